@@ -27,8 +27,11 @@ answer, 130 interrupted. `flowql --install-completion` lets the shell complete c
 SHARED = """\
 ## Shared options
 
-A section of a command names the shared options that it has. They may precede the command.
+A command has `-p`, `-t`, `-o` and `--var` unless its section says otherwise, and other shared options that its section names. Shared
+options may precede the command.
 """
+USUAL = ("-p", "-t", "-o", "--var")
+PLAIN = {"int range": "N", "int": "N", "float range": "X", "str": "TEXT", "path": "PATH"}  # what `--help` calls a value
 Command = tuple[str, Any]
 
 
@@ -62,7 +65,9 @@ def _page(title: str, group: list[Command], shared: set[tuple[str, str]]) -> str
 def _section(name: str, command: Any, shared: set[tuple[str, str]]) -> list[str]:
     records = _records(command)
     own = _options([r for r in records if r not in shared])
-    also = ", ".join(f"`{r[0].split(', ')[0].split()[0]}`" for r in records if r in shared)
+    has = [_first(record) for record in records]
+    also = ", ".join(f"`{_first(r)}`" for r in records if r in shared and _first(r) not in USUAL)
+    without = ", ".join(f"`{option}`" for option in USUAL if option not in has)
     return [
         f"## flowql {name}",
         "",
@@ -70,8 +75,17 @@ def _section(name: str, command: Any, shared: set[tuple[str, str]]) -> list[str]
         "",
         *own,
         *([""] if own else []),
-        *([f"Shared: {also}", ""] if also else []),
+        *(
+            [" ".join([f"Also: {also}."] * bool(also) + [f"Not: {without}."] * bool(without)), ""]
+            if also or without
+            else []
+        ),
     ]
+
+
+def _first(record: tuple[str, str]) -> str:
+    """The first spelling of an option, or the name of an argument."""
+    return record[0].split(", ")[0].split()[0]
 
 
 def _records(command: Any) -> list[tuple[str, str]]:
@@ -81,7 +95,9 @@ def _records(command: Any) -> list[tuple[str, str]]:
 
 
 def _options(records: list[tuple[str, str]]) -> list[str]:
-    return [f"- `{left}`: {_text(right)}" for left, right in records]
+    return [
+        f"- `{re.sub('<([a-z ]+)>', lambda m: PLAIN.get(m[1], m[0]), left)}`: {_text(right)}" for left, right in records
+    ]
 
 
 def _paragraphs(text: str) -> list[str]:

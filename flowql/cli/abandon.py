@@ -15,18 +15,16 @@ def command(
     ctx: typer.Context,
     query: Annotated[
         str | None,
-        typer.Argument(
-            help="Id of the query, or name of its result; default: all.", metavar="[NAME]", show_default=False
-        ),
+        typer.Argument(help="Query id or name of its result; default: all.", metavar="[NAME]", show_default=False),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Drop a generation that is being built, with all that would swap in with it; the serving one continues.
+    """Drop a new generation, and those that would swap in with it. The serving one continues.
 
-    The files of the project are not changed: the next `flowql deploy` builds the same generation again.
+    The project's files are unchanged: the next `flowql deploy` builds the same generation.
 
     Example:  flowql abandon
     """

@@ -19,7 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Remove what is listed. Without it, it is only listed.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Delete what is listed.")]
 
 
 @app.command()
@@ -30,11 +30,11 @@ def delete(
     output: OutputOption = None,
     var: VarOption = None,
     yes: YesOption = False,
-    results: Annotated[bool, typer.Option("--results", help="Delete the topics of results, too.")] = False,
+    results: Annotated[bool, typer.Option("--results", help="Also delete topics of results.")] = False,
 ) -> None:
-    """List what an application has on its log and on this machine, and delete it with --yes.
+    """List an application's data on its log and this machine; delete it with --yes.
 
-    These are the record of what is deployed, state, positions, dead letters, and with --results the topics that queries write.
+    The data are deployments, state, positions, dead letters, and with --results the topics that queries write.
     Topics of sources stay. The instance must be stopped.
     """
     _act(Scope.of(ctx, project=project, target=target, output=output, var=var), "delete", yes=yes, results=results)
@@ -49,9 +49,9 @@ def reset(
     var: VarOption = None,
     yes: YesOption = False,
 ) -> None:
-    """List state and positions of an application, and delete them with --yes: its next start reads all inputs from the beginning.
+    """List an application's state and positions; delete them with --yes. The next start reads all inputs from the beginning.
 
-    The new results replace the old ones when they are complete. The instance must be stopped.
+    Complete new results replace the old ones. The instance must be stopped.
     """
     _act(Scope.of(ctx, project=project, target=target, output=output, var=var), "reset", yes=yes)
 

@@ -26,7 +26,7 @@ def command(
     queries: Annotated[list[str], typer.Argument(help="Query ids or sink names.", metavar="QUERY...")],
     then: Annotated[
         str,
-        typer.Option("--then", help="The target that goes on with the history (engine: runtime).", metavar="TARGET"),
+        typer.Option("--then", help="Target that continues (engine: runtime).", metavar="TARGET"),
     ],
     project: ProjectOption = None,
     target: TargetOption = None,
@@ -36,16 +36,16 @@ def command(
         bool,
         typer.Option(
             "--accept-history",
-            help="Go on although the beginning of an input was deleted: from its earliest existing record.",
+            help="Start from the earliest existing record of an input whose beginning was deleted.",
         ),
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the queries serve.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before the queries serve.")] = False,
 ) -> None:
-    """Compute the history of queries on Spark, and go on with it on the runtime.
+    """Compute the history of queries on Spark, then continue on the runtime.
 
-    Spark (-t) computes everything that is now in the topics of the target --then, up to exact offsets, deciding lateness as the runtime does.
-    The instance of that target loads state, results and positions as a new generation of the queries, which goes on at these offsets and
-    swaps in as a rebuilt query does. An instance that runs goes on meanwhile; if none runs, one is started.
+    Spark (-t) computes all records in the topics of target --then, up to exact offsets, with the runtime's rules
+    for late records. That target's instance, started if necessary, loads state, results and positions as a new
+    generation, which continues at these offsets and swaps in as after a rebuild.
 
     flowql backfill DAYS -t spark --then default
     """

@@ -24,15 +24,14 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Copy the log and the state of a target, as of one commit, whether it is running or stopped.
+    """Copy the log and the state of a running or stopped target, as of one commit.
 
-    Processing continues meanwhile. Each file is read back and compared before manifest.json is written, which completes the backup: a
-    backup that was interrupted, or that has missing or changed files, is recognised and refused. For targets on the runtime
-    with the embedded log.
+    Processing continues. Each file is read back and compared; manifest.json completes the backup. Interrupted and
+    damaged backups are refused. For targets on the runtime with the embedded log.
 
     flowql backup backups/monday
-    flowql doctor --backup backups/monday   # is it whole?
-    flowql restore backups/monday           # put it back
+    flowql doctor --backup backups/monday   # verify it
+    flowql restore backups/monday
     """
     from flowql.backup.take import take_backup  # the engine: commands that are mistyped need not load it
 

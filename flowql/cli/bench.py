@@ -21,8 +21,8 @@ from flowql.errors import CommandError
 
 LOGS = ("embedded", "kafka")
 
-TOUCH = "GB of memory to allocate before each query and free when its measurement starts: for hosts that are slow to supply memory."
-EVENTS = "Number of bids to generate; persons and auctions are added in proportion."
+TOUCH = "GB of memory to allocate before each query and free when its measurement starts, for hosts that supply memory slowly."
+EVENTS = "Number of bids; persons and auctions are in proportion."
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 
@@ -34,19 +34,17 @@ def _bench() -> None:
 
 @app.command()
 def nexmark(
-    queries: Annotated[str, typer.Option(help="Queries, comma between, or all.")] = "q0,q1,q2,qc",
+    queries: Annotated[str, typer.Option(help="Queries, separated by commas, or all.")] = "q0,q1,q2,qc",
     events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
     threads: Annotated[int, typer.Option(help="Processing threads; cores of Spark.", min=1)] = 2,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = PARTITIONS,
     engine: Annotated[str, typer.Option(help=" or ".join(ENGINES))] = "runtime",
     log: Annotated[str, typer.Option(help="embedded, or kafka: a separate local broker.")] = "embedded",
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
-    bare: Annotated[
-        bool, typer.Option("--bare", help="Also measure a DuckDB loop over the same files for each query.")
-    ] = False,
+    bare: Annotated[bool, typer.Option("--bare", help="Also measure DuckDB over the same files.")] = False,
     touch: Annotated[float, typer.Option(help=TOUCH, min=0)] = 0.0,
 ) -> None:
-    """Run Nexmark queries over generated events, one at a time; each result is checked before a speed is printed."""
+    """Run Nexmark queries one at a time over generated events. Each result is checked."""
     names = list(EXPECTED) if queries == "all" else [q for q in queries.split(",") if q]
     unknown = [q for q in names if q not in EXPECTED]
     if unknown:
@@ -81,9 +79,9 @@ def nexmark(
 def data(
     events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
     parquet: Annotated[Path | None, typer.Option(help="Folder for one Parquet file per kind.")] = None,
-    log: Annotated[Path | None, typer.Option(help="Folder for a new embedded log, in `log` there.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Folder for a new embedded log (subfolder `log`).")] = None,
 ) -> None:
-    """Write the events of the Nexmark queries, the same in every run."""
+    """Write the Nexmark events, identical in every run."""
     if parquet is None and log is None:
         raise typer.BadParameter("say where: --parquet DIR or --log DIR")
     if parquet is not None:

@@ -39,7 +39,7 @@ def command(
     ctx: typer.Context,
     deployment: Annotated[
         int | None,
-        typer.Argument(help="With --rollback: its number in `flowql deployments`.", metavar="[ID]", show_default=False),
+        typer.Argument(help="With --rollback: number in `flowql deployments`.", metavar="[ID]", show_default=False),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
@@ -48,43 +48,41 @@ def command(
     var: VarOption = None,
     log_level: LogLevelOption = None,
     without: WithoutOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Discard state that no longer fits, and recompute its queries.")
+        bool, typer.Option("--rebuild", help="Discard state that no longer fits and recompute it.")
     ] = False,
     full_refresh: Annotated[
         list[str] | None,
-        typer.Option("--full-refresh", help="Rebuild this query although nothing changed.", metavar="QUERY"),
+        typer.Option("--full-refresh", help="Rebuild this unchanged query.", metavar="QUERY"),
     ] = None,
     rollback: Annotated[
         bool,
-        typer.Option(
-            "--rollback", help="Roll back to an earlier deployment: the previous one, or the one with this ID."
-        ),
+        typer.Option("--rollback", help="Roll back to the previous deployment, or to ID."),
     ] = False,
     forward: Annotated[
         bool,
-        typer.Option("--forward", help="Apply changed texts only to new records, and rebuild nothing."),
+        typer.Option("--forward", help="Apply changed SQL to new records only, without a rebuild."),
     ] = False,
     shadow: Annotated[
         bool,
-        typer.Option("--shadow", help="Build new generations, but swap them in only on  flowql promote."),
+        typer.Option("--shadow", help="Build new generations; `flowql promote` swaps them in."),
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until rebuilt queries serve.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before rebuilt queries serve.")] = False,
     accept_history: Annotated[
         bool,
         typer.Option(
             "--accept-history",
-            help="Rebuild although the beginning of an input was deleted: from its earliest existing record.",
+            help="Rebuild from the earliest existing record of an input whose beginning was deleted.",
         ),
     ] = False,
 ) -> None:
     """Deploy the project to an instance in the background.
 
-    Shows the changes and applies them to the running instance; if none runs, one is started. If the text of a query has changed, a new
-    generation of it, and of all queries that read its result, is built while the old one serves, and replaces it in one commit. With
-    --forward the query continues from its current offsets with the new text, if its state permits that.
+    Shows the changes and applies them to the running instance; if none runs, starts one. A new generation of each
+    changed query, and of queries that read its result, is built while the old one serves, and replaces it in one
+    commit. With --forward the new SQL continues from the current offsets, if the state permits it.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON

@@ -61,7 +61,7 @@ def show(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show one deployment: its files, its changes, and its queries.
+    """Show one deployment's files, changes and queries.
 
     Example:  flowql deployments show 3
     """

@@ -34,15 +34,15 @@ def command(
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows to show of each result that changes.")] = 10,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")] = False,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows to show of each changed result.")] = 10,
 ) -> None:
-    """Run the project, deploy it again at every save, and show the rows that change, until Ctrl-C.
+    """Run the project, deploy at every save, and show changed rows, until Ctrl-C.
 
-    Mistakes are shown with their position, and the last good version keeps running. Queries that a change does not affect keep their
-    state. If an instance is already running, it is used and left running; otherwise one runs in this process and ends with this command.
+    Shows mistakes with their position; the last good version continues. Unaffected queries keep their state. Uses a
+    running instance and leaves it running; otherwise one runs in this process.
 
-    A separate target keeps experiments away from other data: flowql dev -t dev
+    With a separate target for experiments: flowql dev -t dev
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     root = find_project_file(scope.start).parent

@@ -16,18 +16,16 @@ Row = Mapping[str, Any]
 
 def command(
     ctx: typer.Context,
-    result: Annotated[
-        str, typer.Argument(help="A stream or table, or the id of its query.", metavar="NAME", show_default=False)
-    ],
+    result: Annotated[str, typer.Argument(help="Stream, table or query id.", metavar="NAME", show_default=False)],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Compare the serving generation of a result with the one that is built (`deploy --shadow`), and change nothing.
+    """Compare the serving generation of a result with the new one (`deploy --shadow`).
 
-    Both generations are first brought to the same offsets of the input, for which the serving one stops for a moment. Rows of a table are
-    matched by key; in a stream, a row counts if one generation contains it more often than the other.
+    Compares both at the same input offsets, for which the serving one stops briefly. Rows of tables are matched by
+    key; rows of streams differ if one generation has them more often.
 
     Example:  flowql diff LARGE_ORDERS
     """

@@ -52,12 +52,12 @@ Where = Annotated[
     str | None,
     typer.Option(
         "--where",
-        help="Only records that satisfy this condition: SQL over the columns of their sources as strings, and topic, partition, "
+        help="Only records that satisfy this SQL condition, over the source's columns as strings, and topic, partition, "
         '"offset", rowtime, queries, code, message, key, value.',
         metavar="SQL",
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many records; the last ones.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of records, the last ones.")]
 _SHOWN = 20
 _WIDTH = 60  # of a value in a table
 
@@ -72,9 +72,9 @@ def list_letters(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """List open dead letters: each record once, with the queries that could not process it and the reason of the first.
+    """List open dead letters: each record once, with the queries that could not process it and the first reason.
 
-    Dead letters of a query that was rebuilt since are closed and not shown. All of them, in SQL:  SELECT * FROM DEAD_LETTERS
+    A rebuild closes a query's dead letters. All, in SQL: SELECT * FROM DEAD_LETTERS
 
     flowql dlq ls --where "message LIKE '%AMOUNT%'"
     """
@@ -101,13 +101,13 @@ def list_letters(
 @app.command("show")
 def show_letter(
     ctx: typer.Context,
-    record: Annotated[str, typer.Argument(help="As `flowql dlq ls` names it.", metavar="TOPIC/PARTITION@OFFSET")],
+    record: Annotated[str, typer.Argument(help="As shown by `flowql dlq ls`.", metavar="TOPIC/PARTITION@OFFSET")],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show one record: its bytes, and why each query could not process it.
+    """Show one record's bytes, and why each query could not process it.
 
     flowql dlq show orders/0@17
     """
@@ -137,7 +137,7 @@ def export_letters(
     output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write open dead letters to a file: a row per record, with its key and value as strings.
+    """Write open dead letters to a file, one row per record, with key and value as strings.
 
     flowql dlq export -o bad.parquet
     """
@@ -159,36 +159,36 @@ def replay_letters(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Repair the records: a column of the source, or KEY, VALUE, ROWTIME of the record (may be given again).",
+            help="Repair a column of the source, or the record's KEY, VALUE or ROWTIME. Repeatable.",
             metavar="COLUMN=SQL",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the repaired records, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the repaired records.")] = False,
     once: Annotated[
         bool,
         typer.Option(
             "--append",
-            help="Deliver the records to the queries that skipped them as if they arrived now; rebuild nothing.",
+            help="Deliver the records now to the queries that skipped them, without a rebuild.",
         ),
     ] = False,
     to_test: Annotated[
         Path | None,
         typer.Option(
             "--to-test",
-            help="Write a test of the project from the repaired records, and change nothing else.",
+            help="Only write a project test from the repaired records.",
             metavar="FILE",
         ),
     ] = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until rebuilt queries serve.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before rebuilt queries serve.")] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Repair records and rebuild the queries that skipped them, so that results are as if the records had been correct.
+    """Repair records and rebuild the queries that skipped them. Results are as if the records had been correct.
 
-    The topic itself is not changed; a repair replaces the record whenever it is read, also by later rebuilds. If a query still could not
-    process one of the records, nothing is done. Expressions are DuckDB SQL over the columns of the source as strings and key, value,
+    The topic is unchanged; the repair replaces the record in every later read and rebuild. Nothing happens if a
+    query still fails on a record. Expressions are DuckDB SQL over the source's columns as strings, and key, value,
     rowtime, topic, partition, "offset".
 
     flowql dlq replay --set "AMOUNT = replace(AMOUNT, ',', '.')::DOUBLE" --dry-run

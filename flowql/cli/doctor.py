@@ -24,23 +24,20 @@ def command(
     var: VarOption = None,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", help="Verify this backup instead, every byte of it.", metavar="DIR", show_default=False
-        ),
+        typer.Option("--backup", help="Verify this backup instead, every byte.", metavar="DIR", show_default=False),
     ] = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also read all records of the log and all rows of the state.")
     ] = False,
 ) -> None:
-    """Check this machine, the project and its targets, and suggest how to correct problems.
+    """Check this machine, the project and its targets, and suggest corrections.
 
-    Nothing is started or changed, except that damage found in the state is noted beside it, so that the next start
-    recomputes it. Exit code 1 if a check fails.
+    Starts and changes nothing, except that the next start recomputes damaged state. Exit code 1 if a check fails.
 
     flowql doctor                everything
-    flowql doctor -t kafka       one target: do its brokers answer?
-    flowql doctor --deep         every record and row: are they as they were written?
-    flowql doctor --backup DIR   a backup: is it whole?
+    flowql doctor -t kafka       one target, with its brokers
+    flowql doctor --deep         also every record and row
+    flowql doctor --backup DIR   a backup
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON

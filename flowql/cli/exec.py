@@ -18,7 +18,7 @@ from flowql.query.answer import Answer, Done, returned
 
 def command(
     ctx: typer.Context,
-    sql: Annotated[str, typer.Argument(help="INSERT, UPDATE or DELETE, or several of them; - reads them from stdin.")],
+    sql: Annotated[str, typer.Argument(help="INSERT, UPDATE and DELETE statements; - reads stdin.")],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: ResultOption = None,
@@ -26,9 +26,9 @@ def command(
 ) -> None:
     """Insert, update and delete rows of tables, each statement as one transaction.
 
-    Rows are changed as they are at the end of the log, whether an instance is running or not. UPDATE and DELETE are for tables that
-    are created without KAFKA_TOPIC. With RETURNING the changed rows are written as `flowql query` writes its rows; -o json has them in
-    the document of each statement, and csv, arrow, parquet and files take those of one statement.
+    Works with and without a running instance, on the rows at the end of the log. UPDATE and DELETE need a table
+    without KAFKA_TOPIC. RETURNING writes the changed rows as `flowql query` does: -o json in each statement's
+    document, csv, arrow, parquet and files for one statement.
 
     flowql exec "INSERT INTO users VALUES (1, 'ada')"
     flowql exec "UPDATE users SET name = 'eve' WHERE id = 1 RETURNING *"

@@ -28,7 +28,7 @@ from flowql.server.running import connect
 _CODE = re.compile(r"FQ\d{4}", re.IGNORECASE)
 Subject = Annotated[
     str | None,
-    typer.Argument(help="A query (its id or the name of its result), or an error code.", metavar="[QUERY | FQ####]"),
+    typer.Argument(help="Query id, name of its result, or error code.", metavar="[QUERY | FQ####]"),
 ]
 
 
@@ -40,15 +40,17 @@ def command(
     select: SelectOption = None,
     late: Annotated[
         bool,
-        typer.Option("--late", help="Show which rows of a query came too late, and the stream time at that moment."),
+        typer.Option(
+            "--late",
+            help="Show rows that were too late for their windows, with the stream time, of the running instance or the last commit.",
+        ),
     ] = False,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
     """Show the plan of queries, or an error's page.
 
-    Sources, the tree of each query, what each optimiser rule did, operators, stores and topics. With --late: rows that were too
-    late for their windows, of the running instance or of the last commit.
+    Shows sources, each query's tree, what each optimiser rule did, operators, stores and topics.
 
     flowql explain SPENT_PER_HOUR --late
     """

@@ -38,8 +38,8 @@ def spark_pipelines(
 ) -> None:
     """Write a project for `spark-pipelines` (Spark Declarative Pipelines).
 
-    Each result over the files of the target becomes a materialized view, which every run of the pipeline computes from all files. Results that do
-    not fit are listed with the reason, and left out. If none fits, nothing is written.
+    Each result over files of the target becomes a materialized view, computed from all files in every run. Other
+    results are listed with their reason. If none fits, nothing is written.
 
     flowql export spark-pipelines -t spark --into pipeline
     """

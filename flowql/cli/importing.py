@@ -36,33 +36,35 @@ def ksql(
     ctx: typer.Context,
     files: Annotated[
         list[Path],
-        typer.Argument(help="Scripts, folders of scripts or migrations, a server's .properties.", metavar="FILE..."),
+        typer.Argument(
+            help="Scripts, folders of scripts or migrations, a .properties file of a server.", metavar="FILE..."
+        ),
     ],
     into: Annotated[Path, typer.Option("--into", help="The folder of the new project.", metavar="DIR")] = Path(
         "imported"
     ),
     name: Annotated[str, typer.Option("--name", help="Its name.", show_default="that of the folder")] = "",
     bootstrap: Annotated[
-        str, typer.Option("--bootstrap", help="Where the brokers are.", metavar="HOST:PORT", show_default=False)
+        str, typer.Option("--bootstrap", help="Address of the brokers.", metavar="HOST:PORT", show_default=False)
     ] = "",
     registry: Annotated[
         str, typer.Option("--registry", help="A schema registry.", metavar="URL", show_default=False)
     ] = "",
     priority: Annotated[
         list[str] | None,
-        typer.Option("--priority", help="A query's class (may be given again).", metavar="QUERY=CLASS"),
+        typer.Option("--priority", help="A query's class. Repeatable.", metavar="QUERY=CLASS"),
     ] = None,
     leave_out: Annotated[
-        bool, typer.Option("--leave-out", help="Leave out statements with mistakes, with a note for each.")
+        bool, typer.Option("--leave-out", help="Omit statements with mistakes, with a note for each.")
     ] = False,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
     """Convert ksqlDB scripts to a project.
 
-    Statements are applied in order, as a ksqlDB server would; the objects that exist after the last of them become the project. A folder of
-    migrations (V000001__name.sql) is applied by version. IMPORT.md in the project reports every statement: what is left out, and what behaves differently here. If there are
-    mistakes, all are shown at once and nothing is written.
+    Applies statements in order, as a ksqlDB server does; the final objects become the project. Migrations
+    (V000001__name.sql) are applied by version. IMPORT.md lists every statement, omissions and differences. After
+    mistakes, all are shown and nothing is written.
 
     flowql import ksql fraud.sql --into fraud
     flowql import ksql ksql-migrations/ --into shop --bootstrap broker:9092
@@ -115,14 +117,14 @@ def sql(
     ],
     dialect: Annotated[Foreign, typer.Option("--from", help="Their dialect.", show_default=False)],
     to: Annotated[
-        Path | None, typer.Option("--to", help="A new file for the translation.", show_default="stdout", metavar="FILE")
+        Path | None, typer.Option("--to", help="New file for the translation.", show_default="stdout", metavar="FILE")
     ] = None,
     output: OutputOption = None,
 ) -> None:
     """Translate statements of another SQL dialect.
 
-    CREATE, INSERT and SELECT become statements of FlowQL's standard dialect, which are compiled one after the other. What has no translation,
-    or does not compile, is listed with its place and the reason, and left out. The exit code is 1 if a statement is left out.
+    CREATE, INSERT and SELECT become statements of FlowQL's standard dialect. Statements without a translation, or
+    that do not compile, are listed with their reason and omitted; then the exit code is 1.
 
     flowql import sql --from snowflake models.sql --to queries.sql
     flowql import sql --from flink job.sql

@@ -29,13 +29,13 @@ class Template(Enum):
     SPARK = "spark"
 
 
-Folder = Annotated[Path, typer.Argument(help="The folder; created if missing.", metavar="[DIR]", show_default="here")]
+Folder = Annotated[Path, typer.Argument(help="Folder; created if missing.", metavar="[DIR]", show_default="here")]
 TemplateOption = Annotated[
     Template,
     typer.Option(
         "--template",
-        help="quickstart: standard SQL with sources, queries, a test and data; ksqldb: the same in ksqlDB's dialect; "
-        "blank: an empty project; kafka: quickstart on Kafka; spark: ksqldb on Spark.",
+        help="quickstart: standard SQL with sources, queries, a test and data; ksqldb: in ksqlDB's dialect; "
+        "blank: empty; kafka: quickstart on Kafka; spark: ksqldb on Spark.",
     ),
 ]
 
@@ -43,11 +43,11 @@ TemplateOption = Annotated[
 def command(folder: Folder = Path("."), template: TemplateOption = Template.QUICKSTART) -> None:
     """Create a small working project.
 
-    Prints the next commands to type.
+    Prints the next commands.
 
-    flowql init shop                       a first project in standard SQL
-    flowql init shop --template ksqldb     the same in ksqlDB's dialect
-    flowql init shop --template kafka      one that runs on Apache Kafka
+    flowql init shop                       in standard SQL
+    flowql init shop --template ksqldb     in ksqlDB's dialect
+    flowql init shop --template kafka      on Apache Kafka
     """
     name = re.sub(r"\W+", "_", folder.resolve().name).strip("_") or "project"
     files = {path: text.replace("__NAME__", name) for path, text in _files(template)}

@@ -26,11 +26,11 @@ def up(
     project: ProjectOption = None,
     directory: DirOption = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Its port; 0 for any.", show_default="the last, 9092, or any")
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 for any.", show_default="the last, 9092, or any")
     ] = None,
-    memory: Annotated[int, typer.Option(min=128, help="What Java may use, in MB.")] = 512,
+    memory: Annotated[int, typer.Option(min=128, help="Java's memory, in MB.")] = 512,
 ) -> None:
-    """Start the broker and wait until it responds. Downloads Kafka (40 MB) the first time; needs Java 17."""
+    """Start the local broker and wait for it. Needs Java 17; downloads Kafka (40 MB) once."""
     from flowql.kafka.broker import Broker
     from flowql.kafka.jars import KAFKA_VERSION, cache_dir, fetched_jars
 
@@ -44,7 +44,7 @@ def up(
 
 @app.command()
 def down(ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None) -> None:
-    """Stop the broker; its records are kept."""
+    """Stop the broker, keeping its records."""
     from flowql.kafka.broker import Broker
 
     broker = Broker(_directory(ctx, project, directory))
@@ -56,7 +56,7 @@ def down(ctx: typer.Context, project: ProjectOption = None, directory: DirOption
 def status(
     ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None, output: OutputOption = None
 ) -> None:
-    """Print the broker's address if it runs. Exit code 1 if it does not."""
+    """Print the broker's address. Exit code 1 if it is stopped."""
     from flowql.kafka.broker import Broker
     from flowql.runtime.log.kafka.connection import answers
 

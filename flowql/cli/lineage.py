@@ -32,12 +32,12 @@ class Form(Enum):
 
 
 FormOption = Annotated[Form | None, typer.Option("--output", "-o", help="What to write.")]
-FileOption = Annotated[Path | None, typer.Option("--file", "-f", help="Write here instead of to the terminal.")]
+FileOption = Annotated[Path | None, typer.Option("--file", "-f", help="Write to this file.")]
 ColumnOption = Annotated[
     str | None, typer.Option("--column", "-c", help="Follow this column.", metavar="RELATION.COLUMN")
 ]
 RelationArgument = Annotated[
-    list[str] | None, typer.Argument(help="Only the inputs and dependents of these.", metavar="[STREAM | TABLE]...")
+    list[str] | None, typer.Argument(help="Only inputs and dependents of these.", metavar="[STREAM | TABLE]...")
 ]
 
 
@@ -52,12 +52,12 @@ def command(
     select: SelectOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show the inputs and the dependents of each stream and table.
+    """Show inputs and dependents of streams and tables.
 
-    flowql lineage                                   every query in a line
-    flowql lineage SPENT_PER_HOUR                    what lies before and after one table
+    flowql lineage                                   one line per query
+    flowql lineage SPENT_PER_HOUR                    one table
     flowql lineage --column SPENT_PER_HOUR.SPENT     where a column comes from
-    flowql lineage -o html -f lineage.html           a page to click through
+    flowql lineage -o html -f lineage.html           a web page
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found, compiled = scope.compile()

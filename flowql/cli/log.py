@@ -37,17 +37,17 @@ def verify_log(
     ctx: typer.Context,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Mark damaged records: readers and rebuilds skip them from now on."),
+        typer.Option("--skip-damaged", help="Mark damaged records; readers and rebuilds skip them."),
     ] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Compare all records with their checksums, whether the instance is running or stopped.
+    """Verify the checksums of all records of a running or stopped instance.
 
     flowql log verify
-    flowql log verify --skip-damaged      # leave out records that cannot be recovered, and count them
+    flowql log verify --skip-damaged      # skip and count unrecoverable records
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON

@@ -26,13 +26,14 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
-    query: Annotated[str, typer.Option("--query", help="Only of this query.", metavar="QUERY")] = "",
-    level: Annotated[LogLevel, typer.Option("--level", help="Only this and more serious.")] = LogLevel.DEBUG,
+    query: Annotated[str, typer.Option("--query", help="Only this query.", metavar="QUERY")] = "",
+    level: Annotated[LogLevel, typer.Option("--level", help="This level and more serious ones.")] = LogLevel.DEBUG,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Maximum number of existing lines.")] = 100,
 ) -> None:
-    """Show what happened in the instance: starts, deployments, failures and restarts of queries, trouble with commits.
+    """Show the instance's log: starts, deployments, failures and restarts of queries, problems with commits.
 
-    The log is JSON lines in the target's directory, 50 MB at most; -o json shows them as they are. `log_level` of the target sets what is logged.
+    The log is JSON lines in the target's directory, at most 50 MB; -o json prints them unchanged. The target's
+    `log_level` sets what is logged.
 
     Examples:  flowql logs --level warning
 

@@ -26,7 +26,7 @@ def show(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Print the metrics as Prometheus would read them now."""
+    """Print the metrics in Prometheus's format."""
     scope = Scope.of(ctx, project=project, target=target, var=var)
     with live_client(scope) as client:
         print_text(client.metrics())
@@ -34,7 +34,7 @@ def show(
 
 @app.command()
 def names(ctx: typer.Context, output: OutputOption = None) -> None:
-    """List every metric: its name, kind, labels and meaning."""
+    """List every metric with kind, labels and meaning."""
     from flowql.server.prometheus import METRICS
 
     form = Scope.of(ctx, output=output).only(Output.TABLE, Output.JSON, Output.CSV)
@@ -44,7 +44,7 @@ def names(ctx: typer.Context, output: OutputOption = None) -> None:
 
 @app.command()
 def dashboard() -> None:
-    """Write a dashboard as JSON, for Grafana's import.
+    """Write a dashboard for Grafana, as JSON.
 
     Example:  flowql metrics dashboard > flowql.json
     """

@@ -47,27 +47,27 @@ ProjectOption = Annotated[
 ]
 TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="A target of flowql.yaml.")]
 SelectOption = Annotated[
-    list[str] | None, typer.Option("--select", "-s", help="Only this query (may be given again).", metavar="QUERY")
+    list[str] | None, typer.Option("--select", "-s", help="Only this query. Repeatable.", metavar="QUERY")
 ]
 DeployedOption = Annotated[
     list[str] | None,
     typer.Option(
         "--select",
         "-s",
-        help="Only this query: NAME, +NAME with all its inputs, NAME+ with all queries that read its result (may be given again).",
+        help="Only this query: NAME, +NAME with all inputs, NAME+ with all queries that read its result. Repeatable.",
         metavar="QUERY",
     ),
 ]
 OutputOption = Annotated[Output | None, typer.Option("--output", "-o", help="How to write results.")]
 LogLevelOption = Annotated[
     LogLevel | None,
-    typer.Option("--log-level", help="Lowest level that the instance logs.", show_default="log_level of the target"),
+    typer.Option("--log-level", help="Lowest level to log.", show_default="log_level of the target"),
 ]
 WithoutOption = Annotated[
     list[str] | None,
     typer.Option(
         "--without",
-        help="Pause this query before it begins; all others run (may be given again). It continues with  flowql resume.",
+        help="Pause this query from the start, until flowql resume. Repeatable.",
         metavar="QUERY",
     ),
 ]

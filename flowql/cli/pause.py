@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Pause queries; their state and positions are kept.
 
-    Other queries keep running. A pause survives restarts and deployments, until `flowql resume`.
+    Other queries continue. A pause survives restarts and deployments, until `flowql resume`.
 
     Example:  flowql pause orders_by_customer
     """

@@ -16,7 +16,7 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write the plan.json of the project."""
+    """Write the project's plan.json."""
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     scope.only(Output.TABLE, Output.JSON)
     print_text(codec.dumps(scope.compile()[1].plan))

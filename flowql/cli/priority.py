@@ -82,15 +82,17 @@ def _shares(q: dict[str, Any], total: int, *, percent: bool) -> list[Any]:
 @app.command("set")
 def set_(
     ctx: typer.Context,
-    query: Annotated[str, typer.Argument(help="Its id, or the name of its result.", metavar="QUERY")],
+    query: Annotated[str, typer.Argument(help="Query id or name of its result.", metavar="QUERY")],
     priority: Annotated[PriorityClass, typer.Argument(help="The class.", metavar="CLASS", show_default=False)],
     weight: Annotated[
-        int | None, typer.Option("--weight", min=1, max=WEIGHT_MAX, help="A weight that overrides that of the class.")
+        int | None, typer.Option("--weight", min=1, max=WEIGHT_MAX, help="Weight instead of the class's.")
     ] = None,
     latency_target: Annotated[
         str | None,
         typer.Option(
-            "--latency-target", help="Shorter turns and more frequent commits; `none` removes it.", metavar="TIME"
+            "--latency-target",
+            help="Target for shorter turns and more frequent commits; `none` removes it.",
+            metavar="TIME",
         ),
     ] = None,
     project: ProjectOption = None,
@@ -98,9 +100,9 @@ def set_(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Change a query's class (critical, high, normal, batch) at once, without a restart.
+    """Change a query's class (critical, high, normal, batch) at once.
 
-    The change survives a restart of the instance, and lasts until the next deployment of a project that sets another class.
+    The change survives restarts, until you deploy a project with another class.
 
     Examples:  flowql priority set orders_by_customer critical --latency-target '200 ms'
 

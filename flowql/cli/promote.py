@@ -16,20 +16,18 @@ def command(
     ctx: typer.Context,
     query: Annotated[
         str | None,
-        typer.Argument(
-            help="Id of the query, or name of its result; default: all.", metavar="[NAME]", show_default=False
-        ),
+        typer.Argument(help="Query id or name of its result; default: all.", metavar="[NAME]", show_default=False),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the new generation serves.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before the new generation serves.")] = False,
 ) -> None:
-    """Let the generation built by `deploy --shadow` replace the serving one.
+    """Swap in the generation built by `deploy --shadow`.
 
-    Queries that read each other's results swap in together, in one commit. A generation that still lags behind is swapped in as soon as it
-    has caught up.
+    Queries that read each other's results swap in one commit. A generation that lags swaps in when it has caught
+    up.
 
     Example:  flowql promote
     """

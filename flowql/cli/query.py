@@ -20,7 +20,7 @@ ResultOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="table, json, csv, arrow or parquet; or a file, whose ending says which (both: give it twice).",
+        help="table, json, csv, arrow or parquet; or a file with such an ending. Give it twice for both.",
         metavar="FORMAT|FILE",
         show_default=False,
     ),
@@ -31,7 +31,7 @@ EngineOption = Annotated[
     QueryEngine | None,
     typer.Option(
         "--engine",
-        help="duckdb: the statement is in DuckDB's own SQL, whose functions and types are not those of views.",
+        help="duckdb: DuckDB's own SQL, whose functions and types differ from those of views.",
         show_default=False,
     ),
 ]
@@ -39,7 +39,7 @@ EngineOption = Annotated[
 
 def command(
     ctx: typer.Context,
-    sql: Annotated[str, typer.Argument(help="One SELECT, WITH, DESCRIBE, EXPLAIN or SHOW; - reads it from stdin.")],
+    sql: Annotated[str, typer.Argument(help="One SELECT, WITH, DESCRIBE, EXPLAIN or SHOW; - reads stdin.")],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: ResultOption = None,
@@ -48,13 +48,14 @@ def command(
 ) -> None:
     """Query tables and internal stores with SQL.
 
-    The answer reflects one commit: of the running instance, or of a stopped one's directory. Rows are written as they are computed.
+    The answer reflects one commit of the running instance, or of a stopped one's directory. Rows are written as
+    they are computed.
 
     A table on the terminal:  flowql query "SELECT * FROM SPENT_PER_HOUR LIMIT 10"
 
     A file of any size:  flowql query "SELECT * FROM ORDERS" -o orders.parquet
 
-    What standard SQL does not have, in DuckDB's SQL:  flowql query --engine duckdb "SUMMARIZE orders"
+    In DuckDB's SQL: flowql query --engine duckdb "SUMMARIZE orders"
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)

@@ -27,11 +27,11 @@ def command(
 ) -> None:
     """Replace the data of a stopped target with a backup.
 
-    The whole backup is verified first; an incomplete one changes nothing. Then `flowql deploy` or `flowql run` continues from the backup's
-    commit: records imported or produced later are missing, and can be imported again.
+    Verifies the whole backup first. Then `flowql deploy` or `flowql run` continues from the backup's commit; import
+    later records again.
 
     flowql restore backups/monday
-    flowql restore backups/monday --replace   # the directory before gets another name
+    flowql restore backups/monday --replace   # rename the existing directory
     """
     from flowql.backup.lay import restore_backup
     from flowql.backup.manifest import read_manifest

@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Resume paused queries where they stopped.
 
-    Records that arrived meanwhile are in the log, and are processed now. A query in state `hung` is tried again.
+    They process the records that arrived meanwhile. A query in state `hung` is retried.
 
     Example:  flowql resume orders_by_customer
     """

@@ -54,21 +54,19 @@ def command(
     log_level: LogLevelOption = None,
     without: WithoutOption = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="End when all existing records are processed and committed.")
+        bool, typer.Option("--until-caught-up", help="End when all existing records are committed.")
     ] = False,
     bounded: Annotated[
         bool,
-        typer.Option(
-            "--bounded", help="Compute all existing records once, from the beginning, as a batch (Spark targets)."
-        ),
+        typer.Option("--bounded", help="Compute all existing records once as a batch (Spark targets)."),
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Discard state that no longer fits, and recompute its queries.")
+        bool, typer.Option("--rebuild", help="Discard state that no longer fits and recompute it.")
     ] = False,
 ) -> None:
     """Run the project here, until Ctrl-C.
 
-    Meanwhile it accepts queries and deployments from other processes.
+    Accepts queries and deployments from other processes.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found = scope.read()

@@ -29,9 +29,9 @@ def command(
     log_level: LogLevelOption = None,
     without: WithoutOption = None,
 ) -> None:
-    """Run what was deployed, until Ctrl-C.
+    """Run the deployed project, until Ctrl-C.
 
-    `flowql deploy` from another process changes it.
+    `flowql deploy` in another process changes it.
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     settings = with_log_level(settings_of(scope.load()), log_level)

@@ -31,7 +31,7 @@ def package(
         bool,
         typer.Option(
             "--dependencies",
-            help="Also write an archive of the Python packages that FlowQL needs, for workers with the same Python and kind of machine.",
+            help="Also write FlowQL's Python packages, for workers with the same Python and kind of machine.",
         ),
     ] = False,
     project: ProjectOption = None,
@@ -39,10 +39,10 @@ def package(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write what machines of a Spark cluster need to run the project: FlowQL, the compiled project with its functions, and a job.
+    """Write a package for a Spark cluster: FlowQL, the compiled project with its functions, and a job.
 
-    Queries must read files of the target, directly or through other queries. An existing package is replaced. The file spark.properties has
-    `conf` of the target, secrets among it, and is readable by its owner alone.
+    Queries must read files of the target, directly or through other queries. An existing package is replaced. Only
+    its owner can read spark.properties, which contains the target's `conf` and its secrets.
 
     flowql spark package -t spark --into build/shop
     """
@@ -73,23 +73,24 @@ def _tell_of_folders(settings: SparkSettings) -> None:
 
 @app.command("submit")
 def submit(
-    folder: Annotated[Path, typer.Argument(help="A folder that `flowql spark package` has written.")] = FOLDER,
+    folder: Annotated[Path, typer.Argument(help="A folder written by `flowql spark package`.")] = FOLDER,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="An option of spark-submit (may be given again).", metavar="--NAME=VALUE"),
+        typer.Option("--option", help="An option of spark-submit. Repeatable.", metavar="--NAME=VALUE"),
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", help="Run streams, whose checkpoints are here: a folder or an address."),
+        typer.Option("--checkpoint", help="Run streams, with checkpoints in this folder or address."),
     ] = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Streams end when they have read all input that is present.")
+        bool, typer.Option("--available-now", help="Streams end after all existing input.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the line, and do not run it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the line.")] = False,
 ) -> None:
     """Print the spark-submit line of a package, and run it.
 
-    The job computes the project once, from the files of the target into its files. With --checkpoint it runs streams, until they are stopped.
+    The job computes the project once, from files of the target into files. With --checkpoint it runs streams until
+    stopped.
 
     flowql spark submit build/shop --option=--deploy-mode=cluster
     """

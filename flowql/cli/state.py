@@ -30,9 +30,9 @@ app = typer.Typer(help="Read the state stores of queries.", no_args_is_help=True
 Store = Annotated[str, typer.Argument(help="A table or an internal store (flowql state ls).", metavar="STORE")]
 Keys = Annotated[
     list[str] | None,
-    typer.Argument(help="Values of the key columns, in their order; the first ones are enough.", metavar="[KEY]..."),
+    typer.Argument(help="Values of the first key columns, in order.", metavar="[KEY]..."),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 BAD_KEY = "FQ5107"
 _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 
@@ -47,7 +47,7 @@ def list_stores(
 ) -> None:
     """List stores with their query, number of rows and bytes.
 
-    A bucket of a join, or all sessions of a key, count as one row here. In SQL:  SELECT * FROM FLOWQL_STORES
+    A bucket of a join, and all sessions of a key, count as one row. In SQL: SELECT * FROM FLOWQL_STORES
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     _answer(settings_of(scope.load()), f"SELECT * FROM {STORES} ORDER BY QUERY, STORE", scope.output, None)
@@ -57,13 +57,13 @@ def list_stores(
 def get(
     ctx: typer.Context,
     store: Store,
-    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in their order.", metavar="KEY...")],
+    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in order.", metavar="KEY...")],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Print the row of a key; for a windowed table its rows in all windows. Exit code 1 if there is none.
+    """Print a key's row, or its rows in all windows. Exit code 1 if there is none.
 
     flowql state get SPENT_PER_HOUR ada
     """

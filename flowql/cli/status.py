@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Show the queries of an instance and their progress.
 
-    For a stopped instance: the deployed queries and their progress at the last commit. An instance that runs and does not answer: what its
-    threads do, with exit code 3.
+    For a stopped instance, shows the last commit. For an instance that does not answer, shows its threads, with
+    exit code 3.
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON

@@ -19,13 +19,13 @@ def command(
     var: VarOption = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Kill the process if it does not end: what is not committed is processed again."),
+        typer.Option("--force", help="Kill a process that does not end; uncommitted work is repeated."),
     ] = False,
 ) -> None:
     """Stop the background instance, after a commit.
 
-    An instance that does not answer gets SIGTERM. If it still runs after that, the command fails, or kills it with --force. `flowql deploy`
-    starts the same queries again.
+    An instance that does not answer gets SIGTERM. If it still runs, the command fails, or with --force kills it.
+    `flowql deploy` starts the queries again.
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     ended = end_instance(settings_of(scope.load()).data_dir, force=force)

@@ -23,7 +23,7 @@ def command(
     start: Annotated[
         str, typer.Option("--from", help="Where to start reading the streams.", metavar="earliest|latest")
     ] = "latest",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
@@ -31,13 +31,15 @@ def command(
 ) -> None:
     """Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.
 
-    A SELECT is computed in this process from the log, and puts no load on the instance. `-o json` writes a line per row: {op, rowtime, row}.
+    This process computes a SELECT from the log, without load on the instance. `-o json` writes a line per row: {op,
+    rowtime, row}.
 
-    What comes in:  flowql subscribe ORDERS
+    New rows: flowql subscribe ORDERS
 
     Changes of a result, with the past:  flowql subscribe SPENT_PER_HOUR --from earliest
 
-    When an input is rebuilt, a line says so (`-o json`: op `rebuilt`), and all rows of the new generation follow.
+    After a rebuild of an input, a line says so (`-o json`: op `rebuilt`), and all rows of the new generation
+    follow.
 
     A query over it:   flowql subscribe "SELECT ITEM, COUNT(*) AS N FROM ORDERS GROUP BY ITEM EMIT CHANGES"
     """

@@ -25,21 +25,19 @@ def command(
     var: VarOption = None,
     update: Annotated[bool, typer.Option("--update", help="Write the actual rows into the failed tests.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report.", metavar="FILE")] = None,
-    splits: Annotated[int, typer.Option(min=0, help="Random ways to split the rows into batches, per test.")] = 3,
-    seed: Annotated[int | None, typer.Option(help="Seed of the random splits; a failed test prints it.")] = None,
+    splits: Annotated[int, typer.Option(min=0, help="Random splits of the rows into batches, per test.")] = 3,
+    seed: Annotated[int | None, typer.Option(help="Seed of the splits, printed by failed tests.")] = None,
     create: Annotated[str | None, typer.Option(help="Write a test of this query instead.", metavar="QUERY")] = None,
-    from_topic: Annotated[
-        str | None, typer.Option("--from", help="The topic that its rows are taken from.", metavar="TOPIC")
-    ] = None,
+    from_topic: Annotated[str | None, typer.Option("--from", help="Topic of its rows.", metavar="TOPIC")] = None,
     rows: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 10,
 ) -> None:
-    """Run the tests in the project's folder `tests`, with everything in memory: no broker, no data, milliseconds each.
+    """Run the tests in folder `tests`, in memory, in milliseconds.
 
-    Each test is run several times, with its rows arriving one by one, all at once and in random batches.
+    Each test runs several times, with its rows one by one, all at once and in random batches.
 
-    One test, with a report for a build server:  flowql test delays --junit report.xml
+    With a report for a build server: flowql test delays --junit report.xml
 
-    A new test from real records:  flowql test --create DELAYS --from flights > tests/delays.yaml
+    From real records: flowql test --create DELAYS --from flights > tests/delays.yaml
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON

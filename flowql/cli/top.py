@@ -36,21 +36,21 @@ def command(
     ] = "share",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     filter_: Annotated[
-        str, typer.Option("--filter", help="Only queries with this text in id, class or state.", metavar="TEXT")
+        str, typer.Option("--filter", help="Only queries whose id, class or state contains this.", metavar="TEXT")
     ] = "",
     interval: Annotated[
         float, typer.Option("--interval", min=INTERVAL_S_MIN, max=INTERVAL_S_MAX, help="Seconds between two refreshes.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
 ) -> None:
-    """Show what each query does now: share of the processor, rates, lag, latency, state, and what it waits for.
+    """Show each query's share of the processor, rates, lag, latency, state, and what it waits for.
 
-    GOT/DUE is the share of the processor that the query got in the last ten seconds, and the share that its weight entitled it to among
-    the queries that had work. P50 and P99 are latencies of the last thirty seconds, from when the instance saw that a record
-    is in the log to the commit of all that follows from it.
+    GOT/DUE is the query's share of the processor in the last ten seconds, and the share due to its weight among
+    queries with work. P50 and P99 are latencies in the last thirty seconds, from when the instance sees a record to
+    the commit of its results.
 
-    In a terminal it runs until you press q; ? shows the other keys. Otherwise it prints a table at each interval, and with -o json a
-    document per line.
+    In a terminal it runs until you press q; ? lists the keys. Otherwise it prints a table at each interval, or with
+    -o json a document per line.
 
     Examples:  flowql top --sort lag --filter batch
 

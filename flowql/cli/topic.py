@@ -50,9 +50,7 @@ from flowql.topics.records import (
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
 Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]
-Partitions = Annotated[
-    int | None, typer.Option("--partitions", min=1, help="Number of partitions, if the topic is created.")
-]
+Partitions = Annotated[int | None, typer.Option("--partitions", min=1, help="Partitions of a new topic.")]
 _WAIT_S = 0.05
 INTERRUPTED = 130
 
@@ -65,7 +63,7 @@ def list_topics(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Topics, how many records they hold, and what is declared over them."""
+    """List topics with number of records and declarations."""
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
     found, plan, log = _open(scope)
@@ -96,7 +94,7 @@ def create_topic(
     config: Annotated[
         list[str] | None,
         typer.Option(
-            "--config", help="As in Kafka, e.g. cleanup.policy=compact (may be given again).", metavar="KEY=VALUE"
+            "--config", help="Setting of Kafka, such as cleanup.policy=compact. Repeatable.", metavar="KEY=VALUE"
         ),
     ] = None,
     project: ProjectOption = None,
@@ -123,7 +121,7 @@ def describe_topic(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show a topic: its partitions, their records and times, its configuration, and the queries that write and read it."""
+    """Show a topic's partitions, records, times, configuration, and the queries that write and read it."""
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     _, plan, log = _open(scope)
@@ -142,22 +140,22 @@ def set_retention(
     ctx: typer.Context,
     topic: Topic,
     age: Annotated[
-        str | None, typer.Argument(help="Maximum age of records, such as '7 days'; or: forever.", metavar="[AGE]")
+        str | None, typer.Argument(help="Maximum age, such as '7 days', or forever.", metavar="[AGE]")
     ] = None,
     size: Annotated[
-        str | None, typer.Option("--size", help="Maximum size of a partition, such as '1 GB'; or: unlimited.")
+        str | None, typer.Option("--size", help="Maximum size of a partition, such as '1 GB', or unlimited.")
     ] = None,
     compact: Annotated[
-        bool | None, typer.Option("--compact/--no-compact", help="Keep the last record of each key, whatever its age.")
+        bool | None, typer.Option("--compact/--no-compact", help="Keep the last record of each key, at any age.")
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """How long records of a topic are kept: shown, or changed at once. Age is measured by the time of records.
+    """Show, or change at once, how long a topic keeps records. Age counts from the time of a record.
 
     flowql topic retention orders               the current setting
-    flowql topic retention orders '7 days'      older ones go, in segments of an eighth of that
+    flowql topic retention orders '7 days'      delete older ones, by segments of an eighth of that
     flowql topic retention users --compact      keep the last record of each key
     """
     _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
@@ -177,7 +175,7 @@ def delete_topic(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Delete a topic with all its records, unless a deployed query uses it."""
+    """Delete a topic that no deployed query uses."""
     scope = Scope.of(ctx, project=project, target=target, var=var)
     found, plan, log = _open(scope)
     with closing(log):
@@ -207,7 +205,7 @@ def export_topic(
     output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write all existing records to a file or a pipe: partition, offset, timestamp, key and value (as JSON texts), headers.
+    """Write all existing records to a file or a pipe: partition, offset, timestamp, key and value (as JSON), headers.
 
     flowql topic export orders -o orders.parquet
     """
@@ -234,42 +232,41 @@ def import_topic(
     ],
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", help="The column that is the key (again for several).", metavar="COLUMN"),
+        typer.Option("--key", help="Key column. Repeatable.", metavar="COLUMN"),
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option("--timestamp", help="The column that is the time: ms or ISO-8601.", metavar="COLUMN")
+        str | None, typer.Option("--timestamp", help="Time column: ms or ISO-8601.", metavar="COLUMN")
     ] = None,
     partitions: Partitions = None,
-    form: Annotated[
-        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the file's name.")
-    ] = None,
+    form: Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by file name.")] = None,
     key_format: Annotated[str | None, typer.Option("--key-format", help="kafka or json; default: as declared.")] = None,
     null: Annotated[
         list[str] | None,
         typer.Option(
-            "--null", help="A text that is NULL in STRING columns of CSV, besides the empty one.", metavar="TEXT"
+            "--null", help="String that is NULL in STRING columns of CSV, besides the empty one.", metavar="TEXT"
         ),
     ] = None,
     on_error: Annotated[
         str,
-        typer.Option("--on-error", help="How to handle records that cannot be converted to the declared columns."),
+        typer.Option("--on-error", help="Handling of records that do not convert: fail, skip or dead-letter."),
     ] = "fail",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read the whole file, show ten rows as they are decoded, write nothing.")
+        bool, typer.Option("--dry-run", help="Read the whole file, show ten decoded rows, write nothing.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Import records again that were imported before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Import records again.")] = False,
     moved: Annotated[
         bool,
-        typer.Option("--moved", help="The file was imported under another path: continue where that import ended."),
+        typer.Option("--moved", help="The file was renamed: continue that import."),
     ] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Import the records of a file into a topic, which is created if missing: each record once, however often the command is repeated.
+    """Import a file into a topic, each record once, even if repeated. A missing topic is created.
 
-    Strings are converted to the declared types: ISO dates and times, yes and no, spellings of NULL. A column without a declaration is JSON.
-    The position in the file is committed with its records, so a second attempt continues where the first one ended.
+    Strings become the declared types: ISO dates and times, yes and no, spellings of NULL. A column without a
+    declaration is JSON. The position in the file is committed with its records, so a second attempt continues after
+    the first.
 
     flowql topic import orders orders.parquet --key CUSTOMER --timestamp AT
     flowql topic import orders orders.csv --dry-run
@@ -318,7 +315,7 @@ def produce(
     records: Annotated[
         list[str] | None,
         typer.Argument(
-            help="KEY:VALUE (value in JSON, null for a tombstone), or JSON as `consume` prints it; default: lines of stdin.",
+            help="KEY:VALUE (JSON, null for a tombstone), or JSON as `consume` prints it; default: lines of stdin.",
             metavar="[RECORD]...",
         ),
     ] = None,
@@ -327,10 +324,10 @@ def produce(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write records to a topic, which is created if missing. Records that are arguments are one transaction.
+    """Write records to a topic, creating a missing one. Records given as arguments are one transaction.
 
-    Lines of stdin are committed every 0.2 s, or 10,000 at once. After Ctrl-C the command commits the lines that it has read. A line that is
-    no record ends it; the records before that line are written.
+    Lines of stdin are committed every 0.2 s or 10,000 lines, and after Ctrl-C. A malformed line ends the command;
+    earlier records are written.
     """
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     piped = Piped(sys.stdin.fileno()) if not records else None
@@ -361,7 +358,7 @@ def consume(
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest or an offset.", metavar="earliest|latest|OFFSET")
     ] = "earliest",
-    most: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
     project: ProjectOption = None,

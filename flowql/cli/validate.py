@@ -18,7 +18,7 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Check the whole project and show every mistake at once."""
+    """Check the project and show all mistakes."""
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found = read_project(scope.start, target=scope.target, variables=scope.variables)

@@ -36,21 +36,19 @@ def command(
     select: SelectOption = None,
     output: OutputOption = None,
     var: VarOption = None,
-    held: Annotated[
-        bool, typer.Option("--held", help="Run nothing: compare the existing results of the targets.")
-    ] = False,
+    held: Annotated[bool, typer.Option("--held", help="Compare existing results, without a run.")] = False,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="Maximum relative difference between DOUBLEs; 0: none.", min=0.0)
+        float, typer.Option("--tolerance", help="Maximum relative difference between DOUBLEs.", min=0.0)
     ] = TOLERANCE,
     keep: Annotated[
-        Path | None, typer.Option("--keep", help="Run in this new folder, and keep it.", show_default=False)
+        Path | None, typer.Option("--keep", help="Run in this new folder and keep it.", show_default=False)
     ] = None,
 ) -> None:
     """Compare the results of targets over the same input.
 
-    The input topics are copied from the log of the first target; all targets run in new directories until everything is processed, those
-    on Kafka on a separate local broker. Each is compared with the first: tables by their final
-    rows, streams as multisets of (key, value, time). Exit code 1 when something differs.
+    Copies the input topics from the first target's log and runs all targets in new directories, those on Kafka on a
+    separate local broker. Compares each with the first: tables by final rows, streams as multisets of (key, value,
+    time). Exit code 1 if something differs.
     """
     names = _names(targets)
     scope = replace(

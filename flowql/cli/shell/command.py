@@ -21,7 +21,7 @@ def command(
     ctx: typer.Context,
     statements: Annotated[
         list[str] | None,
-        typer.Option("--command", "-c", help="Run this and exit (may be given again).", metavar="STATEMENTS"),
+        typer.Option("--command", "-c", help="Run this and exit. Repeatable.", metavar="STATEMENTS"),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
@@ -30,8 +30,8 @@ def command(
 ) -> None:
     r"""An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.
 
-    On a terminal with completion (Tab), history and several lines; `\\?` helps, `\\q` ends. Otherwise the statements of stdin
-    are answered up to the first that fails.
+    On a terminal with completion (Tab), history and several lines; `\\?` helps, `\\q` ends. Otherwise it answers
+    statements from stdin, up to the first that fails.
 
     One answer:  flowql shell -c "SHOW QUERIES"
 
