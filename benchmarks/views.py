@@ -24,6 +24,7 @@ from typing import Any
 
 from flowql.bench.nexmark_input import write_log
 from flowql.bench.nexmark_people import SCHEMAS, counts
+from flowql.bench.results import wrong
 from flowql.compiler.plan.generations import topics_read
 from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
@@ -133,15 +134,15 @@ class _Timed:
         return getattr(self._inner, name)
 
 
-def compiled() -> Plan:
+def compiled(project: Path = PROJECT) -> Plan:
     """The project with all views."""
-    made = compile_sources(load_project(PROJECT))
+    made = compile_sources(load_project(project))
     assert made.ok, made.diagnostics
     return made.plan
 
 
-def measure(plan: Plan, view: str, input_: Path, events: int, top: int) -> Figure:
-    """In this process, over a copy of the log in `input_`: see the module."""
+def measure(plan: Plan, view: str, input_: Path, events: int, top: int, split: bool = True, check: str = "") -> Figure:
+    """In this process, over a copy of the log in `input_`: see the module. check: a query of `flowql bench` that gives the same rows."""
     leave_pandas_out()
     plan = select(plan, [f"+{view}"])
     read = sum(counts(events)[t] for t in {t for q in plan.queries for t in topics_read(q)} & SCHEMAS.keys())
@@ -157,18 +158,20 @@ def measure(plan: Plan, view: str, input_: Path, events: int, top: int) -> Figur
         instance.deploy(plan)
         if top:
             profile.enable()
-        else:
+        elif split:
             costs.watch(instance)
         driver.run_until_caught_up()
         profile.disable()
         cpu_s = time.process_time() - start
+        if check and (message := wrong(instance.log, check, events)):
+            raise SystemExit(message)
         instance.stop()
     if top:
         pstats.Stats(profile).sort_stats("tottime").print_stats(top)
     return Figure(view, read, cpu_s, costs.table(cpu_s, read))
 
 
-def _in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
+def in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
     """What it returns. Forked, so that the project is compiled once; nothing of the engine runs in the process that forks."""
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -194,9 +197,9 @@ def main() -> None:
     options = parser.parse_args()
     plan, events, total_s = compiled(), 0, 0.0
     with tempfile.TemporaryDirectory(prefix="flowql-bench-views-") as name:
-        _in_a_process(write_log, Path(name), options.events)
+        in_a_process(write_log, Path(name), options.events)
         for view in [q.sink for q in plan.queries] if options.views == "all" else options.views.split(","):
-            figure = _in_a_process(measure, plan, view, Path(name), options.events, options.top)
+            figure = in_a_process(measure, plan, view, Path(name), options.events, options.top)
             events, total_s = events + figure.events, total_s + figure.cpu_s
             print(figure.line(), *(() if options.brief else figure.split), sep="\n", flush=True)
     print(Figure("all", events, total_s, []).line())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,15 +34,20 @@ class AppendOnlyOperator:
         if (batch.op == DELETE).any():  # a record without a value
             batch = batch.take(np.flatnonzero(batch.op != DELETE))
         if self._watermark is not None and len(batch):
-            late = self._late(batch, run)
+            late = self.late(*_times(batch, self._watermark.column), run)
             if late.any():
                 batch = batch.take(np.flatnonzero(~late))
         return batch.with_op(np.full(len(batch), INSERT, np.int8)) if len(batch) else None
 
-    def _late(self, batch: Batch, run: MicroBatchContext) -> Bools:
-        """Rows before the watermark that the rows before them have set."""
+    def late_of(self, columns: Mapping[str, pa.Array], rowtime: Ints, run: MicroBatchContext) -> Bools:
+        """As `late` for rows with values, given by columns."""
+        if self._watermark is None:
+            return np.zeros(len(rowtime), np.bool_)
+        return self.late(*_column_times(columns.get(self._watermark.column), rowtime), run)
+
+    def late(self, times: Ints, known: Bools, run: MicroBatchContext) -> Bools:
+        """Rows before the watermark that the rows before them have set. known: which rows have a time."""
         assert self._watermark is not None
-        times, known = _times(batch, self._watermark.column)
         before = run.stream_times.get(self.plan.id, NO_TIME)
         after = run.advance(self.plan.id, np.where(known, times, NO_TIME))
         reached = np.concatenate([[before], after[:-1]])
@@ -56,12 +61,17 @@ class AppendOnlyOperator:
 
 def _times(batch: Batch, column: str) -> tuple[Ints, Bools]:
     """Values of a time column, and which of them there are."""
-    if column == ROWTIME:
-        return batch.rowtime, np.ones(len(batch), np.bool_)
-    if not batch.is_columns:
-        values = batch.column(column)
-        known = np.array([v is not None for v in values], np.bool_)
-        return np.array([v or 0 for v in values], np.int64), known
-    array = batch.arrow().column(column)
+    if column == ROWTIME or batch.is_columns:
+        return _column_times(None if column == ROWTIME else batch.arrow().column(column), batch.rowtime)
+    values = batch.column(column)
+    known = np.array([v is not None for v in values], np.bool_)
+    return np.array([v or 0 for v in values], np.int64), known
+
+
+def _column_times(array: pa.Array | None, rowtime: Ints) -> tuple[Ints, Bools]:
+    if array is None:
+        return rowtime, np.ones(len(rowtime), np.bool_)
+    if not array.null_count:
+        return array.view(pa.int64()).to_numpy(), np.ones(len(rowtime), np.bool_)
     known = array.is_valid().to_numpy(zero_copy_only=False)
     return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), known

@@ -1,8 +1,9 @@
-"""Fused pipelines: raw records to records, for a source with one reader and nothing but projections and filters behind it."""
+"""Fused pipelines: raw records to records, for a source with one reader and nothing but a watermark, projections and filters behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +12,10 @@ from flowql.compiler.plan.logical import Scan, Sink
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import Kind
+from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.runtime.batch import Batch, Ints, empty
 from flowql.runtime.log.base import RawBatch
+from flowql.runtime.operators.append_only import AppendOnlyOperator
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.decode import Decoder, FastRows, WallTime
 from flowql.runtime.operators.encode import Encoder
@@ -25,9 +28,9 @@ CHUNK_ROWS = 20_000  # rows per pass: more cost memory, fewer more hand-overs of
 
 
 class FusedPipeline:
-    """scan -> stages -> sink over one raw batch. One per task (its row kernels report failures through it).
+    """scan -> stages -> sink over one raw batch. One per task (its row kernels report failures through it). The first stage may leave out late rows.
 
-    Composed, it is Decoder, ProjectionChain and Encoder one after the other; fused, records are scanned into views, only
+    Composed, it is Decoder, AppendOnlyOperator, ProjectionChain and Encoder one after the other; fused, records are scanned into views, only
     columns that are computed go through DuckDB, and texts are written from the views. Records that one of the steps
     declines go the composed way and are merged back in order. The input must be an append stream.
     """
@@ -40,6 +43,9 @@ class FusedPipeline:
         assert scan.change == "append", "a table's records are not fused"
         self.plan = sink
         self._decoder = Decoder(scan.spec, scan.schema, wall_ms)
+        self._source: AppendOnlyOperator | None = None
+        if stages and isinstance(stages[0].spec, AppendOnly):
+            self._source, stages = AppendOnlyOperator(stages[0], [scan]), stages[1:]
         self._chain = ProjectionChain(stages, scan.schema, "append") if stages else None
         # Nothing rekeys here: a null key is one that the record had.
         self._encoder = Encoder(sink.spec, stages[-1].schema if stages else scan.schema, null_key=True)
@@ -61,19 +67,24 @@ class FusedPipeline:
         """The records, and for each the index in `raw` it was made from."""
         n = raw.records.num_rows
         if not (self.has_vector and self._decoder.takes_columns(n, run.vector)):
-            return self._composed(raw, run, np.arange(n))
+            return self._composed(raw, run, np.arange(n), self._source)
         if n <= CHUNK_ROWS + CHUNK_ROWS // 2:
             return self._fused(raw, run, 0)
         parts = []
         for start in range(0, n, CHUNK_ROWS):
-            piece = RawBatch(raw.tp, raw.records.slice(start, CHUNK_ROWS), raw.next_offset, raw.size_bytes)
+            piece = replace(raw, records=raw.records.slice(start, CHUNK_ROWS))
             parts.append(self._fused(piece, run, start))
         table = pa.Table.from_batches([records for records, _ in parts]).combine_chunks()
         merged = table.to_batches()[0] if len(table) else parts[0][0]
         return merged, np.concatenate([at for _, at in parts])
 
-    def _composed(self, raw: RawBatch, run: MicroBatchContext, seq: Ints) -> tuple[pa.RecordBatch, Ints]:
+    def _composed(
+        self, raw: RawBatch, run: MicroBatchContext, seq: Ints, source: AppendOnlyOperator | None
+    ) -> tuple[pa.RecordBatch, Ints]:
+        """source: leaves out late rows, if that is not done yet."""
         batch: Batch | None = self._decoder.decode(raw, run, seq)
+        if source is not None:
+            batch = source.process([batch], run)
         if self._chain is not None and batch is not None:
             batch = self._chain.process([batch], run)
         if batch is None:
@@ -83,12 +94,19 @@ class FusedPipeline:
 
     def _fused(self, raw: RawBatch, run: MicroBatchContext, start: int) -> tuple[pa.RecordBatch, Ints]:
         assert self._vector is not None
-        n = raw.records.num_rows
+        seq = np.arange(start, start + raw.records.num_rows)
         good, rows = self._decoder.columns(raw, views=True, unread=self._unread)
+        if self._source is not None:
+            if not good.all():  # a row may be late by one that is declined
+                return self._composed(raw, run, seq, self._source)
+            late = self._source.late_of(dict(zip(self._names, rows.columns, strict=True)), rows.rowtime, run)
+            if late.any():
+                seq, rows, good = seq[~late], rows.take(np.flatnonzero(~late)), good[~late]
+                raw = replace(raw, records=raw.records.filter(pa.array(~late)))
         try:
             images = run_vector(self._vector, rows.columns, rows.rowtime, self._names)
         except VectorFailed:
-            return self._composed(raw, run, np.arange(start, start + n))
+            return self._composed(raw, run, seq, None)
         fast_at = np.flatnonzero(good)
         rest = [np.flatnonzero(~good), fast_at[~images.known]]
         columns, times, headers = images.columns, rows.rowtime, rows.headers
@@ -98,14 +116,14 @@ class FusedPipeline:
             columns, times, headers, fast_at = rows.columns, rows.rowtime, rows.headers, fast_at[kept]
         values = self._spliced(rows.located, raw, fast_at, columns)
         if values is None and self._unread and rows.located is not None:
-            return self._composed(raw, _rows_only(run), np.arange(start, start + n))
+            return self._composed(raw, _rows_only(run), seq, None)
         records = self._encoder.columns(columns, times, None, headers, values)
         declined = np.sort(np.concatenate(rest))
         if not len(declined):
-            return records, fast_at + start
-        part = RawBatch(raw.tp, raw.records.take(pa.array(declined)), raw.next_offset, raw.size_bytes)
-        slow, slow_seq = self._composed(part, _rows_only(run), declined + start)
-        return _merged(records, fast_at + start, slow, slow_seq)
+            return records, seq[fast_at]
+        part = replace(raw, records=raw.records.take(pa.array(declined)))
+        slow, slow_seq = self._composed(part, _rows_only(run), seq[declined], None)
+        return _merged(records, seq[fast_at], slow, slow_seq)
 
     def _spliced(
         self, located: Located | None, raw: RawBatch, at: Ints, columns: Sequence[pa.Array]

@@ -2,7 +2,7 @@
 
 How to compile a chain (what `flowql.runtime.topology` does):
 
-- A source with one reader and nothing but Project and Filter behind it up to a sink: `fused.FusedPipeline(scan, stages,
+- A source with one reader and nothing but its watermark, Project and Filter behind it up to a sink: `fused.FusedPipeline(scan, stages,
   sink)`. It takes raw records and gives records to produce.
 - A shared source: one `decode.Decoder(*decode.union_scan(scans))` per topic, then `Batch.select` per reader.
 - Neighbouring Project and Filter operators, wherever they stand: `projections.ProjectionChain(operators, source)`, which is a

@@ -386,8 +386,7 @@ class Task:
             return 1
         dead = each_once([locate_retired(d, run.retired) for d in run.dead_letters])
         with self._publication():
-            times = {"stream_times": run.stream_times} if run.stream_times else {}
-            self.state.publish({**metadata, **self.progress, **times, **_marks(run), **self._lost(run, dead)})
+            self.state.publish(self._after(metadata, run, dead))
             self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late, run.wants_commit))
         self._retire_limit.succeeded(RETIRED_MAX)
         return max(1, len(run.retired))
@@ -407,8 +406,7 @@ class Task:
             if run.dead_letters:
                 raise RuntimeFailure(f"{self.id.query}: {run.dead_letters[0].message}")
             with self._publication():
-                times = {"stream_times": run.stream_times} if run.stream_times else {}
-                self.state.publish({**metadata, **self.progress, **times, **_marks(run), **self._lost(run, ())})
+                self.state.publish(self._after(metadata, run, ()))
                 delivery.mark()
                 self._publisher.publish(self, MicroBatchResult(outputs, [], 0, run.late, run.wants_commit))
         except Exception as error:
@@ -448,7 +446,8 @@ class Task:
             return None
         self._tried = rows
         part = head if rows == head.records.num_rows else records_between(head, start, rows)
-        run = self._context({})
+        metadata = self.state.metadata
+        run = self._context(metadata)
         if bad is None:
             outputs = self.program.execute_raw(part, run)
             if self.check is not None:
@@ -459,7 +458,7 @@ class Task:
         dead = each_once([LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters])
         with self._publication():
             source.consume_raw(rows)
-            self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}, **self._lost(run, dead)})
+            self.state.publish(self._after(metadata, run, dead))
             self._publisher.publish(self, MicroBatchResult(outputs, dead, rows, run.late))
         return rows
 
@@ -481,9 +480,7 @@ class Task:
             for name, end in cursors.items():
                 dead += self._consume(name, end)
             dead = each_once(dead)
-            lost = self._lost(run, dead)
-            times = {"stream_times": run.stream_times, **_marks(run)}
-            self.state.publish({**metadata, **self.progress, **times, **lost})
+            self.state.publish(self._after(metadata, run, dead))
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].channel is None)
             self._publisher.publish(self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit))
         return max(1, self._tried)
@@ -508,12 +505,15 @@ class Task:
             run.fail_row(seq, *letter_of(bad))
         return outputs, run
 
-    def _lost(self, run: MicroBatchContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
-        """For its metadata: what is lost with this run and before. The epoch lock is held."""
-        lost = with_micro_batch(
-            self.losses, run.late, run.behind, run.stream_times, dead_letters.records_of(dead), run.looks
-        )
-        return {LOST: lost} if lost else {}
+    def _after(
+        self, metadata: Mapping[str, Any], run: MicroBatchContext, dead: Sequence[LocatedDeadLetter]
+    ) -> dict[str, Any]:
+        """Its metadata after a run, with what is lost with this run and before. The epoch lock is held."""
+        letters = dead_letters.records_of(dead)
+        lost = with_micro_batch(self.losses, run.late, run.behind, run.stream_times, letters, run.looks)
+        marks = {WATERMARKS: run.watermarks, TIMERS: run.timers, HELD: run.held, PARTITIONERS: run.partitioners}
+        made = {"stream_times": run.stream_times, **marks, LOST: lost}
+        return {**metadata, **self.progress, **{name: value for name, value in made.items() if value}}
 
     @contextmanager
     def _publication(self) -> Iterator[None]:
@@ -593,8 +593,3 @@ class Task:
             return []
         raw = source.queue[0]
         return [LocatedDeadLetter(d, raw, d.seq) for d in source.consume(cursor)]
-
-
-def _marks(run: MicroBatchContext) -> dict[str, Any]:
-    found = {WATERMARKS: run.watermarks, TIMERS: run.timers, HELD: run.held, PARTITIONERS: run.partitioners}
-    return {name: value for name, value in found.items() if value}

@@ -383,10 +383,11 @@ def _is_table_sink(op: Operator) -> bool:
 
 
 def _fusible(operators: Sequence[Operator], scans: Scans) -> FusedPipeline | None:
-    """One stream source, projections and filters, one sink to a stream: a single kernel from record to record."""
+    """One stream source, its watermark, projections and filters, one sink to a stream: a single kernel from record to record."""
     first, *middle, last = operators
     if not (isinstance(first.spec, Scan) and first.spec.kind == "stream" and isinstance(last.spec, Sink)):
         return None
-    if last.spec.kind != "stream" or not all(isinstance(op.spec, (Project, Filter)) for op in middle):
+    stages = middle[1:] if middle and isinstance(middle[0].spec, AppendOnly) else middle
+    if last.spec.kind != "stream" or not all(isinstance(op.spec, (Project, Filter)) for op in stages):
         return None
     return FusedPipeline(first, tuple(middle), last, scans.wall_ms)

@@ -15,6 +15,7 @@ from flowql.compiler.plan.logical import Filter, Format, NamedExpr, Project, Sca
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
+from flowql.compiler.plan.watermarks import AppendOnly, Watermark
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators import projections
@@ -217,11 +218,16 @@ def test_what_is_not_read_makes_no_record_bad_and_changes_no_value(raw, names, t
     assert bad <= {d.seq for d in of_all.dead_letters}
 
 
+sources = st.sampled_from([None, Watermark(ROWTIME, 2), Watermark("A", 1)]).map(
+    lambda w: [] if w is None else [Operator("source", AppendOnly(w), ("scan",), FIELDS, "append")]
+)
+
+
 @settings(max_examples=80, deadline=None)
-@given(raws(), chains("append"), st.sampled_from([None, TimestampSpec("A")]))
-def test_a_fused_pipeline_is_the_composed_one(raw, operators, timestamp):
+@given(raws(), chains("append"), st.sampled_from([None, TimestampSpec("A")]), sources)
+def test_a_fused_pipeline_is_the_composed_one(raw, operators, timestamp, source):
     sink = Operator("sink", Sink("O", "o", "stream", KAFKA, JSON), (), SOURCE, "append")
-    pipeline = FusedPipeline(scan(timestamp=timestamp), operators, sink)
+    pipeline = FusedPipeline(scan(timestamp=timestamp), [*source, *operators], sink)
     assert pipeline.has_vector
     by_row, by_column = run_of(False), run_of(True)
     expected, expected_at = pipeline.process_with_origin(raw, by_row)
@@ -229,6 +235,8 @@ def test_a_fused_pipeline_is_the_composed_one(raw, operators, timestamp):
     assert found.to_pylist() == expected.to_pylist()
     assert found_at.tolist() == expected_at.tolist()
     assert letters(by_column) == letters(by_row)
+    for of in ("late", "behind", "stream_times", "watermarks"):
+        assert getattr(by_column, of) == getattr(by_row, of)
 
 
 def test_large_batches_are_cut_and_put_together():
