@@ -18,11 +18,11 @@ from flowql.runtime.errors import RuntimeFailure
 
 
 class ProjectError(CompileError):
-    """`flowql.yaml`, or a file that it names, is wrong."""
+    """A mistake in `flowql.yaml` or a file that it names."""
 
 
 class CommandError(Exception):
-    """A command failed. `help`: what to type instead. `span`: the place in what was typed."""
+    """A command failed. `help`: the correction. `span`: the place in the command."""
 
     def __init__(self, title: str, *, code: str = "FQ5001", help: str = "", span: Span = NOWHERE) -> None:
         super().__init__(title)

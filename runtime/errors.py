@@ -55,7 +55,7 @@ from collections.abc import Sequence
 
 
 class RuntimeFailure(Exception):
-    """Root of the engine's errors."""
+    """Base class of the engine's errors."""
 
     code = "FQ4000"
     retriable = False

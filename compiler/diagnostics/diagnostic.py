@@ -37,7 +37,7 @@ class Diagnostic:
 
 
 class CompileError(Exception):
-    """One or more mistakes of the user. Carries every diagnostic found."""
+    """One or more mistakes in a project, with all diagnostics."""
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
         self.diagnostics = diagnostics

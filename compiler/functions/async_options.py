@@ -37,7 +37,7 @@ ONCE = Retry(1, 0.0, 1.0, 0.0)
 
 
 class RetryAfter(Exception):
-    """Raised by an asynchronous function to be called again for this row after a delay, without counting an attempt.
+    """Raise it in an asynchronous function to repeat the call after a delay, without counting an attempt.
 
     delay: a timedelta, or seconds.
 

@@ -14,11 +14,11 @@ from flowql.compiler.functions.user_types import DefinitionError
 
 
 def exponential(first: float = 0.5, *, factor: float = 2.0, longest: float = 60.0, attempts: int = 8) -> Retry:
-    """Retries of an asynchronous function with growing delays.
+    """Retries an asynchronous function with growing delays.
 
-    first: seconds before the second call; each later delay is `factor` times as long, at most `longest` seconds, and
-    varies by a tenth, so that rows are not retried together. attempts: calls of a row, including the first; after the
-    last its record is a dead letter. Raises DefinitionError.
+    first: seconds before the second call. Each later delay is `factor` times as long, at most `longest` seconds,
+    and varies by a tenth. attempts: calls per row; after the last the record is a dead letter. Raises
+    DefinitionError.
 
     >>> exponential(0.1, attempts=3).attempts
     3
@@ -31,7 +31,7 @@ def exponential(first: float = 0.5, *, factor: float = 2.0, longest: float = 60.
 
 
 def fixed(delay: float, *, attempts: int = 8) -> Retry:
-    """Retries of an asynchronous function after equal delays, in seconds. attempts: as for `exponential`. Raises
+    """Retries an asynchronous function after equal delays, in seconds. attempts: as for `exponential`. Raises
     DefinitionError.
     """
     if delay <= 0:

@@ -158,36 +158,35 @@ def udf(
     retry: Retry | None = None,
     order: Order = "key",
 ) -> Any:
-    """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
+    """Makes a Python function callable in SQL, if `functions` of flowql.yaml names its module.
 
     Types come from annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP,
-    without a zone), list[...] (ARRAY), dict[str, ...] (MAP), dataclasses and msgspec.Structs (STRUCT with these fields
-    in any case; an argument may have more), Decimal (any DECIMAL) and Annotated[Decimal, 12, 2] (DECIMAL(12, 2)). A row
-    with a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes
-    the value NULL and the record a dead letter; in standard SQL the row contributes nothing.
+    without a zone), list[...] (ARRAY), dict[str, ...] (MAP), dataclasses and msgspec.Structs (STRUCT with these
+    fields in any case; an argument may have more), Decimal (any DECIMAL) and Annotated[Decimal, 12, 2] (DECIMAL(12,
+    2)). A NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception
+    makes the value NULL and the record a dead letter; in standard SQL the row contributes nothing.
 
-    isolation="process": each module and calling thread has a process. A call that takes longer than `timeout` seconds,
-    needs more than `memory_mb` (the largest of the module), or crashes fails like an exception; the next call has
-    another process. isolation="inline": in the engine's threads, without a message to a process per call or batch. A
-    call that does not return blocks a thread; a crash ends the instance.
+    isolation="process": each module and calling thread has a process. A call that exceeds `timeout` seconds or
+    `memory_mb` (the largest of the module), or crashes, fails like an exception; the next call has another process.
+    isolation="inline": in the engine's threads, without a message per call or batch. A call that does not return
+    blocks a thread; a crash ends the instance.
 
     vectorized: takes and returns Arrow arrays of a batch: pa.BooleanArray, Int64Array (BIGINT), DoubleArray,
-    StringArray, BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), Annotated[pa.ListArray, list[float]]
-    (ARRAY<DOUBLE>), Annotated[pa.MapArray, dict[str, float]] (MAP) or Annotated[pa.StructArray, Point] with a dataclass
-    or msgspec.Struct (STRUCT). Each result depends on its row alone; arrays contain NULLs. If a batch fails, it is
-    called for each row.
+    StringArray, BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), Annotated[pa.ListArray,
+    list[float]] (ARRAY<DOUBLE>), Annotated[pa.MapArray, dict[str, float]] (MAP) or Annotated[pa.StructArray, Point]
+    with a dataclass or msgspec.Struct (STRUCT). Results depend on their row only; arrays contain NULLs. A failed
+    batch is repeated row by row.
 
-    asynchronous: an `async def`, or a plain function that blocks and runs in threads, such as a request to a service.
-    Up to `max_in_flight` calls of a task run at once, each for up to `timeout`. retry: of failed calls
+    asynchronous: an `async def`, or a blocking function that runs in threads, such as a request to a service. A
+    task runs up to `max_in_flight` calls at once, each for up to `timeout`. retry: of failed calls
     (`flowql.exponential()`, `flowql.fixed(5)`); without it the record is a dead letter at once. Raise
-    `flowql.RetryAfter(timedelta(minutes=5))` to be called again later. order: "key" keeps the order of rows with one
-    key, "input" that of a partition, "none" keeps none. Results are exactly once; calls are at least once, and repeated
-    for rows that were under way when an instance ended.
+    `flowql.RetryAfter(timedelta(minutes=5))` to be called again later. order: "key" keeps the order of rows with
+    one key, "input" that of a partition, "none" keeps none. Results are exactly once. Calls are at least once:
+    those in progress when an instance ends are repeated.
 
     name: in SQL, in capitals; default: the function's. deterministic: False if equal arguments may give different
-    results (default for asynchronous functions); a rebuild then says so. version: letters and digits; queries are
-    rebuilt when it changes, instead of when the source of the module or of an imported one changes. Raises
-    DefinitionError.
+    results (default for asynchronous functions); a rebuild then says so. version: letters and digits. A change
+    rebuilds queries, instead of a change in the module or one that it imports. Raises DefinitionError.
 
     >>> @udf
     ... def net(price: float, vat: float | None) -> float:

@@ -170,17 +170,17 @@ def udaf(
     timeout: float = TIMEOUT_S,
     memory_mb: int = MEMORY_MB,
 ) -> Any:
-    """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
+    """Makes a Python class an aggregate in SQL, if `functions` of flowql.yaml names its module.
 
-    `init(self)` returns the accumulator of an empty group; its annotation is a bool, int, float, str, bytes, Decimal,
-    None, or a list, dict, tuple, dataclass or msgspec.Struct of them. `add(self, accumulator, ...)` adds a row's
-    arguments and returns the accumulator; it may change a mutable one and return nothing. `result(self, accumulator)`
-    is the value in SQL; default: the accumulator. Tables need `undo(self, accumulator, ...)`, which removes a row, and
-    session windows `merge(self, accumulator, other)`; queries without them are refused. Objects keep no state.
+    `init(self)` returns an empty group's accumulator, annotated as bool, int, float, str, bytes, Decimal, None, or
+    a list, dict, tuple, dataclass or msgspec.Struct of them. `add(self, accumulator, ...)` adds a row's arguments
+    and returns the accumulator, or changes a mutable one and returns nothing. `result(self, accumulator)` is the
+    value in SQL; default: the accumulator. Tables need `undo(self, accumulator, ...)`, which removes a row, and
+    session windows `merge(self, accumulator, other)`. Objects keep no state.
 
     Types, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
-    isolation="process" costs two messages per batch of a stream, and over tables and in session windows one for each
-    row and result. `timeout` and `memory_mb` are limits of a process; in interactive queries all have one. Raises
+    isolation="process" costs two messages per batch of a stream, and over tables and in session windows one per row
+    and result. `timeout` and `memory_mb` limit the process; interactive queries always use one. Raises
     DefinitionError.
 
     >>> @udaf

@@ -96,12 +96,12 @@ class ProcessorContext(Protocol):
         timestamp: int | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Passes a record to the children, or to the child `to`, which process it before this call returns.
+        """Passes a record to the children, or the child `to`, which process it before this call returns.
 
-        timestamp: event time in ms; default: that of the current record or punctuation. headers: default: those of the
-        current record. A sink takes as `key` the value of its key column, or a tuple of all, and as `value` a dict by
-        column name, or None for a deletion (in a stream, a record without a value). Missing columns are NULL. Raises
-        TypeError, ValueError for values that the columns cannot hold.
+        timestamp: event time in ms; default: that of the current record or punctuation. headers: default: those of
+        the current record. For a sink, `key` is the key column's value, or a tuple of several, and `value` a dict
+        by column name, or None for a deletion (in a stream, a record without a value). Missing columns are NULL.
+        Raises TypeError, ValueError for values that do not fit the columns.
         """
 
     def send(
@@ -117,7 +117,7 @@ class ProcessorContext(Protocol):
     def schedule(
         self, every: timedelta | int, callback: Callable[[int], None] | None = None, *, clock: ClockKind = "stream"
     ) -> Cancellable:
-        """Calls `punctuate`, or another method, with the time in ms, repeatedly, also after a restart.
+        """Calls `punctuate`, or another method, repeatedly with the time in ms, also after a restart.
 
         every: in ms, or a timedelta. clock="stream": when stream time passes a multiple of it; several at once are one
         call. clock="wall": that long after this call and after each punctuation, also without records.
@@ -127,7 +127,7 @@ class ProcessorContext(Protocol):
         """A state store of this processor: KeyValueState, WindowState or SessionState."""
 
     def commit(self) -> None:
-        """Asks for a commit of the instance's work, including this record, as soon as possible. Returns at once."""
+        """Requests a commit of the instance's work, including this record. Returns at once."""
 
     @property
     def name(self) -> str:
@@ -171,10 +171,10 @@ class ProcessorContext(Protocol):
 
 
 class Processor(ABC):
-    """Processes the records of one task, one at a time. Each task has its own object.
+    """Processes the records of one task, one at a time. Each task has an object.
 
-    Keep state in a state store: after a failure or restart objects are made again, and attributes are lost. State,
-    outputs and positions are committed together, so each record takes effect once.
+    Keep state in a state store: attributes are lost after a failure or restart. State, outputs and positions are
+    committed together, so each record takes effect once.
     """
 
     context: ProcessorContext
@@ -185,15 +185,15 @@ class Processor(ABC):
 
     @abstractmethod
     def process(self, key: Any, value: Any) -> None:
-        """key: the value of the key column; a tuple of several, or of a windowed key and its start and end in ms; None
-        without a key. value: a dict of the other columns by name; None for a record without a value, and for a
-        deleted row. Records of other processors come as forwarded.
+        """key: the key column's value; a tuple of several, or of a windowed key and its start and end in ms; None
+        without a key. value: a dict of the other columns; None for a record without a value, and for a deleted row.
+        Records of other processors arrive as forwarded.
 
-        If this raises, the record becomes a dead letter without any other effect.
+        After an exception the record becomes a dead letter without other effects.
         """
 
     def punctuate(self, timestamp: int) -> None:  # noqa: B027  (most processors have none)
-        """Called at a scheduled time, in ms. An exception fails the query, which is retried."""
+        """Called at a scheduled time, in ms. An exception fails the query, which retries."""
 
     def close(self) -> None:  # noqa: B027  (most processors have none)
         """The task ends, or the object is replaced after a failure."""
@@ -207,17 +207,17 @@ class BatchProcessor(Processor):
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch) -> None:
-        """The next records of a source: its columns by name, ROWTIME (ms) and ROWOP ('insert', 'update', 'delete'), in
-        batches of varying size. Its parents are sources. If it raises, it is called again with fewer records, down
-        to the one that becomes a dead letter.
+        """The next records of a source: its columns, ROWTIME (ms) and ROWOP ('insert', 'update', 'delete'), in
+        batches of varying size. Parents are sources. After an exception it is called with fewer records, down to
+        the one that becomes a dead letter.
         """
 
 
 class AsyncProcessor(Processor):
-    """Calls an outside service for many records at once, and then processes each.
+    """Calls an outside service for many records at once, then processes each.
 
-    `call` is awaited outside of the task; `process` gets its result, in the task, with its stores. Its parents are
-    sources that read streams. Attributes of the class: `max_in_flight` (100), `timeout` of a call in seconds (30),
+    `call` runs outside the task; `process` gets its result in the task, with its stores. Parents are sources that
+    read streams. Class attributes: `max_in_flight` (100), `timeout` of a call in seconds (30),
     `retry` (None, or `flowql.exponential()`, `flowql.fixed(5)`), and `order`: "input" (keeps the order of a partition)
     or "key" (of each key).
     """
@@ -229,14 +229,12 @@ class AsyncProcessor(Processor):
 
     @abstractmethod
     def call(self, key: Any, value: Any) -> Any:
-        """A coroutine, or a function that blocks. It runs in another thread, on another object, which has only the
-        attributes set by `__init__`. Its result must be picklable. It is called at least once for a record, and
-        again for calls that were under way when an instance ended. Raise `flowql.RetryAfter` to be called again
-        later. If all attempts fail, the record becomes a dead letter and is not processed.
+        """A coroutine, or a blocking function. It runs in another thread, on another object with only the
+        attributes set by `__init__`. The result must be picklable. Calls are at least once: those in progress when
+        an instance ends are repeated. Raise `flowql.RetryAfter` to repeat a call later. If all attempts fail, the
+        record becomes a dead letter and is not processed.
         """
 
     @abstractmethod
     def process(self, key: Any, value: Any, result: Any = None) -> None:
-        """As for other processors. result: what `call` returned; None for a record without a value, for which it is not
-        called.
-        """
+        """As for other processors. result: of `call`; None for a record without a value, which is not called for."""

@@ -68,7 +68,7 @@ class KeyValueStore(StateStore):
 
 @dataclass(frozen=True)
 class WindowStore(StateStore):
-    """A value per key and start of a window. retention: how far behind stream time a start may be before its window is
+    """A value per key and window start. retention: how far behind stream time a start may be before its window is
     dropped.
     """
 

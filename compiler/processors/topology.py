@@ -23,12 +23,11 @@ Factory = Callable[[], Processor]
 class Topology:
     """A graph of sources, processors and sinks that runs as one query.
 
-    Sources and sinks name streams and tables of the project's SQL. Topologies belong in modules that `functions` of
-    flowql.yaml names.
+    Sources and sinks name streams and tables in SQL. `functions` of flowql.yaml names the module.
 
-    name: of the query. priority, latency_target_ms, on_change: as in the WITH clause of a query. version: letters and
-    digits; results are rebuilt when it changes, instead of when the source of the module or of an imported one changes.
-    Raises DefinitionError.
+    name: of the query. priority, latency_target_ms, on_change: as in the WITH clause of a query. version: letters
+    and digits. A change rebuilds results, instead of a change in the module or one that it imports. Raises
+    DefinitionError.
 
     >>> class Large(Processor):
     ...     def process(self, key, value):
@@ -68,15 +67,15 @@ class Topology:
         setattr(self, MARK, UserTopology(self))  # found as what decorators have marked is
 
     def add_source(self, name: str, *relations: str) -> Topology:
-        """Reads streams and tables by their SQL names. All have the same number of partitions."""
+        """Reads streams and tables by SQL names, with equal numbers of partitions."""
         if not relations:
             raise DefinitionError(f"source {name} of {self.name} reads nothing", 'add_source("orders", "ORDERS")')
         self._add(ProcessorStep(name, "source", (), relations))
         return self
 
     def add_processor(self, name: str, factory: Factory, *parents: str) -> Topology:
-        """factory: a class derived from Processor, or a function that makes its objects. parents: sources and
-        processors whose records it gets.
+        """factory: a subclass of Processor, or a function that returns an object. parents: sources and processors
+        that it reads.
         """
         given: object = factory
         if not callable(given) or isinstance(given, Processor):
@@ -92,12 +91,12 @@ class Topology:
         return self
 
     def add_sink(self, name: str, relation: str, *parents: str) -> Topology:
-        """Writes the records of its parents to a stream or table by its SQL name."""
+        """Writes its parents' records to a stream or table, by SQL name."""
         self._add(ProcessorStep(name, "sink", self._known(name, parents), (relation,)))
         return self
 
     def add_state_store(self, store: StateStore, *processors: str) -> Topology:
-        """Gives a store to processors. Each task has its own, with the state of its partition."""
+        """Gives a store to processors. Each task has its partition's part."""
         given: object = store
         if not isinstance(given, StateStore):
             title = f"{self.name} is given {type(given).__name__} as a store"

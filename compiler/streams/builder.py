@@ -18,13 +18,13 @@ from flowql.compiler.streams.stream import Stream, Table
 
 
 class StreamsBuilder:
-    """Streams and tables of a project in Python, in a module that `functions` of flowql.yaml names.
+    """Defines streams and tables in Python, in a module that `functions` of flowql.yaml names.
 
-    Results of `to` and `through` run as queries; these and the project's SQL read each other's results.
+    Results of `to` and `through` are queries. They and the project's SQL can read each other's results.
 
-    name: prefix of the names of internal streams. priority, latency_target_ms, on_change: as in the WITH clause of a
-    query. version: letters and digits; queries with Python functions are rebuilt when it changes, instead of when the
-    source of the module or of an imported one changes. Raises DefinitionError.
+    name: prefix of the names of internal streams. priority, latency_target_ms, on_change: as in the WITH clause of
+    a query. version: letters and digits. A change rebuilds queries with Python functions, instead of a change in
+    the module or one that it imports. Raises DefinitionError.
 
     >>> streams = StreamsBuilder("LARGE")
     >>> orders = streams.stream("ORDERS")
@@ -61,10 +61,10 @@ class StreamsBuilder:
         key_format: str | None = None,
         timestamp: str | None = None,
     ) -> Stream:
-        """A stream by its name in SQL. With a `topic` it is declared here, as CREATE STREAM does.
+        """A stream by its SQL name. `topic` declares it, as CREATE STREAM does.
 
-        key: types by column name. value: a dataclass or `msgspec.Struct`, whose objects functions get, or types by
-        column name. partitions, format, key_format, timestamp (the column of event time): as in the WITH clause.
+        key: types by column name. value: a dataclass or `msgspec.Struct`, which functions get, or types by column
+        name. partitions, format, key_format, timestamp (event time column): as in the WITH clause.
         """
         properties = with_clause(
             topic=topic, partitions=partitions, format=format, key_format=key_format, timestamp=timestamp

@@ -173,7 +173,7 @@ def col(name: str) -> Expression:
 
 def lit(value: Any) -> Expression:
     """A constant: None, bool, int, float, str, Decimal, date, datetime (without a zone), or a list (ARRAY) or dict
-    (STRUCT) of them.
+    (STRUCT).
 
     >>> lit(["a", None])
     ARRAY['a', NULL]
@@ -182,7 +182,7 @@ def lit(value: Any) -> Expression:
 
 
 class Functions:
-    """Calls functions by their SQL names, built in or of the project: `fn.ROUND(col("price"), 2)`, `fn("SCORE",
+    """Calls built-in and project functions by their SQL names: `fn.ROUND(col("price"), 2)`, `fn("SCORE",
     col("price"))`.
 
     Aggregates (`fn.SUM`, `fn.COUNT()`) are for `aggregate`. A Python lambda is a lambda of SQL, over expressions.

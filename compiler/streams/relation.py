@@ -52,19 +52,19 @@ class Relation:
         return shown(self._step)
 
     def filter(self, condition: Condition) -> Self:
-        """The rows for which a condition is true: an expression, or a function of (key, value) or of (value).
+        """Rows for which a condition is true: an expression, or a function of (key, value) or (value).
 
-        Functions get the value as an object of the stream's declared class, or as a dict by column name; the key as the
-        value of the key column, a tuple of several, None without a key. They run in the engine's threads.
+        Functions get the value as an object of the declared class, or a dict; the key as the key column's value, a
+        tuple of several, or None. They run in the engine's threads.
         """
         at, label = here(), self._graph.label("FILTER")
         made = self._graph.condition(condition, label, self._row)
         return type(self)(self._graph, Filter(label, at, (self._step,), made), self._row)
 
     def map_values(self, *values: str | Expression | Callable[..., Any], value: Any = None, **named: Any) -> Self:
-        """Other values under the same key: columns by name and expressions, or a function of (value) or (key, value).
+        """New values with the same key: columns and named expressions, or a function of (value) or (key, value).
 
-        value: the result type of the function: a dataclass, a `msgspec.Struct`, or types by column name; default: its
+        value: the function's result type: a dataclass, a `msgspec.Struct`, or types by column name; default: its
         annotation.
         """
         at, label = here(), self._graph.label("MAP_VALUES")
@@ -76,7 +76,7 @@ class Relation:
         return type(self)(self._graph, Select(label, at, (self._step,), found))
 
     def with_columns(self, **named: Any) -> Self:
-        """Adds columns. They replace columns of the same name."""
+        """Adds or replaces columns."""
         at, label = here(), self._graph.label("WITH_COLUMNS")
         found = columns(label, (), named, at)
         return type(self)(self._graph, Select(label, at, (self._step,), found, keep=True))
@@ -94,8 +94,8 @@ class Relation:
         latency_target_ms: int | None = None,
         on_change: OnChange | None = None,
     ) -> None:
-        """Writes all rows to a stream or table: an existing one as INSERT INTO does, a new one as CREATE ... AS does.
-        priority, latency_target_ms, on_change: of the query; default: those of the builder.
+        """Writes all rows to a stream or table: an existing one as INSERT INTO does, a new one as CREATE ... AS
+        does. priority, latency_target_ms, on_change: default: those of the builder.
         """
         properties = with_clause(
             topic=topic, partitions=partitions, format=format, key_format=key_format, timestamp=timestamp
@@ -114,7 +114,7 @@ class Relation:
         latency_target_ms: int | None = None,
         on_change: OnChange | None = None,
     ) -> Self:
-        """Writes to a topic as `to` does, and returns the stream or table that reads it. Later steps are another query."""
+        """Writes as `to` does, and returns the stream or table that reads the topic. Later steps are another query."""
         at = here()
         properties = with_clause(topic=topic, partitions=partitions, format=format, key_format=key_format)
         self._written(name, at, properties, priority, latency_target_ms, on_change)

@@ -57,8 +57,8 @@ class Stream(Relation):
         value: Any = None,
         **named: Any,
     ) -> Stream:
-        """Another key and other values: a function of (key, value) that returns (key, value), with the types of both;
-        or `key` as a column, a list of them or expressions by name, and values as for `map_values`.
+        """New key and values: a function of (key, value) that returns (key, value), with both types; or `key` as a
+        column, a list of columns or expressions by name, and values as for `map_values`.
         """
         at, label = here(), self._graph.label("MAP")
         if callable(function) and not isinstance(function, Expression):
@@ -68,13 +68,13 @@ class Stream(Relation):
         return Stream(self._graph, step)
 
     def flat_map(self, function: Callable[..., Any], *, key: Any, value: Any) -> Stream:
-        """Several rows for each: a function of (key, value) that returns or yields pairs (key, value) of the types
+        """Several rows per row: a function of (key, value) that returns or yields pairs (key, value) of the types
         `key` and `value`.
         """
         return self._called(self._graph.label("FLAT_MAP"), here(), function, key, value, many=True)
 
     def flat_map_values(self, function: Callable[..., Any] | None = None, *, value: Any = None, **named: Any) -> Stream:
-        """Several rows under the same key: a function that returns or yields values; or one expression by name that
+        """Several rows with the same key: a function that returns or yields values; or one named expression that
         gives an ARRAY.
         """
         at, label = here(), self._graph.label("FLAT_MAP_VALUES")
@@ -93,13 +93,13 @@ class Stream(Relation):
         return Stream(self._graph, Call(label, at, (self._step,), made), row.made)
 
     def select_key(self, *key: str | Expression, **named: Any) -> Stream:
-        """Another key: columns, or expressions by name. All columns stay."""
+        """New key: columns, or named expressions. All columns stay."""
         at, label = here(), self._graph.label("SELECT_KEY")
         step = Rekey(label, at, (self._step,), columns(label, key, named, at))
         return Stream(self._graph, step, self._row)
 
     def branch(self, *conditions: Condition) -> list[Stream]:
-        """One stream per condition. A row goes to the first one whose condition is true, or is left out."""
+        """One stream per condition. A row goes to the first whose condition is true, or is dropped."""
         at, found = here(), []
         if not conditions:
             raise DefinitionError("branch without conditions", 'branch(col("n") > 10, lit(True))')
@@ -132,7 +132,7 @@ class Stream(Relation):
         return Stream(self._graph, Filter(label, at, (self._step,), made), self._row)
 
     def repartition(self, partitions: int | None = None) -> Stream:
-        """The same rows in a topic with that number of partitions, by their key."""
+        """The same rows in a topic with this number of partitions, by key."""
         label = self._graph.label("REPARTITION")
         self._written(label, here(), with_clause(partitions=partitions))
         return Stream(self._graph, Read(Label(f"{label}_READ", label.method), here(), (), label, "stream"), self._row)
@@ -147,10 +147,10 @@ class Stream(Relation):
         name: str | None = None,
         partitions: int | None = None,
     ) -> Stream:
-        """The records that a `Processor` forwards. It runs as a separate topology, over a topic.
+        """Records that a `Processor` forwards. It runs as a separate topology, over a topic.
 
-        value, key: the columns that it forwards, as for `map`; default of `key`: that of this stream. stores: its state
-        stores. name: of the stream that it writes.
+        value, key: forwarded columns, as for `map`; default of `key`: that of this stream. stores: state stores.
+        name: of the resulting stream.
         """
         at, label = here(), self._graph.label("PROCESS")
         source, sink = self._relation(f"{label}_INPUT", at), name or f"{label}_OUTPUT"
@@ -197,12 +197,12 @@ class Stream(Relation):
         grace: timedelta | None = None,
         suffix: str = "_RIGHT",
     ) -> Stream:
-        """Rows with equal keys. The result has the columns of both sides, the key once; names on the right that the
-        left side has get `suffix`.
+        """Rows with equal keys. The result has the columns of both sides, the key once; duplicate names on the
+        right get `suffix`.
 
-        on: a column of both sides, or (left, right); with a table, a column of the left side that is the table's key.
-        Default: the keys. within: with a stream, how far apart in time rows may be, or (how much earlier, how much
-        later) the row of `other` may be. grace: how late rows may come.
+        on: a column of both sides, or (left, right); with a table, a left column with the table's key. Default: the
+        keys. within: with a stream, the time between rows, or how much (earlier, later) the row of `other` may be.
+        grace: how late rows may arrive.
         """
         return Stream(self._graph, self._join("inner", other, on, suffix, within, grace))
 
@@ -246,7 +246,7 @@ class Stream(Relation):
 
 
 class WindowedStream:
-    """A stream whose rows can be joined for a time (`Stream.window`).
+    """A stream whose rows can be joined for a limited time (`Stream.window`).
 
     >>> streams = StreamsBuilder("SHOP")
     >>> clicks = streams.stream("CLICKS").window(timedelta(minutes=30))
@@ -258,7 +258,7 @@ class WindowedStream:
         self._stream, self._size = stream, size
 
     def join(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """Rows of both sides with equal keys. Each row matches rows that come within the window of its side."""
+        """Rows with equal keys. Each row matches rows that arrive within its side's window."""
         within = (other._size, self._size)
         return self._stream.join(other._stream, on=on, within=within, suffix=suffix)
 
@@ -341,7 +341,7 @@ class Grouped:
         self._rows, self._key, self._window = rows, key, window
 
     def window(self, window: Window) -> Grouped:
-        """Groups by time windows too. Aggregates can name the bounds: `start=col("WINDOWSTART")`."""
+        """Also groups by time windows. Aggregates can name the bounds: `start=col("WINDOWSTART")`."""
         if not isinstance(window, TumblingWindow | HoppingWindow | SessionWindow):
             raise DefinitionError(f"{window!r} is no window", "TumblingWindow(timedelta(minutes=1))")
         if self._rows._kind == "table":
@@ -363,8 +363,8 @@ class Grouped:
         merge: Callable[..., Any] | None = None,
         **named: Any,
     ) -> Table:
-        """Aggregates by name (`total=fn.SUM(col("price"))`), or a function of (aggregate, value) that returns the next
-        aggregate, a row of type `value`. initial: makes the first aggregate. undo: as the function, for rows that
+        """Named aggregates (`total=fn.SUM(col("price"))`), or a function of (aggregate, value) that returns the
+        next aggregate, a row of type `value`. initial: returns the first aggregate. undo: the same for rows that
         leave a table. merge: of two aggregates, for sessions.
         """
         at = here()
@@ -380,7 +380,7 @@ class Grouped:
         return self._table(label, made, row.made)
 
     def reduce(self, function: Callable[..., Any], *, undo: Callable[..., Any] | None = None) -> Table:
-        """A function of two values of the group that returns one. A group starts as its first value. undo: as for
+        """A function of two values that returns one, starting with the group's first value. undo: as for
         `aggregate`.
         """
         label = self._graph.label("REDUCE")

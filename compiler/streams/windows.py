@@ -17,7 +17,7 @@ Kind = Literal["tumbling", "hopping", "session"]
 class TumblingWindow:
     """Adjacent windows of one size.
 
-    grace: how far behind stream time a row may be before its window closes. retention: how long windows are kept.
+    grace: how far behind stream time a row may be. retention: how long windows are kept.
 
     >>> TumblingWindow(timedelta(minutes=1)).clause().size_ms
     60000

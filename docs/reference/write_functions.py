@@ -62,7 +62,8 @@ HEAD = """\
 # Functions
 
 Function names ignore case. A function of NULL is NULL unless its description says otherwise. A value that cannot be computed, such as a
-division by zero, is NULL, and the record is noted in `DEAD_LETTERS`. All examples with a result are tested.
+division by zero, is NULL, and the record is noted in `DEAD_LETTERS`. All examples with a result are tested. Functions of standard SQL are
+PostgreSQL's, or Flink's where PostgreSQL has none. [Functions that differ](dialects.md#functions-that-differ) compares the dialects.
 
 ## Size limits
 
@@ -85,12 +86,6 @@ These operators differ from those above in the [standard dialect](statements.md)
 NULL. `NULL` is a group of `GROUP BY`. A group is deleted with its last row. Intervals exist inside expressions only: select a time, a number
 (`EXTRACT(EPOCH FROM a - b)`) or a string. Statements may use `NOW()` and `CURRENT_DATE`; views only in
 [conditions on the current time](statements/time-in-views.md#conditions-on-the-current-time).
-"""
-STANDARD = """\
-## Standard SQL
-
-These functions are PostgreSQL's, or Flink's where PostgreSQL has none. [Functions that differ](/docs/reference/dialects.md#functions-that-differ)
-compares the dialects.
 """
 
 
@@ -134,7 +129,7 @@ def _group(title: str, found: Mapping[str, list[Function]], ksql: tuple[str, ...
     parts = {
         "## Both dialects\n": [_row(f, [n]) for n, f in own.items() if n in both],
         "## ksqlDB's dialect\n": [_row(f, [n]) for n, f in own.items() if n not in both],
-        STANDARD: [_row(f, _names(f)) for f in only if not both.intersection(_names(f))],
+        "## Standard SQL\n": [_row(f, _names(f)) for f in only if not both.intersection(_names(f))],
     }
     return "\n".join(
         [f"# {title}\n", *(line for head, rows in parts.items() if rows for line in (head, *_rows(rows), ""))]

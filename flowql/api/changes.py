@@ -13,12 +13,12 @@ from flowql.server.following import Following
 
 
 class Subscription:
-    """Changes as they are committed; blocks while there are none. Close it, or use it in a `with`.
+    """Iterates changes as they are committed, and blocks in between. Close it, or use it in a `with`.
 
-    It gives a `Change` for each row, and `Rebuilt` before all rows of a new generation. It ends at its limit, when it
-    is closed, or after the last change when no instance runs.
+    Yields a `Change` per row, and `Rebuilt` before all rows of a new generation. Ends at its limit, when closed, or
+    after the last change if no instance runs.
 
-    One thread iterates it; any thread may close it. `async for` waits in another thread.
+    Iterate in one thread; close from any. `async for` waits in another thread.
     """
 
     def __init__(self, changes: Generator[Change | Rebuilt], end: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Ends it. The iterating thread releases its resources."""
+        """Ends the iteration, whose thread releases its resources."""
         self._closed = True
         self._end()
         if self._iterating.acquire(blocking=False):

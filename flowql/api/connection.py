@@ -41,12 +41,11 @@ def connect(
     target: str | None = None,
     variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> Connection:
-    """Connects to a project's folder, with or without a running instance, or to an instance by its URL.
+    """Connects to a project's folder, with or without a running instance, or to an instance by URL.
 
-    project: a folder in the project, its `flowql.yaml`, or the URL of an instance whose target has `api`. token: that
-    of `api`. certificate: a file of the certificates to trust for https, instead of the system's. target, variables: of
-    the projects that `deploy` is given; `execute` uses the variables too. Raises ProjectError with all mistakes of the
-    file, CommandError if no instance answers.
+    project: a folder in the project, its `flowql.yaml`, or the URL of an instance with `api`. token: of `api`.
+    certificate: file of certificates to trust for https, instead of the system's. target, variables: for `deploy`;
+    `execute` uses the variables too. Raises ProjectError with all mistakes, CommandError if no instance answers.
 
         >>> with flowql.connect("pipelines/quickstart") as project:  # doctest: +SKIP
         ...     delays = project.sql("SELECT CARRIER, AVG(DELAY) AS MEAN FROM DELAYS GROUP BY CARRIER").df()
@@ -73,8 +72,8 @@ def connect(
 class Connection:
     """A project's results, changes, topics and deployments. Thread-safe; close it, or use it in a `with`.
 
-    `title`, `code` and `help` of a CommandError say what is wrong and what to do. Over a URL the instance computes the
-    same results; FQ5302 says that it does not answer.
+    `title`, `code` and `help` of a CommandError say what is wrong and what to do. FQ5302: the instance at the URL
+    does not answer.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -102,61 +101,58 @@ class Connection:
         return self._backend.settings
 
     def sql(self, query: str, *, engine: QueryEngine | None = None) -> Result:
-        """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's
-        own SQL over the same rows.
+        """Runs one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's SQL.
 
-        Raises QueryError for malformed SQL, unknown names, or more than an interactive query may use.
+        Raises QueryError for malformed SQL, unknown names, and exceeded limits.
         """
         with self._backend.answer(text(query, "query"), engine) as answer:
             return Result(answer.table())
 
     def batches(self, query: str, *, engine: QueryEngine | None = None) -> Iterator[pa.RecordBatch]:
-        """The answer in batches as they are computed, for large answers. Close the iterator to end early. engine: as of
-        `sql`.
-        """
+        """As `sql`, in batches as they are computed. Close the iterator to end early."""
         with self._backend.answer(text(query, "query"), engine) as answer:
             yield from answer.batches
 
     def execute(self, statements: str) -> int:
-        """INSERT, UPDATE and DELETE, each as one transaction; the number of changed rows.
+        """Runs INSERT, UPDATE and DELETE, each as one transaction. Returns the number of changed rows.
 
-        Statements before a failing one stay done. Raises CompileError before anything is done, CommandError,
+        Statements before a failing one take effect. Raises CompileError before any change, CommandError,
         RuntimeFailure.
         """
         return self._backend.execute(text(statements, "statements"))
 
     def returning(self, statement: str) -> Result:
-        """INSERT, UPDATE or DELETE with RETURNING, as one transaction; the returned rows, after INSERT and UPDATE or
+        """Runs INSERT, UPDATE or DELETE with RETURNING as one transaction. Returns rows after INSERT and UPDATE or
         before DELETE.
 
-        Several statements are possible if one of them has RETURNING. Raises CompileError or QueryError before anything
-        is done, CommandError, RuntimeFailure.
+        One of several statements may have RETURNING. Raises CompileError or QueryError before any change,
+        CommandError, RuntimeFailure.
         """
         return Result(self._backend.returning(text(statement, "statement")))
 
     def subscribe(
         self, what: str, *, start: Literal["latest", "earliest"] = "latest", limit: int | None = None
     ) -> Subscription:
-        """New rows of a stream, changes of a table, or rows of `SELECT ... EMIT CHANGES`, as they are committed.
+        """Subscribes to new rows of a stream, changes of a table, or rows of `SELECT ... EMIT CHANGES`.
 
-        start: where to start reading streams. limit: end after so many changes. Over a URL an instance serves 16
-        subscriptions at a time, and ends one whose changes are not taken for ten minutes. Raises QueryError, also if no
-        instance runs that could add rows; over a URL CommandError if the connection breaks.
+        start: where to start reading streams. limit: maximum number of changes. Over a URL an instance serves 16
+        subscriptions at once, and ends one whose changes are not read for ten minutes. Raises QueryError, also if
+        no instance runs that could add rows; over a URL CommandError if the connection breaks.
         """
         check_following(start, limit)
         return self._backend.subscribe(text(what, "what"), start, limit)
 
     def produce(self, name: str, rows: Any, *, timestamp: str | None = None) -> int:
-        """Write rows to the topic of a stream or table in one transaction; their number. The topic is created if
-        missing.
+        """Writes rows to the topic of a stream or table in one transaction, creating a missing topic. Returns their
+        number.
 
-        rows: dicts, or an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Column
-        names ignore case; missing columns are NULL. In a table a row with only its key deletes the row. timestamp: the
-        column with the event time; default: that of the source, else the present. Raises CommandError, and writes
-        nothing, if a row cannot be written.
+        rows: dicts, an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Column
+        names ignore case; missing columns are NULL. In a table, a row with only its key is a deletion. timestamp: column with
+        the event time; default: that of the source, else the present. Raises CommandError, and writes nothing, if a
+        row does not fit.
 
-        Over a URL a frame of more than about 8 MB is written in several transactions. If the connection breaks before
-        the answer, the rows may or may not be written; nothing is sent again.
+        Over a URL a frame above about 8 MB takes several transactions. If the connection breaks before the answer,
+        the rows may or may not be written; nothing is resent.
         """
         column = None if timestamp is None else text(timestamp, "timestamp")
         return self._backend.produce(text(name, "name"), rows, column)
@@ -175,14 +171,13 @@ class Connection:
         dry_run: bool = False,
         warn: Warn | None = None,
     ) -> Document:
-        """Deploy the project, starting an instance if none runs; the document of `flowql deploy -o json`. The options
-        are those of `flowql deploy`.
+        """Deploys the project, starting an instance if none runs. Returns the document of `flowql deploy -o json`;
+        options are those of `flowql deploy`.
 
-        warn: receives the compiler's warnings. Returns when every query runs; `status` shows the progress of rebuilds.
-        Raises CompileError with all mistakes, CommandError.
+        warn: receives warnings. Returns when every query runs; `status` shows the progress of rebuilds. Raises
+        CompileError with all mistakes, CommandError.
 
-        project: over a URL, the local folder to compile and deploy. The instance must have the same Python modules in
-        its folder.
+        project: over a URL, the local folder to deploy. The instance needs the same Python modules in its folder.
         """
         found, topics_there = self._backend.read(project)
 
@@ -209,8 +204,8 @@ class Connection:
         accept_history: bool = False,
         dry_run: bool = False,
     ) -> Document:
-        """Deploy the plan of an earlier deployment; the document of `flowql deploy --rollback -o json`. Files stay as
-        they are.
+        """Deploys the plan of an earlier deployment; files are unchanged. Returns the document of `flowql deploy
+        --rollback -o json`.
 
         number: of `deployments`; default: the previous one. Raises CommandError.
         """
@@ -222,7 +217,7 @@ class Connection:
         return self._backend.carry_out(decided)
 
     def deployments(self) -> list[Document]:
-        """The document of `flowql deployments -o json`: the last 50 deployments, oldest first."""
+        """The last 50 deployments, oldest first, as `flowql deployments -o json`."""
         entries, record = self._backend.history()
         return [to_data(entry, entries, record) for entry in entries]
 
@@ -231,19 +226,19 @@ class Connection:
         return self._backend.status()
 
     def pause(self, query: str, *others: str) -> list[str]:
-        """Pause queries by id or result; their ids. State and positions are kept.
+        """Pauses queries by id or result, keeping state and positions. Returns their ids.
 
         A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
-        """Resume paused queries where they stopped; their ids.
+        """Resumes paused queries where they stopped. Returns their ids.
 
         Raises CommandError, also if no instance runs.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:
-        """Ends the running instance after a commit. False if none runs. CommandError over a URL."""
+        """Stops the running instance after a commit. False if none runs. CommandError over a URL."""
         return self._backend.stop()

@@ -22,12 +22,13 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class Instance:
-    """A folder's project, deployed and run by threads of this process, as `flowql run` does.
+    """Deploys and runs a folder's project in threads of this process, as `flowql run` does.
 
         >>> with flowql.Instance("shop") as shop:  # doctest: +SKIP
         ...     shop.connection.sql("SELECT COUNT(*) AS N FROM ORDERS").one()
 
-    Commands such as `flowql query`, `flowql status` and `flowql deploy` work beside it. One thread starts and stops it.
+    Commands such as `flowql query`, `flowql status` and `flowql deploy` work meanwhile. Start and stop it in one
+    thread.
 
     project: a folder in the project, or its `flowql.yaml`. warn: receives the compiler's warnings.
     """
@@ -55,10 +56,10 @@ class Instance:
         self.stop()
 
     def start(self) -> Instance:
-        """Recovers, deploys and processes. Returns itself.
+        """Restores state, deploys and runs. Returns itself.
 
         Raises CompileError with all mistakes, CommandError if the deployment is refused, RuntimeFailure if another
-        process has its directory. Nothing is left running then.
+        process has its directory; then nothing runs.
         """
         if self._host is not None:
             return self

@@ -20,7 +20,7 @@ SHOWN_ROWS = 20  # in a notebook
 
 
 class Result:
-    """The rows of an answer, of one commit, in memory.
+    """The rows of a query as of one commit, in memory.
 
     Iterate it for rows as dicts: DECIMAL as `Decimal`, DATE and TIMESTAMP as `date` and `datetime`.
     """
@@ -43,18 +43,18 @@ class Result:
 
     @property
     def commit(self) -> int | None:
-        """The number of the rows' commit; None if the answer reads no state."""
+        """The commit's number; None without state."""
         found = self._said(SEQUENCE)
         return int(found) if found else None
 
     @property
     def note(self) -> str:
-        """Missing partitions, or why rows may be of different commits; else empty."""
+        """Missing partitions, or why rows may belong to different commits; else empty."""
         parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART), self._said(MOMENTS)]
         return "; ".join(p for p in parts if p)
 
     def one(self) -> Any:
-        """The value of an answer of one row and column; else ValueError."""
+        """The value of a single row and column; else ValueError."""
         if (shape := (self._table.num_rows, self._table.num_columns)) != (1, 1):
             raise ValueError(f"the answer has {shape[0]:,} rows and {shape[1]} columns, not one of each")
         try:
@@ -79,7 +79,7 @@ class Result:
         return found
 
     def rel(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """A relation of a DuckDB connection, by default DuckDB's default connection."""
+        """A relation of a DuckDB connection (DuckDB's default connection if None)."""
         import duckdb
 
         return duckdb.from_arrow(self._table) if connection is None else connection.from_arrow(self._table)

@@ -13,7 +13,7 @@ Op = Literal["insert", "put", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed row: `insert` into a stream, `put` into a table, `delete` from one (with the key alone).
+    """A changed row: `insert` into a stream, `put` into a table, `delete` from a table (only the key).
 
     rowtime_ms: event time, ms since 1970. row: values by column.
     """
@@ -25,9 +25,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Earlier changes are of replaced results; all rows of the serving generations follow.
+    """A rebuild replaced the results of earlier changes; all rows of the serving generations follow.
 
-    result, columns: of the rows that follow. generations: of the rebuilt streams, by name.
+    result, columns: of the following rows. generations: of the rebuilt streams, by name.
     """
 
     generations: Mapping[str, int]
