@@ -43,8 +43,8 @@ _VALUES = frozenset((
     "sum_no_overflow", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "kurtosis",
     "kurtosis_pop", "skewness", "sem", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy",
     "regr_syy", "approx_count_distinct", "grouping", "grouping_id", "row_number", "rank", "dense_rank", "rank_dense", "percent_rank", "cume_dist",
-    "ntile", "epoch", "epoch_ms", "epoch_us", "epoch_ns", "make_timestamptz", "flowql_json_holds", "jsonb_typeof", "jsonb_array_length",
-    "regexp_like", "regexp_count", "regexp_instr", "flowql_matches", "flowql_similar",
+    "ntile", "epoch", "epoch_ms", "epoch_us", "epoch_ns", "make_timestamptz",
+    "regexp_like",
 ))  # fmt: skip
 # Functions whose value is no larger than their largest argument.
 _PARTS = frozenset((
@@ -52,10 +52,8 @@ _PARTS = frozenset((
     "coalesce", "nvl", "if", "greatest", "least", "list_extract", "array_extract", "list_element", "element_at", "map_extract", "map_extract_value",
     "map_keys", "map_values", "struct_extract", "struct_extract_at", "list_slice", "array_slice", "list_distinct", "array_distinct", "list_sort",
     "array_sort", "list_reverse_sort", "array_reverse_sort", "constant_or_null", "strip_accents", "translate", "regexp_extract", "parse_filename",
-    "parse_dirname", "unnest", "trim_array", "any_value", "arbitrary", "first", "last", "min", "max", "arg_min", "argmin", "min_by", "arg_max",
-    "argmax", "max_by", "arg_min_null", "arg_max_null", "lag", "lead", "first_value", "last_value", "nth_value", "fill", "flowql_field",
-    "flowql_field_text", "flowql_jsonb", "flowql_beside", "jsonb_extract_path", "jsonb_extract_path_text", "jsonb_path", "jsonb_path_text",
-    "regexp_substr", "flowql_part", "flowql_extract",
+    "parse_dirname", "unnest", "any_value", "arbitrary", "first", "last", "min", "max", "arg_min", "argmin", "min_by", "arg_max",
+    "argmax", "max_by", "arg_min_null", "arg_max_null", "lag", "lead", "first_value", "last_value", "nth_value", "fill",
 ))  # fmt: skip
 # As `_PARTS`, if the path is a constant without `*`.
 _PATHS = frozenset((
@@ -64,12 +62,10 @@ _PATHS = frozenset((
 # Functions whose value is as large as their arguments together, and at most twice as large as their argument.
 _TOGETHER = frozenset((
     "||", "concat", "list_concat", "list_cat", "array_concat", "array_cat", "list_value", "list_pack", "array_value", "struct_pack",
-    "row", "map", "strftime", "list_append", "array_append", "list_prepend", "array_prepend", "flowql_joined", "flowql_joined_unseen",
-    "flowql_joined_once", "flowql_joined_unseen_once"
+    "row", "map", "strftime", "list_append", "array_append", "list_prepend", "array_prepend",
 ))  # fmt: skip
 _TWICE = frozenset((
-    "hex", "to_hex", "unhex", "from_hex", "base64", "to_base64", "from_base64", "encode", "decode", "url_decode", "flowql_text", "flowql_shown",
-    "flowql_text_once", "flowql_shown_once"
+    "hex", "to_hex", "unhex", "from_hex", "base64", "to_base64", "from_base64", "encode", "decode", "url_decode",
 ))  # fmt: skip
 # Functions in FROM, which give their rows piece by piece.
 _FROM = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
