@@ -20,7 +20,7 @@ from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, write_type
 from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql, relation_sql, with_sql
-from flowql.compiler.dialect.standard.write_statements import check_sql, to_sql
+from flowql.compiler.dialect.standard.write_statements import change_sql, check_sql
 from flowql.compiler.dialect.table_statements import (
     Beside,
     CreateTable,
@@ -205,7 +205,7 @@ def lower_insert(s: st.Insert) -> list[Statement]:
         if any(_has_query(value) for row in body.rows for value in row):
             return [_insert_asked(s, target, body, conflict, returning)]
         rows = tuple(tuple(map(_value, row)) for row in body.rows)
-    made = InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, to_sql(s), s.alias, returning)
+    made = InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, change_sql(s), s.alias, returning)
     return [made]
 
 
@@ -302,9 +302,11 @@ def lower_update(s: st.Update) -> list[Statement]:
     if several or s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
         defaults = tuple(Setting(n, None, span) for n, v, span in assigned if isinstance(v, t.Default))
         query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)], several)
-        return [UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, to_sql(s), query, returning)]
+        return [
+            UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, change_sql(s), query, returning)
+        ]
     where = lower_expr(s.where) if s.where is not None else None
-    settings, text = _settings(s.assignments), to_sql(s)
+    settings, text = _settings(s.assignments), change_sql(s)
     return [UpdateRows(s.text, s.span, target, s.alias, settings, where, s.name_span, text, None, returning)]
 
 
@@ -313,9 +315,9 @@ def lower_delete(s: st.Delete) -> list[Statement]:
     target, returning = plain_name(s.target, s), _returned(s.returning)
     if s.source is not None or _has_query(s.where):
         query = _rows_query(s, [])
-        return [DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, to_sql(s), query, returning)]
+        return [DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, change_sql(s), query, returning)]
     where = lower_expr(s.where) if s.where is not None else None
-    return [DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, to_sql(s), None, returning)]
+    return [DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, change_sql(s), None, returning)]
 
 
 def _has_query(node: t.Expr | None) -> bool:

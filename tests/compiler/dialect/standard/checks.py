@@ -12,9 +12,9 @@ from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement, Statement
 from flowql.compiler.dialect.standard.tree import walk
-from flowql.compiler.dialect.standard.write_statements import to_sql
 from tests.compiler.dialect.standard.shapes import ours, theirs
 from tests.compiler.dialect.standard.trees import TreeMaker
+from tests.compiler.dialect.standard.writing import to_sql
 
 PIECES = [
     "", "(", ")", ",", ".", ";", "'", '"', "::", "->", "=>", ":=", "[", "]", "*", "-", "--", "/*", "$", "${x}", "$$", "e'\\x", "1e", "0x1", "é",

@@ -10,8 +10,8 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import parser
 from flowql.compiler.dialect.standard.parser import parse_trees
-from flowql.compiler.dialect.standard.write_statements import to_sql
 from flowql.compiler.driver import Session
+from tests.compiler.dialect.standard.writing import to_sql
 
 SOURCE = "CREATE STREAM s (k INT KEY, v INT, t VARCHAR, b BOOLEAN) WITH (kafka_topic='s', partitions=1, value_format='JSON');"
 NESTED = {

@@ -1,0 +1,113 @@
+"""Statements of the tree of standard SQL as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.expressions import OTHER
+from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, text, write_type
+from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql, rows_sql
+from flowql.compiler.dialect.standard.write_statements import change_sql, check_sql, properties_sql
+
+_ROLES = {"value": "", "key": " KEY", "primary_key": " PRIMARY KEY", "header": " HEADERS"}
+_CONSTRAINTS = {"REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}
+
+
+def to_sql(node: t.Query | st.Statement) -> str:
+    """A statement or a query on one line, without a semicolon."""
+    return query_sql(node) if isinstance(node, t.Query) else _RULES[type(node)](node)
+
+
+def _or_replace(s: st.CreateTable | st.CreateView) -> str:
+    return "OR REPLACE " if s.or_replace else ""
+
+
+def _if_not_exists(s: st.CreateTable | st.CreateView | st.CreateIndex | st.CreateType) -> str:
+    return "IF NOT EXISTS " if s.if_not_exists else ""
+
+
+def _column(c: st.ColumnDefinition) -> str:
+    role = f" HEADER({text(c.header_key)})" if c.header_key else _ROLES[c.role]
+    made = f"{quoted(c.name)} {write_type(c.type)}{role}"
+    if c.default is not None:
+        made += f" DEFAULT {WRITER.expr(c.default, OTHER)}"
+    if c.generated is not None:
+        made += f" GENERATED ALWAYS AS ({WRITER.expr(c.generated)}) STORED"
+    for constraint in c.constraints:
+        made += f" {_CONSTRAINTS.get(constraint, constraint)}"
+    return made + "".join(f" {check_sql(check)}" for check in c.checks) + properties_sql(c.properties)
+
+
+def _create_table(s: st.CreateTable) -> str:
+    made = (
+        f"CREATE {_or_replace(s)}{'SOURCE ' if s.read_only else ''}{s.kind.upper()} {_if_not_exists(s)}{dotted(s.name)}"
+    )
+    if s.columns is not None:
+        entries = [_column(c) for c in s.columns]
+        entries += [f"PRIMARY KEY{names(s.primary_key)}"] if s.primary_key else []
+        entries += map(check_sql, s.checks)
+        entries += [f"WATERMARK FOR {quoted(w.column)} AS {WRITER.expr(w.bound)}" for w in s.watermarks]
+        made += f" ({', '.join(entries)})"
+    if s.append_only:
+        made += " APPEND ONLY"
+    made += properties_sql(s.properties)
+    return f"{made} AS {query_sql(s.query)}" if s.query is not None else made
+
+
+def _create_view(s: st.CreateView) -> str:
+    materialized = "MATERIALIZED " if s.materialized else ""
+    head = f"CREATE {_or_replace(s)}{materialized}VIEW {_if_not_exists(s)}{dotted(s.name)}"
+    return f"{head}{names(s.columns)}{properties_sql(s.properties)} AS {query_sql(s.query)}"
+
+
+def _create_index(s: st.CreateIndex) -> str:
+    unique = "UNIQUE " if s.unique else ""
+    name = f"{quoted(s.name)} " if s.name else ""
+    return f"CREATE {unique}INDEX {_if_not_exists(s)}{name}ON {dotted(s.table)} ({WRITER.exprs(s.items)})"
+
+
+def _create_type(s: st.CreateType) -> str:
+    return f"CREATE TYPE {_if_not_exists(s)}{quoted(s.name)} AS {write_type(s.type)}"
+
+
+def _drop(s: st.DropObject) -> str:
+    exists = "IF EXISTS " if s.if_exists else ""
+    tail = (" CASCADE" if s.cascade else "") + (" DELETE TOPIC" if s.delete_topic else "")
+    return f"DROP {s.kind.upper()} {exists}{', '.join(map(dotted, s.names))}{tail}"
+
+
+def _query(s: st.QueryStatement) -> str:
+    return query_sql(s.query)
+
+
+def _assert_rows(s: st.AssertRows) -> str:
+    null = "NULL " if s.deleted else ""
+    return f"ASSERT {null}VALUES {quoted(s.target)}{names(s.columns)} VALUES {rows_sql(s.rows)}"
+
+
+def _add_columns(s: st.AddColumns) -> str:
+    added = ", ".join(f"ADD COLUMN {_column(c)}" for c in s.columns)
+    return f"ALTER {s.kind.upper()} {quoted(s.name)} {added}"
+
+
+def _control(s: st.Control) -> str:
+    return s.statement.text
+
+
+_RULES: dict[type, Callable[[Any], str]] = {
+    st.CreateTable: _create_table,
+    st.CreateView: _create_view,
+    st.CreateIndex: _create_index,
+    st.CreateType: _create_type,
+    st.DropObject: _drop,
+    st.Insert: change_sql,
+    st.Update: change_sql,
+    st.Delete: change_sql,
+    st.QueryStatement: _query,
+    st.AssertRows: _assert_rows,
+    st.AddColumns: _add_columns,
+    st.Control: _control,
+}
