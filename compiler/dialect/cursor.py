@@ -101,6 +101,23 @@ class Cursor:
         self.pos += 1
         return True
 
+    def accept_lambda(self) -> tuple[str, ...] | None:
+        """Step over `x =>` or `(x, y) =>` and give the parameters; None and unmoved when none stands here."""
+        before, names = self.pos, list[str]()
+        if self.at_name():
+            names.append(self.fold(self.next()))
+        elif self.accept_op("("):
+            while self.at_name():
+                names.append(self.fold(self.next()))
+                if not self.accept_op(","):
+                    break
+            if not self.accept_op(")"):
+                names.clear()
+        if names and self.accept_op("=>"):
+            return tuple(names)
+        self.pos = before
+        return None
+
     def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
         if self.tok.upper != word:
             edit = before(self.span_of(self.tok), f"{word} ") if self.tok.kind != "end" else None

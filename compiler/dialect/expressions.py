@@ -282,31 +282,11 @@ def _list(cur: Cursor, closer: str) -> list[Ast]:
 
 def _argument(cur: Cursor) -> Ast:
     start = cur.tok
-    params = _lambda_params(cur)
+    params = cur.accept_lambda()
     if params is None:
         return parse_expr(cur)
     body = parse_expr(cur)
     return LambdaFn(params, body, cur.span_since(start))
-
-
-def _lambda_params(cur: Cursor) -> tuple[str, ...] | None:
-    """The parameters of a lambda and its arrow, stepped over; None and unmoved when none stands here."""
-    if cur.at_name() and cur.peek(1).op == "=>":
-        name = cur.fold(cur.next())
-        cur.next()
-        return (name,)
-    if cur.tok.op != "(":
-        return None
-    before, names = cur.pos, []
-    cur.next()
-    while cur.at_name():
-        names.append(cur.fold(cur.next()))
-        if not cur.accept_op(","):
-            break
-    if names and cur.accept_op(")") and cur.accept_op("=>"):
-        return tuple(names)
-    cur.pos = before
-    return None
 
 
 def parse_select_expr(cur: Cursor) -> Ast:

@@ -73,22 +73,19 @@ def _array(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 
 def _map(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    if cur.peek(1).op != "(":
-        return None
-    cur.next()
-    cur.next()
-    parts: list[Ast] = []
-    while cur.tok.op != ")":
-        if parts:
-            cur.expect_op(",", label="a comma or `)` goes here")
-        parts.append(expr(cur))
-        cur.expect_op(":=", help="write  MAP('key' := value)")
-        parts.append(expr(cur))
-    cur.expect_op(")")
-    return Func("map", tuple(parts), cur.span_since(start))
+    return _pairs(cur, start, expr, expr, "write  MAP('key' := value)")
 
 
 def _struct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    return _pairs(cur, start, _field_name, expr, "write  STRUCT(name := value)")
+
+
+def _field_name(cur: Cursor) -> Ast:
+    at = cur.tok
+    return Lit("string", cur.expect_name("the name of a field"), cur.span_of(at))
+
+
+def _pairs(cur: Cursor, start: Tok, key: Rule, value: Rule, help: str) -> Ast | None:
     if cur.peek(1).op != "(":
         return None
     cur.next()
@@ -97,12 +94,11 @@ def _struct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
     while cur.tok.op != ")":
         if parts:
             cur.expect_op(",", label="a comma or `)` goes here")
-        at = cur.tok
-        parts.append(Lit("string", cur.expect_name("the name of a field"), cur.span_of(at)))
-        cur.expect_op(":=", help="write  STRUCT(name := value)")
-        parts.append(expr(cur))
+        parts.append(key(cur))
+        cur.expect_op(":=", help=help)
+        parts.append(value(cur))
     cur.expect_op(")")
-    return Func("struct", tuple(parts), cur.span_since(start))
+    return Func(start.upper.lower(), tuple(parts), cur.span_since(start))
 
 
 def _interval(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Literal, TypeVar
 
-from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Statement, TableRef, TypeRef, WindowClause
 from flowql.compiler.dialect.cursor import Cursor
@@ -19,7 +19,7 @@ from flowql.compiler.dialect.queries import parse_items, parse_join_clause, pars
 from flowql.compiler.dialect.standard import parser as standard
 from flowql.compiler.dialect.statements import parse_statement
 from flowql.compiler.dialect.time_windows import parse_window_clause
-from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, split_statements, tokenize
+from flowql.compiler.dialect.tokens import Positions, fragment, read_statements, split_statements, tokenize
 from flowql.compiler.dialect.type_refs import parse_type_ref
 
 _WORDS_BEFORE_KIND_MAX = 4  # CREATE OR REPLACE SOURCE TABLE, CREATE TEMPORARY RECURSIVE VIEW
@@ -120,15 +120,7 @@ def parse_join(source: SourceText) -> JoinClause:
 
 
 def _fragment(source: SourceText, rule: Callable[[Cursor], T]) -> T:
-    positions = Positions(source)
-    tokens, unclosed = tokenize(source, positions)
-    if unclosed is not None:
-        raise ParseError(unclosed)
-    if tokens and tokens[-1].text == ";" and tokens[-1].kind == "op":
-        tokens.pop()
-    end = tokens[-1].end if tokens else len(source.text)
-    body = [*tokens, Tok("end", "", end, end)]
-    check_tokens(body, positions)
+    body, positions = fragment(source, check_tokens)
     cur = Cursor(source, body, positions)
     result = rule(cur)
     cur.expect_end()

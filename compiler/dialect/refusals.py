@@ -123,3 +123,16 @@ def _ends_source(cur: Cursor) -> bool:
     if after.kind == "word":
         return after.upper in RESERVED or after.upper in ("PARTITION", "EMIT")
     return after.kind == "end" or after.op in (";", ")", ",")
+
+
+def refuse_columns(cur: Cursor, *, has_columns: bool, read_only: bool) -> None:
+    """CREATE ... AS with a list of columns, or with SOURCE. Raises ParseError."""
+    if has_columns:
+        cur.fail(
+            "FQ1003",
+            "columns are not listed where a query follows",
+            label="the query names its columns",
+            help="remove the list of columns, and name them in the query: SELECT x AS name",
+        )
+    if read_only:
+        cur.fail("FQ1003", "SOURCE is only for streams and tables over a topic", help="remove SOURCE")

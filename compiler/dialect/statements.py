@@ -31,6 +31,7 @@ from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
 from flowql.compiler.dialect.expressions import parse_expr
 from flowql.compiler.dialect.queries import parse_select
+from flowql.compiler.dialect.refusals import refuse_columns
 from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.type_refs import parse_type_ref
 from flowql.compiler.dialect.words import OTHER_VERBS, VERBS
@@ -80,7 +81,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
     with_start = cur.tok
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     if cur.tok.upper == "AS":
-        _refuse_columns(cur, has_columns=columns is not None, read_only=read_only)
+        refuse_columns(cur, has_columns=columns is not None, read_only=read_only)
         query = _as_query(cur)
         return [
             CreateAs(
@@ -112,18 +113,6 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
             name_span=name_span,
         )
     ]
-
-
-def _refuse_columns(cur: Cursor, *, has_columns: bool, read_only: bool) -> None:
-    if has_columns:
-        cur.fail(
-            "FQ1003",
-            "columns are not listed where a query follows",
-            label="the query names its columns",
-            help="remove the list of columns, and name them in the query: SELECT x AS name",
-        )
-    if read_only:
-        cur.fail("FQ1003", "SOURCE is only for streams and tables over a topic", help="remove SOURCE")
 
 
 def _as_query(cur: Cursor) -> Query:

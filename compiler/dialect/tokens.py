@@ -214,6 +214,22 @@ def read_statements(
     return found, mistakes
 
 
+def fragment(
+    source: SourceText, check_size: Callable[[Sequence[Tok], Positions], None], tokenize: Tokenize = tokenize
+) -> tuple[list[Tok], Positions]:
+    """The tokens of a part of a statement, with or without a semicolon behind it, closed by an `end` token. Raises ParseError."""
+    positions = Positions(source)
+    tokens, unclosed = tokenize(source, positions)
+    if unclosed is not None:
+        raise ParseError(unclosed)
+    if tokens and tokens[-1].op == ";":
+        tokens.pop()
+    end = tokens[-1].end if tokens else len(source.text)
+    body = [*tokens, Tok("end", "", end, end)]
+    check_size(body, positions)
+    return body, positions
+
+
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SKIPPED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|'|"|`|/\*""", re.DOTALL)
 

@@ -34,25 +34,24 @@ def _coalesce_sql(args: Sequence[str], _r: Resolution) -> str:
     return f"coalesce({', '.join(args)})"
 
 
+_FIRST: dict[str, Any] = {
+    "by": _coalesce,
+    "null_propagating": False,
+    "lazy": True,
+    "duckdb": _coalesce_sql,
+    "spark": _coalesce_sql,
+}
 scalar(
     "COALESCE",
     takes_many(T, gives=T),
-    by=_coalesce,
-    null_propagating=False,
-    lazy=True,
-    duckdb=_coalesce_sql,
-    spark=_coalesce_sql,
+    **_FIRST,
     summary="First argument that is not NULL.",
     example="COALESCE(NULL, 2, 3) -> 2",
 )
 scalar(
     "IFNULL",
     takes(T, T, gives=T),
-    by=_coalesce,
-    null_propagating=False,
-    lazy=True,
-    duckdb=_coalesce_sql,
-    spark=_coalesce_sql,
+    **_FIRST,
     summary="First argument, or the second if the first is NULL.",
     example="IFNULL(NULL, 5) -> 5",
 )

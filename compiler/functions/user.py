@@ -477,7 +477,7 @@ def awaited(user: UserFunction) -> Callable[..., Any]:
 def _reference(user: UserFunction) -> Callable[..., Any]:
     take, required = _takers(user), user.required
     give = _giver(user, many=user.table)
-    call = (lambda *args: _rows(user, args)) if user.table else user.call
+    call = (lambda *args: row_list(user.call(*args), user.name)) if user.table else user.call
     if user.asynchronous is not None and user.is_coroutine:
         import asyncio  # 0.03 s
 
@@ -495,13 +495,13 @@ def _reference(user: UserFunction) -> Callable[..., Any]:
     return reference
 
 
-def _rows(user: UserFunction, args: tuple[Any, ...]) -> list[Any]:
-    found = user.call(*args)
+def row_list(found: Any, name: str) -> list[Any]:
+    """What a table function has returned, as a list. name: of the function. Raises TypeError and ValueError."""
     if found is None:
         return []
     if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
         raise TypeError(f"it returned {type(found).__name__}, which is not a list of rows")
     rows = list(islice(found, ROWS_MAX + 1))
     if len(rows) > ROWS_MAX:
-        raise ValueError(f"{user.name} gave more than {ROWS_MAX:,} rows")
+        raise ValueError(f"{name} gave more than {ROWS_MAX:,} rows")
     return rows

@@ -8,12 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from flowql.compiler.functions.registry import AggregateFunction, Function
 from flowql.compiler.functions.signatures import Resolution
-from flowql.compiler.functions.user import ROWS_MAX
+from flowql.compiler.functions.user import row_list
 from flowql.compiler.functions.user_rows import as_data
 from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits, called, giver, taker
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, struct
@@ -79,7 +78,7 @@ class RowFunction:
         if self.value is None:
             return bool
         one = writer(self.value) if self.key is None else _pair(self.key, self.value)
-        return (lambda rows: [one(r) for r in _rows(rows, self.name)]) if self.many else one
+        return (lambda rows: [one(r) for r in row_list(rows, self.name)]) if self.many else one
 
 
 def _pair(key: RowType, value: RowType) -> Callable[[Any], Any]:
@@ -94,17 +93,6 @@ def _pair(key: RowType, value: RowType) -> Callable[[Any], Any]:
         return {**give_key(dict(zip(names, keys, strict=True))), **give_value(found[1])}
 
     return give
-
-
-def _rows(found: Any, name: str) -> list[Any]:
-    if found is None:
-        return []
-    if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
-        raise TypeError(f"it returned {type(found).__name__}, which is not a list of rows")
-    rows = list(islice(found, ROWS_MAX + 1))
-    if len(rows) > ROWS_MAX:
-        raise ValueError(f"{name} gave more than {ROWS_MAX:,} rows")
-    return rows
 
 
 def _taken(of: SqlType, made: type | None) -> Callable[[Any], Any]:

@@ -67,6 +67,13 @@ def _truncated(unit: str, node: Node) -> Node:
     return call("DATE_TRUNC", exp.Literal.string(unit.lower()), node)
 
 
+def _check_kind(tr: Translation, node: Node, kind: str) -> None:
+    """Refuses a function whose result is of the kind of its argument, where that is not known."""
+    if kind not in ("date", "timestamp"):
+        why = "whether its argument is a date or a time is not known, and so whether its result is"
+        refuse(node, tr.name_of(node), why, "cast the argument to DATE or TIMESTAMP")
+
+
 def truncation(tr: Translation, node: Node) -> Node:
     """DATE_TRUNC. Of a date it is a date in most dialects, and a time here."""
     if tr.as_postgres:
@@ -86,13 +93,7 @@ def truncation(tr: Translation, node: Node) -> Node:
             this=exp.Sub(this=_truncated(unit, exp.Add(this=value, expression=day)), expression=day.copy())
         )
     kind = "date" if isinstance(node, exp.DateTrunc) and tr.dialect in ("bigquery", "spark") else tr.kinds.of(node.this)
-    if kind not in ("date", "timestamp"):
-        refuse(
-            node,
-            tr.name_of(node),
-            "whether its argument is a date or a time is not known, and so whether its result is",
-            "cast the argument to DATE or TIMESTAMP",
-        )
+    _check_kind(tr, node, kind)
     return (
         cast(made, "DATE")
         if kind == "date"
@@ -107,13 +108,7 @@ def addition(tr: Translation, node: Node) -> Node:
     unit = unit_of(tr, node)
     to_date = isinstance(node, exp.TsOrDsAdd) and tr.dialect == "spark"
     kind = "date" if to_date else tr.kinds.of(node.this)
-    if kind not in ("date", "timestamp"):
-        refuse(
-            node,
-            tr.name_of(node),
-            "whether its argument is a date or a time is not known, and so whether its result is",
-            "cast the argument to DATE or TIMESTAMP",
-        )
+    _check_kind(tr, node, kind)
     value = cast(tr(node.this), "DATE") if to_date else tr(node.this)
     span = _span(tr, node.expression, unit)
     operator = exp.Sub if isinstance(node, exp.DateSub | exp.TimestampSub | exp.DatetimeSub) else exp.Add

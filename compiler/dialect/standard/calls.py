@@ -86,26 +86,10 @@ def _argument(cur: Reader) -> Expr:
         name = cur.fold(cur.next())
         cur.next()
         return Named(name, _argument(cur), span=cur.span_since(start))
-    parameters = _lambda_parameters(cur)
+    parameters = cur.accept_lambda()
     if parameters is not None:
         return LambdaExpr(parameters, cur.rules.expr(cur), span=cur.span_since(start))
     return cur.rules.expr(cur)
-
-
-def _lambda_parameters(cur: Reader) -> tuple[str, ...] | None:
-    """The parameters of `(x, y) =>`, stepped over; None and unmoved when none stands here."""
-    if cur.tok.op != "(":
-        return None
-    before, names = cur.pos, []
-    cur.next()
-    while cur.at_name():
-        names.append(cur.fold(cur.next()))
-        if not cur.accept_op(","):
-            break
-    if names and cur.accept_op(")") and cur.accept_op("=>"):
-        return tuple(names)
-    cur.pos = before
-    return None
 
 
 def _order_by(cur: Reader) -> tuple[OrderItem, ...]:

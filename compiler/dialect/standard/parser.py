@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import TypeVar
 
-from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, TypeRef
 from flowql.compiler.dialect.ast import Statement as Plain
@@ -24,7 +24,7 @@ from flowql.compiler.dialect.standard.statements import parse_statement, verb_be
 from flowql.compiler.dialect.standard.tokens import tokenize
 from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Query, Relation
 from flowql.compiler.dialect.standard.types import parse_type
-from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, split_statements
+from flowql.compiler.dialect.tokens import Positions, Tok, fragment, read_statements, split_statements
 
 T = TypeVar("T")
 STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memory of its text
@@ -99,16 +99,9 @@ def _check_length(cur: Reader, tokens: list[Tok]) -> None:
 
 def parse_fragment(source: SourceText, rule: Callable[[Reader], T]) -> T:
     """One fragment of a statement, with or without a semicolon. Raises `ParseError` or `UnsupportedError`."""
-    positions = Positions(source)
-    tokens, unclosed = tokenize(source, positions)
-    if unclosed is not None:
-        raise ParseError(unclosed)
-    if tokens and tokens[-1].text == ";" and tokens[-1].kind == "op":
-        tokens.pop()
-    end = tokens[-1].end if tokens else len(source.text)
-    cur = Reader(source, [*tokens, Tok("end", "", end, end)], positions, RULES)
-    _check_length(cur, [*tokens, cur.tok])
-    check_tokens([*tokens, cur.tok], positions)
+    body, positions = fragment(source, check_tokens, tokenize)
+    cur = Reader(source, body, positions, RULES)
+    _check_length(cur, body)
     result = rule(cur)
     cur.expect_end()
     for node in result if isinstance(result, tuple) else (result,):

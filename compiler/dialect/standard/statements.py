@@ -9,6 +9,7 @@ from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
 from flowql.compiler.dialect.elements import check_window_properties, parse_properties
+from flowql.compiler.dialect.refusals import refuse_columns
 from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
 from flowql.compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
 from flowql.compiler.dialect.standard.connectors import connected, is_connected, parse_encoding
@@ -119,7 +120,7 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
     query = None
     if cur.accept_words("AS"):
-        _check_no_columns(cur, listed, read_only=read_only)
+        refuse_columns(cur, has_columns=listed is not None, read_only=read_only)
         query = parse_query(cur)
     elif listed is None and not properties:
         cur.expected(f"columns, WITH or AS after the name of the {kind}", words=["WITH", "AS"])
@@ -170,18 +171,6 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: 
             constraints.append(("WITH VERSION COLUMN", cur.span_since(start)))
         else:
             return append_only
-
-
-def _check_no_columns(cur: Reader, listed: ColumnList | None, *, read_only: bool) -> None:
-    if listed is not None:
-        cur.fail(
-            "FQ1003",
-            "columns are not listed where a query follows",
-            label="the query names its columns",
-            help="remove the list of columns, and name them in the query: SELECT x AS name",
-        )
-    if read_only:
-        cur.fail("FQ1003", "SOURCE is only for streams and tables over a topic", help="remove SOURCE")
 
 
 def _object_name(cur: Reader, what: str) -> tuple[tuple[str, ...], Span]:
