@@ -24,11 +24,11 @@ from flowql.compiler.analyze.relation import (
 )
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.select import Item, bind_items
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Name, Query, WindowClause
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.registry import lookup_aggregate
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.event_times import EventTimes

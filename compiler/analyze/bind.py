@@ -29,13 +29,13 @@ from flowql.compiler.analyze.standard_functions import (
     sql_time,
     time_advice,
 )
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import ANY_DIGITS, Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.casts import can_cast, parse_decimal
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES

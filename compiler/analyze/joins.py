@@ -15,10 +15,10 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.push import HIDDEN
 from flowql.compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting, scan
 from flowql.compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of, without_hidden
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, JoinClause, Name, Query, TableRef, WithinClause
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node, Project
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema

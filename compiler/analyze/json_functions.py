@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.sql_jsonb import TEXTS
 from flowql.compiler.functions.sql_jsonb_order import holds_json

@@ -8,11 +8,11 @@ from functools import partial
 from flowql.compiler.analyze.json_functions import json_equal
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.dialect.standard.intervals import read_interval
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.signatures import FunctionTypeError

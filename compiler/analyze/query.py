@@ -15,11 +15,11 @@ from flowql.compiler.analyze.push import INCOMPLETE, complete
 from flowql.compiler.analyze.relation import KeyColumn, Relation, filtered, rekey, sources_read
 from flowql.compiler.analyze.scope import ScopeColumn
 from flowql.compiler.analyze.select import Item, bind_items, item_of
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star, TableRef
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.plan.expr import Column, Expr
 from flowql.compiler.plan.logical import Explode, NamedExpr, Node
 from flowql.compiler.plan.schema import Field, Schema

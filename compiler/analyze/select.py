@@ -9,10 +9,10 @@ from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.sources import RESERVED
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, SelectItem, Star
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.types import Kind
 

@@ -10,13 +10,13 @@ from typing import TypeGuard
 
 from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json, json_equal
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from flowql.compiler.dialect.standard.intervals import read_interval
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import lookup

@@ -28,7 +28,6 @@ from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_i
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table, with_limits
-from flowql.compiler.analyze.texts import statement_text
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -59,6 +58,7 @@ from flowql.compiler.dialect.table_statements import (
     UpdateRows,
     row_statements,
 )
+from flowql.compiler.dialect.texts import statement_text
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.plan.logical import ChangeKind, Format, Node, Rekey, Scan, Sink, walk_nodes
 from flowql.compiler.plan.tables import TableChange

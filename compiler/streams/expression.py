@@ -10,7 +10,7 @@ from typing import Any
 
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
-from flowql.compiler.dialect.generator import to_sql
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.user import MARK, UserDefined
 from flowql.compiler.functions.user_types import DefinitionError, parameters_of, sql_type
 from flowql.compiler.plan.types import DATE, TIMESTAMP
@@ -26,7 +26,7 @@ class Expression:
     Operators: `+ - * / %`, comparisons, `&` (AND), `|` (OR), `~` (NOT), `[i]` (element of an ARRAY or MAP).
 
     >>> (col("price") * col("quantity") > 100) & ~col("cancelled")
-    PRICE * QUANTITY > 100 AND NOT CANCELLED
+    (((PRICE * QUANTITY) > 100) AND (NOT CANCELLED))
     """
 
     __slots__ = ("ast",)
@@ -129,7 +129,7 @@ class Expression:
         """IN (...).
 
         >>> col("state").is_in("open", "held")
-        STATE IN ('open', 'held')
+        (STATE IN ('open', 'held'))
         """
         if not values:
             raise DefinitionError("is_in() has no values", 'col("state").is_in("open", "held")')
@@ -164,7 +164,7 @@ def col(name: str) -> Expression:
     """A column. Names fold as in SQL, except in backticks.
 
     >>> col("price") / 2, col("`price`")
-    (PRICE / 2, `price`)
+    ((PRICE / 2), price)
     """
     if not isinstance(name, str) or not name:
         raise DefinitionError(f"{name!r} is no name of a column", 'col("price")')
@@ -188,7 +188,7 @@ class Functions:
     Aggregates (`fn.SUM`, `fn.COUNT()`) are for `aggregate`. A Python lambda is a lambda of SQL, over expressions.
 
     >>> fn.TRANSFORM(col("prices"), lambda x: x * 2)
-    TRANSFORM(PRICES, (X) => X * 2)
+    TRANSFORM(PRICES, X => (X * 2))
     """
 
     def __call__(self, name: str | Callable[..., Any], *args: Any) -> Expression:
@@ -231,7 +231,7 @@ def when(condition: Expression, value: Any) -> When:
     """CASE WHEN condition THEN value.
 
     >>> when(col("amount") > 100, "large").otherwise("small")
-    CASE WHEN AMOUNT > 100 THEN 'large' ELSE 'small' END
+    (CASE WHEN (AMOUNT > 100) THEN 'large' ELSE 'small' END)
     """
     at = here()
     return When((as_ast(condition, at), as_ast(value, at)))
@@ -290,6 +290,6 @@ def _operator(name: str, *args: Any) -> Expression:
 
 
 def _text(ast: Ast) -> str:
-    """The expression as SQL of ksqlDB's dialect, in which names fold to upper case."""
+    """The expression as text, with names in upper case as in ksqlDB's dialect."""
     to = Renaming(lambda n: Name(tuple(fold(p, "upper") for p in n.parts)), field=lambda f: fold(f, "upper"))
-    return to_sql(renamed(ast, to))
+    return text_of(renamed(ast, to))

@@ -12,7 +12,6 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import taken
 from flowql.compiler.analyze.relations.relation import OUTER, WHOLE, RelColumn
 from flowql.compiler.analyze.scope import Scope, ScopeColumn, resolve
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit
@@ -21,6 +20,7 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.write_queries import WRITER
+from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.registry import AggregateFunction, Function
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.temporal_filters import DAY_MS

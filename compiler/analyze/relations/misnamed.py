@@ -5,7 +5,6 @@ from __future__ import annotations
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.grouping import has_aggregates
 from flowql.compiler.analyze.relations.tree_parts import has_query
-from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
@@ -13,6 +12,7 @@ from flowql.compiler.diagnostics.edits import Edit, behind, quoted
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.write_queries import WRITER
+from flowql.compiler.dialect.texts import text_of
 
 MISNAMED = ("FQ2085", "FQ2087")
 

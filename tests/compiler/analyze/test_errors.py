@@ -158,3 +158,9 @@ def test_a_number_in_quotes_beside_a_number_is_told_to_stand_without_them():
     assert refused(find.format("> '20.5'"), "FQ2005").help == "a number stands without quotes: 20.5"
     assert refused(find.format("> 'much'"), "FQ2005").help == "you might need an explicit CAST"
     assert refused(find.format("> customer"), "FQ2005").help == "you might need an explicit CAST"
+
+
+def test_a_case_without_else_is_shown_without_one():
+    """It was shown with its last value as ELSE."""
+    case = "CREATE TABLE t AS SELECT customer, CASE WHEN id > 1 THEN 'a' END AS c, COUNT(*) AS n FROM orders GROUP BY customer;"
+    assert refused(case, "FQ2021").title.endswith("(CASE WHEN (ID > 1) THEN 'a' END)")

@@ -9,9 +9,9 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
-from flowql.compiler.dialect.generator import to_sql
 from flowql.compiler.dialect.parser import parse_expression
 from tests.compiler.dialect.outline import check
+from tests.compiler.dialect.writing import to_sql
 
 
 def parse(text: str, dialect: str = "ksql") -> Ast:

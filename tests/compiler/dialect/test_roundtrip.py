@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
-from flowql.compiler.dialect.generator import to_sql
 from flowql.compiler.dialect.parser import parse_expression
 from flowql.compiler.plan import types as t
+from tests.compiler.dialect.writing import to_sql
 
 names = st.sampled_from(["A", "b", "Order", "SELECT", "MAP", "with space", "tick`s", "KEY", "x1", "DATE", "INTERVAL"])
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)

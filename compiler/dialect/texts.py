@@ -79,7 +79,7 @@ def _function(node: Func) -> str:
             return f"{args[0]}->{_bare(node.args[1])}"
         case "case":
             pairs = " ".join(f"WHEN {w} THEN {t}" for w, t in zip(args[0:-1:2], args[1::2], strict=False))
-            return f"(CASE {pairs} ELSE {args[-1]} END)"
+            return f"(CASE {pairs}{f' ELSE {args[-1]}' if len(args) % 2 else ''} END)"
         case "array":
             return f"ARRAY[{', '.join(args)}]"
         case "map":
