@@ -181,7 +181,7 @@ class Binder:
             text = f"'{node.parts[0]}'"
             help, why = f"write  {text}", f"there is no column {node.parts[0]}"
             edit = Edit(node.span, text)
-            title = "the pattern stands without quotes"
+            title = "the pattern lacks quotes"
             raise mistake("FQ2086", title, node.span, "a pattern", why=why, help=help, edit=edit) from None
 
     def _unknown(self, node: Func) -> CompileError:
@@ -520,7 +520,7 @@ def _without_quotes(left: Expr, right: Expr) -> str:
         parse_decimal(digits)
     except ValueError:
         return ""
-    return f"a number stands without quotes: {digits}"
+    return f"write the number without quotes: {digits}"
 
 
 def _is_text(e: Expr) -> bool:

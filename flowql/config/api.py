@@ -22,7 +22,7 @@ API = Record(
         "port": Key(Whole(1, 65_535), "Port that it listens on.", required=True, example="8321"),
         "token": Key(
             Text("a token"),
-            f"What requests must carry: {TOKEN_LENGTH_MIN} characters or more, best in a variable: {_REFERENCE}.",
+            f"Token of requests: at least {TOKEN_LENGTH_MIN} characters, best in a variable: {_REFERENCE}.",
             required=True,
             example=f"'{_REFERENCE}'",
         ),

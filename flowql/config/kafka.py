@@ -27,7 +27,8 @@ KAFKA = Record(
             "With `many`, instances share the work, each with its own data directory; with `one`, a new instance takes over from the running one.",
         ),
         "options": Key(
-            MapOf(Constant(), "an option"), "Of librdkafka, for all clients: security.protocol, sasl.username, ..."
+            MapOf(Constant(), "an option"),
+            "Options of librdkafka for all clients: security.protocol, sasl.username, ...",
         ),
     },
 )

@@ -52,9 +52,7 @@ INTERACTIVE_QUERIES = Record(
     {
         "rows": Key(Whole(1), "Maximum rows of an answer; default: 100,000,000."),
         "time": Key(Duration(), "Maximum time until an answer is complete; default: 10 minutes."),
-        "at_once": Key(
-            Whole(1, AT_ONCE_MAX), "How many are answered at the same time, 16 at most; further ones are rejected."
-        ),
+        "at_once": Key(Whole(1, AT_ONCE_MAX), "Queries answered at the same time, at most 16; others are rejected."),
         "spill": Key(
             Size(),
             "Maximum space on disk for data that exceeds their share of `memory`; default: 4 GB, and at most half of the free space.",
@@ -85,9 +83,7 @@ def interactive_query_settings(given: Mapping[str, Item]) -> InteractiveQuerySet
 DEAD_LETTERS = Record(
     "dead_letters",
     {
-        "keep": Key(
-            Duration(unlimited="forever", has_unit=True), "How long, from the time they were written; default: 7 days."
-        ),
+        "keep": Key(Duration(unlimited="forever", has_unit=True), "Age since they were written; default: 7 days."),
         "size": Key(
             Size(unlimited="unlimited", has_unit=True),
             "Their size as stored; default: 1 GB. The oldest are deleted first.",

@@ -29,29 +29,30 @@ _FILES = Record(
     {
         "format": Key(
             Choice(("parquet", "json", "csv", "delta")),
-            "How rows are written in them. Of `table` only `delta`, or nothing for whatever the catalogue says.",
+            "Format of files. With `table` only `delta`; omit it to use the catalogue's.",
         ),
         "path": Key(Text("a folder"), "A folder relative to this file, or an address Spark reads."),
         "table": Key(Text("a table"), "Instead of `path`: the name of a table in a catalogue of Spark."),
-        "options": Key(MapOf(Constant(), "an option"), "Of Spark's reader or writer of the format."),
+        "options": Key(MapOf(Constant(), "an option"), "Options of Spark's reader or writer."),
         "history": Key(_HISTORY, "As `history` of the target, of these files."),
         "sequence_by": Key(
             ListOf(Text("a column"), single=True),
-            "Of a table that a batch reads: columns of the files by which the last row of a key is known; default: the event time. Streams refuse it.",
+            "For a table that a batch reads: columns that order the rows of a key; default: the event time. Streams refuse it.",
         ),
         "delete_when": Key(
             Text("a condition"),
-            "Of a table: rows that remove their key, as Spark SQL over the files. Streams refuse it for JSON and CSV.",
+            "For a table: rows that delete their key, as Spark SQL over the files. Streams refuse it for JSON and CSV.",
         ),
         "partition_by": Key(
             ListOf(Text("a column"), single=True),
-            "Of results: columns whose values become folders; of streams in Delta only.",
+            "For results: columns whose values become folders; for streams in Delta only.",
         ),
         "write": Key(
             Choice(("state", "changes")),
-            "Of a table in Delta, from streams: its rows now (default), or per batch those that changed, with EPOCH and ROWDELETED.",
+            "For a Delta table, from streams: its current rows (default), or the changed rows of each batch, "
+            "with EPOCH and ROWDELETED.",
         ),
-        "repartition": Key(Whole(1, 100_000), "Of results: in how many parts they are written, at a time."),
+        "repartition": Key(Whole(1, 100_000), "For results: number of parts written at a time."),
     },
 )
 
@@ -64,29 +65,34 @@ SPARK = Record(
         "conf": Key(MapOf(Constant(), "a Spark property"), "Spark properties, such as spark.executor.memory."),
         "late_rows": Key(
             Choice(("exact", "none")),
-            "`exact`: lateness is decided row by row as on the runtime. `none`: you assert that no row is late; more nodes run natively.",
+            "`exact`: lateness is decided row by row as on the runtime. `none`: you assert that no row is late;"
+            " more nodes run natively.",
         ),
         "streams": Key(
             Choice(("exact", "native")),
-            "`native` (default): Spark's own operators and state where results are the same. `exact`: state as on the runtime, which can be queried.",
+            "`native` (default): Spark's own operators and state where results are the same. `exact`: state as "
+            "on the runtime, which can be queried.",
         ),
         "semantics": Key(
             Choice(("flowql", "spark")),
-            "Of streams. `flowql` (default): results as on the runtime. `spark`: more of them native, late by Spark's watermark; `flowql explain` says what differs.",
+            "For streams. `flowql` (default): results as on the runtime. `spark`: more native operators, late "
+            "rows by Spark's watermark; `flowql explain` shows differences.",
         ),
         "shuffle_partitions": Key(Whole(1, 100_000), "Number of partitions of native shuffles."),
         "hash_buckets": Key(
             MapOf(Whole(1, HASH_BUCKETS_MAX), "a query"),
-            "Of streams, by query or result: tasks behind `GROUP BY` and other repartitions, each with its own state and lateness; default: as many as topics have partitions.",
+            "For streams, by query or result: tasks after `GROUP BY` and other repartitions, each with its "
+            "state and late rows; default: the number of partitions of topics.",
         ),
         "history": Key(
             _HISTORY,
-            "Of batches. `complete` (default over files): rows as if in the order of their times, none late. `arrival`: as over topics.",
+            "For batches. `complete` (default over files): rows in order of their times, none late. `arrival`: as over topics.",
         ),
         "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
         "checkpoint": Key(
             Text("a folder or an address"),
-            "Where executors write checkpoints and results that wait for their commit: a folder that all machines of a cluster share, or an address (`s3a://...`); default: `data_dir`.",
+            "Place of checkpoints and of results before their commit: a folder that all machines of a cluster "
+            "share, or an address (`s3a://...`); default: `data_dir`.",
         ),
     },
 )

@@ -22,9 +22,9 @@ MEMORY_MIN_MIB = 16  # with a few bytes, which is what `memory: 4` says, RocksDB
 TARGET = Record(
     "target",
     {
-        "engine": Key(Choice(("runtime", "spark")), "What runs the queries."),
+        "engine": Key(Choice(("runtime", "spark")), "Engine of the queries."),
         "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),
-        "data_dir": Key(Text("a folder"), "Where log and state are kept, relative to this file."),
+        "data_dir": Key(Text("a folder"), "Folder of log and state, relative to this file."),
         "threads": Key(Whole(1, 1024), "Processing threads."),
         "memory": Key(
             Size(least_mib=MEMORY_MIN_MIB),
@@ -42,7 +42,7 @@ TARGET = Record(
         "metrics": Key(METRICS, "A port for Prometheus, usually 9464."),
         "api": Key(API, "A port for programs on other machines: `flowql.connect(URL, token=...)`."),
         "log_level": Key(Choice(LOG_LEVELS), "Lowest level that the instance logs; default: info."),
-        "dead_letters": Key(DEAD_LETTERS, "How long dead letters are kept."),
+        "dead_letters": Key(DEAD_LETTERS, "Retention of dead letters."),
         "members": Key(
             MEMBERS, "With `instances: many`: where other instances reach this one to query the rows of its partitions."
         ),
@@ -89,7 +89,7 @@ PROJECT = Record(
         "name": Key(Text("a name"), "The project's name; also used for instances and consumer groups.", required=True),
         "dialect": Key(
             Choice(("ksql", "standard")),
-            "What SQL means: ksqlDB's, names folded to upper case, or PostgreSQL's, lower.",
+            "SQL's meaning: ksqlDB's, with names folded to upper case, or PostgreSQL's, with lower case.",
         ),
         "vars": Key(
             MapOf(Constant(), "a variable"),

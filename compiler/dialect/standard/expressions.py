@@ -206,7 +206,7 @@ def _refuse_bare_pattern(cur: Reader) -> None:
         at, why = cur.span_from(cur.tok, last), "% between values is the remainder of a division"
         cur.fail(
             "FQ2086",
-            "the pattern stands without quotes",
+            "the pattern lacks quotes",
             at=at,
             label="a pattern",
             help=f"write  {text}",

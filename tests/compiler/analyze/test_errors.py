@@ -155,7 +155,7 @@ def test_what_is_not_built_is_its_own_class(sql):
 def test_a_number_in_quotes_beside_a_number_is_told_to_stand_without_them():
     """It said that an explicit CAST might be needed."""
     find = "CREATE STREAM s AS SELECT id, customer FROM orders WHERE amount {};"
-    assert refused(find.format("> '20.5'"), "FQ2005").help == "a number stands without quotes: 20.5"
+    assert refused(find.format("> '20.5'"), "FQ2005").help == "write the number without quotes: 20.5"
     assert refused(find.format("> 'much'"), "FQ2005").help == "you might need an explicit CAST"
     assert refused(find.format("> customer"), "FQ2005").help == "you might need an explicit CAST"
 
