@@ -19,7 +19,7 @@ from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
 from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, children, conjunction, conjuncts, walk
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, NamedExpr, Node, Project, Rekey, Sink, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.visit import exprs_in, exprs_of, map_expr, map_spec
+from flowql.compiler.plan.visit import calls_in, exprs_of, map_expr, map_spec
 from flowql.compiler.plan.watermarks import AppendOnly
 
 _STATELESS = (Sink, Project, Filter, Explode)  # rows that overtake each other are the same rows behind these
@@ -29,7 +29,7 @@ Names = Callable[[str], str]
 
 def place_async_calls(root: Node) -> Node:
     """The plan with its asynchronous calls as operators. Raises CompileError where they cannot be."""
-    if not any(map(_has_call, exprs_in(root))):
+    if not any(map(_is_call, calls_in(root))):
         return root
     found = [node for node in walk_nodes(root) if any(map(_has_call, exprs_of(node.spec)))]
     if any(isinstance(n.spec, AppendOnly) and n.spec.watermark is not None for n in walk_nodes(root)):

@@ -32,7 +32,8 @@ from flowql.compiler.dialect.ast import (
 )
 from flowql.compiler.dialect.standard.query_statements import CreateView, InsertSelect
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
-from flowql.compiler.dialect.standard.tree import TypeName, walk
+from flowql.compiler.dialect.standard.tree import TypeName
+from flowql.compiler.dialect.standard.walks import walk
 from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, UpdateRows
 from flowql.compiler.plan.topology import NO_ROWS
 

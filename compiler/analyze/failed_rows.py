@@ -16,7 +16,7 @@ from flowql.compiler.plan.visit import map_nodes
 
 def without_failed_rows(node: Node) -> Node:
     """The plan of a query of standard SQL, whose projections and lists drop the rows that they fail for."""
-    return map_nodes(node, _marked)
+    return map_nodes(node, _marked, Project, Explode)
 
 
 def _marked(node: Node) -> Node:

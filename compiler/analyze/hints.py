@@ -10,7 +10,8 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import CreateAs, CreateSource, Statement
 from flowql.compiler.dialect.standard.query_statements import CreateView
-from flowql.compiler.dialect.standard.tree import Query, TableFunction, walk
+from flowql.compiler.dialect.standard.tree import Query, TableFunction
+from flowql.compiler.dialect.standard.walks import walk
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
 from flowql.compiler.plan.watermarks import AppendOnly

@@ -9,7 +9,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, walk_nodes
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.compiler.plan.visit import exprs_in
+from flowql.compiler.plan.visit import calls_in, exprs_in
 
 _MOMENTS = {
     "sql_now": "the present moment (NOW)",
@@ -41,8 +41,8 @@ _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOC
 def refuse_unkept(node: Node) -> None:
     """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock."""
     values = exprs_in(node)
-    found = [*_intervals(values), *(d for e in values for d in _moments(e))]
-    if not found and any(_has_interval(f.type) for n in walk_nodes(node) for f in n.schema):
+    found = [*_intervals(values), *_moments(calls_in(node))]
+    if not found and any(_has_interval(f.type) for n in walk_nodes(node) for f in n.schema.fields):
         found.append(_diagnostic("a column of type INTERVAL", NOWHERE, "", _TO_TEXT))
     _refuse(found)
 
@@ -58,24 +58,21 @@ def _refuse(found: Iterable[Diagnostic]) -> None:
         raise UnsupportedError(*different.values())
 
 
-def _moments(e: Expr) -> Iterator[Diagnostic]:
-    for part in walk(e):
-        if isinstance(part, Call) and part.name in _MOMENTS and not (part.args and part.name in _OF_ARGUMENTS):
+def _moments(calls: Iterable[Call]) -> Iterator[Diagnostic]:
+    for part in calls:
+        if part.name in _MOMENTS and not (part.args and part.name in _OF_ARGUMENTS):
             title = f"{_MOMENTS[part.name]} in this form, by which rows would come and go with the clock,"
             yield _diagnostic(title, part.span, "changes without input", _IN_TIME)
 
 
 def _intervals(values: Iterable[Expr]) -> Iterator[Diagnostic]:
-    for e in values:
-        yield from _misused(e)
-        if _has_interval(e.type):
-            yield _diagnostic("a column of type INTERVAL", getattr(e, "span", NOWHERE), "an interval", _TO_TEXT)
-
-
-def _misused(e: Expr) -> Iterator[Diagnostic]:
-    for part in walk(e):
+    values = list(values)
+    for part in walk(*values):
         if isinstance(part, Call) and part.name not in _OF_INTERVALS and any(_has_interval(a.type) for a in part.args):
             yield _diagnostic(f"an INTERVAL as an argument of {part.name.upper()}", part.span, "an interval", _TO_TEXT)
+    for e in values:
+        if _has_interval(e.type):
+            yield _diagnostic("a column of type INTERVAL", getattr(e, "span", NOWHERE), "an interval", _TO_TEXT)
 
 
 def _has_interval(t: SqlType) -> bool:

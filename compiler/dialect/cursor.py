@@ -20,8 +20,8 @@ _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,
 class Cursor:
     """Reads tokens from left to right; `pos` may be set back to try another reading.
 
-    `tok` is the next token, at the end of the statement the `end` token. It is a plain attribute, so that a rule asks
-    `cur.tok.upper == "FROM"` or `cur.tok.op == ","` without a call: most of what a parser does is looking.
+    `tok` is the next token and `after` the one behind it, at the end of the statement the `end` token. They are plain attributes, so
+    that a rule asks `cur.tok.upper == "FROM"` or `cur.after.op == "("` without a call: most of what a parser does is looking.
     """
 
     depth_max = _DEPTH_MAX
@@ -29,11 +29,10 @@ class Cursor:
 
     def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions) -> None:
         self.source = source
-        self.tok = tokens[0]
         self._tokens = tokens
         self._positions = positions
         self._last = len(tokens) - 1
-        self._pos = 0
+        self.pos = 0
         self._depth = 0
 
     @property
@@ -45,6 +44,7 @@ class Cursor:
     def pos(self, pos: int) -> None:
         self._pos = pos
         self.tok = self._tokens[min(pos, self._last)]
+        self.after = self._tokens[min(pos + 1, self._last)]
 
     # Looking.
 

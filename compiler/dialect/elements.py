@@ -43,7 +43,7 @@ def parse_column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
         role = "key"
     elif cur.accept_words("HEADERS"):
         role = "header"
-    elif cur.tok.upper == "HEADER" and cur.peek(1).op == "(":
+    elif cur.tok.upper == "HEADER" and cur.after.op == "(":
         role = "header"
         cur.next()
         cur.next()
@@ -106,7 +106,7 @@ def _constant(cur: Cursor, start: Tok) -> int | float | str | bool | Decimal | N
         return cur.next().text
     if cur.tok.upper in _CONSTANTS:
         return _CONSTANTS[cur.next().upper]
-    negative = cur.tok.op == "-" and cur.peek(1).kind == "number"
+    negative = cur.tok.op == "-" and cur.after.kind == "number"
     if negative:
         cur.next()
     if at_number(cur):

@@ -78,7 +78,7 @@ def _predicated(cur: Cursor) -> Ast:
         right = parse_value(cur)
         return Func(_COMPARISONS[tok.text], (left, right), cur.span_since(start))
     if tok.kind == "word":
-        negated = cur.tok.upper == "NOT" and cur.peek(1).upper in ("BETWEEN", "IN", "LIKE")
+        negated = cur.tok.upper == "NOT" and cur.after.upper in ("BETWEEN", "IN", "LIKE")
         if negated:
             cur.next()
         if cur.tok.upper in ("BETWEEN", "IN", "LIKE"):
@@ -188,7 +188,7 @@ def _postfix(cur: Cursor, start: Tok, base: Ast) -> Ast:
             index = parse_value(cur)
             cur.expect_op("]", help="close the subscript: name[1]")
             base = Func("subscript", (base, index), cur.span_since(start))
-        elif cur.peek(1).op == "*":
+        elif cur.after.op == "*":
             break
         else:
             cur.next()
@@ -212,13 +212,13 @@ def _primary(cur: Cursor, start: Tok) -> Ast:
             return form
     if not cur.at_name():
         _no_expression(cur, start)
-    if cur.peek(1).op == "(":
+    if cur.after.op == "(":
         return _call(cur, start)
     return _name(cur, start)
 
 
 def _no_expression(cur: Cursor, start: Tok) -> NoReturn:
-    names_something = cur.peek(1).op in (",", ")", ".", "=") or cur.peek(1).upper in ("FROM", "AS")
+    names_something = cur.after.op in (",", ")", ".", "=") or cur.after.upper in ("FROM", "AS")
     if start.kind == "word" and names_something and not cur.at_name():
         cur.expect_name("an expression")  # complains about the reserved word
     help = ""
@@ -241,7 +241,7 @@ def _parenthesised(cur: Cursor, start: Tok) -> Ast:
 
 def _name(cur: Cursor, start: Tok) -> Ast:
     parts = [cur.fold(cur.next())]
-    if cur.tok.op == "." and cur.peek(1).op != "*":
+    if cur.tok.op == "." and cur.after.op != "*":
         cur.next()
         parts.append(cur.expect_name("a column name after the dot"))
     return Name(tuple(parts), cur.span_since(start))
@@ -252,7 +252,7 @@ def _call(cur: Cursor, start: Tok) -> Ast:
     name = tok.text if tok.kind == "quoted" else tok.upper
     cur.expect_op("(")
     args: list[Ast] = []
-    if cur.tok.op == "*" and cur.peek(1).op == ")":
+    if cur.tok.op == "*" and cur.after.op == ")":
         cur.next()
     elif cur.tok.op != ")":
         if name in UNIT_FUNCTIONS and _at_unit(cur):
@@ -261,13 +261,13 @@ def _call(cur: Cursor, start: Tok) -> Ast:
             cur.expect_op(",")
         args.extend(_list(cur, ")"))
     cur.expect_op(")", label="a comma or `)` goes here")
-    if cur.tok.upper == "OVER" and cur.peek(1).op == "(":
+    if cur.tok.upper == "OVER" and cur.after.op == "(":
         cur.unsupported("a window function (OVER)")
     return Func(name, tuple(args), cur.span_since(start))
 
 
 def _at_unit(cur: Cursor) -> bool:
-    return cur.tok.kind == "word" and singular(cur.tok.text) in CALENDAR_UNITS and cur.peek(1).op == ","
+    return cur.tok.kind == "word" and singular(cur.tok.text) in CALENDAR_UNITS and cur.after.op == ","
 
 
 def _list(cur: Cursor, closer: str) -> list[Ast]:
@@ -294,7 +294,7 @@ def parse_select_expr(cur: Cursor) -> Ast:
     start = cur.tok
     if cur.accept_op("*"):
         return Star(span=cur.span_of(start))
-    if cur.at_name() and cur.peek(1).op == "." and cur.peek(2).op == "*":
+    if cur.at_name() and cur.after.op == "." and cur.peek(2).op == "*":
         source = cur.fold(cur.next())
         cur.next()
         cur.next()

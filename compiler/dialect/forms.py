@@ -22,7 +22,7 @@ def parse_form(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
     """The form that the word `start` begins; None, unmoved, when it is a plain name here. `expr` reads a whole expression."""
     form = _FORMS.get(start.upper)
     parsed = form(cur, start, expr) if form else None
-    if parsed is None and cur.peek(1).kind == "string":
+    if parsed is None and cur.after.kind == "string":
         return _typed_literal(cur, start)
     return parsed
 
@@ -63,7 +63,7 @@ def _cast(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 
 def _array(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    if cur.peek(1).op != "[":
+    if cur.after.op != "[":
         return None
     cur.next()
     cur.next()
@@ -86,7 +86,7 @@ def _field_name(cur: Cursor) -> Ast:
 
 
 def _pairs(cur: Cursor, start: Tok, key: Rule, value: Rule, help: str) -> Ast | None:
-    if cur.peek(1).op != "(":
+    if cur.after.op != "(":
         return None
     cur.next()
     cur.next()
@@ -102,7 +102,7 @@ def _pairs(cur: Cursor, start: Tok, key: Rule, value: Rule, help: str) -> Ast | 
 
 
 def _interval(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    return parse_interval(cur) if cur.peek(1).kind in ("string", "number") else None
+    return parse_interval(cur) if cur.after.kind in ("string", "number") else None
 
 
 def _distinct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:

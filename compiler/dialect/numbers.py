@@ -17,7 +17,7 @@ _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 def at_number(cur: Cursor) -> bool:
     """Whether a number stands here; `.5` comes as two tokens."""
-    return cur.tok.kind == "number" or (cur.tok.op == "." and _joined(cur.tok, cur.peek(1)))
+    return cur.tok.kind == "number" or (cur.tok.op == "." and _joined(cur.tok, cur.after))
 
 
 def parse_number(cur: Cursor, start: Tok, *, negative: bool = False) -> Lit:

@@ -162,7 +162,7 @@ def _refuse_other_sources(cur: Cursor) -> None:
     if cur.tok.op == ",":
         cur.fail("FQ1003", "FROM takes one source", label="a second one", help="write  JOIN other ON ...")
     refuse_clause(cur)
-    if cur.at_name() and cur.peek(1).upper == "JOIN":
+    if cur.at_name() and cur.after.upper == "JOIN":
         cur.fail(
             "FQ1001",
             f"{cur.tok.shown()} is no kind of join",

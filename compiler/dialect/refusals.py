@@ -57,7 +57,7 @@ def refuse_join(cur: Cursor) -> None:
 
 def refuse_lateral(cur: Cursor) -> None:
     """Refuse LATERAL where a source is expected."""
-    if cur.tok.upper == "LATERAL" and cur.peek(1).op == "(":
+    if cur.tok.upper == "LATERAL" and cur.after.op == "(":
         cur.unsupported("LATERAL", help=_AS_JOINS["LATERAL"])
 
 
@@ -66,8 +66,8 @@ def refuse_set_operation(cur: Cursor) -> None:
     if not _at_set_operation(cur):
         return
     named = cur.tok.upper
-    if cur.peek(1).upper in ("ALL", "DISTINCT"):
-        named += f" {cur.peek(1).upper}"
+    if cur.after.upper in ("ALL", "DISTINCT"):
+        named += f" {cur.after.upper}"
     cur.unsupported(named, help="INSERT INTO a stream from each query" if named.startswith("UNION") else "")
 
 
@@ -100,7 +100,7 @@ def _is_named(cur: Cursor) -> bool:
 def _at_set_operation(cur: Cursor) -> bool:
     if cur.tok.upper == "UNION":
         return True
-    return cur.tok.upper in _SET_OPERATIONS and (cur.peek(1).upper in _QUERY_STARTS or cur.peek(1).op == "(")
+    return cur.tok.upper in _SET_OPERATIONS and (cur.after.upper in _QUERY_STARTS or cur.after.op == "(")
 
 
 def _clause(cur: Cursor) -> tuple[str, str] | None:
@@ -114,12 +114,12 @@ def _clause(cur: Cursor) -> tuple[str, str] | None:
 
 
 def _at_either(cur: Cursor, second: str) -> bool:
-    return cur.peek(1).op == second or cur.peek(1).upper == second
+    return cur.after.op == second or cur.after.upper == second
 
 
 def _ends_source(cur: Cursor) -> bool:
     """Whether what stands behind the word here can follow an alias, so that the word is one."""
-    after = cur.peek(1)
+    after = cur.after
     if after.kind == "word":
         return after.upper in RESERVED or after.upper in ("PARTITION", "EMIT")
     return after.kind == "end" or after.op in (";", ")", ",")

@@ -45,7 +45,7 @@ def parse_statement(cur: Cursor, variables: MutableMapping[str, str]) -> list[St
     tok = cur.tok
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
-    if cur.tok.upper == "ALTER" and cur.peek(1).upper in ("STREAM", "TABLE"):
+    if cur.tok.upper == "ALTER" and cur.after.upper in ("STREAM", "TABLE"):
         return [_alter(cur, tok)]
     if tok.upper in OTHER_VERBS:
         return [parse_other(cur, tok)]
@@ -65,7 +65,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
     or_replace = cur.accept_words("OR", "REPLACE")
     if cur.tok.upper == "TYPE":
         return [_create_type(cur, start)]
-    if cur.tok.upper in ("SINK", "SOURCE") and cur.peek(1).upper == "CONNECTOR":
+    if cur.tok.upper in ("SINK", "SOURCE") and cur.after.upper == "CONNECTOR":
         return [parse_other(cur, start)]
     if cur.tok.upper in ("MATERIALIZED", "VIEW"):
         _refuse_view(cur)

@@ -38,14 +38,14 @@ def parse_type_ref(cur: Cursor) -> TypeRef:
 
 
 def _base(cur: Cursor, start: Tok) -> TypeRef:
-    if start.kind == "word" and cur.peek(1).op == "<":
+    if start.kind == "word" and cur.after.op == "<":
         if start.upper == "ARRAY":
             return _array(cur, start)
         if start.upper == "MAP":
             return _map(cur, start)
         if start.upper == "STRUCT":
             return _struct(cur, start)
-    if cur.tok.upper == "STRUCT" and cur.peek(1).op == "<>":  # one token to the tokenizer
+    if cur.tok.upper == "STRUCT" and cur.after.op == "<>":  # one token to the tokenizer
         cur.next()
         cur.next()
         return TypeRef(known=t.struct(), span=cur.span_since(start))

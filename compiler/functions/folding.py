@@ -14,10 +14,11 @@ _FOLDED_MAX = 64 << 10  # characters of a constant in a plan; a longer one is ma
 
 def folded(e: Expr) -> Expr:
     """The expression with calls of constants computed."""
-    return map_expr(e, _fold)
+    return map_expr(e, fold_call, Call)
 
 
-def _fold(e: Expr) -> Expr:
+def fold_call(e: Expr) -> Expr:
+    """A call of constants as its value, if it can be computed now."""
     if not isinstance(e, Call) or not e.args or not all(isinstance(a, Literal) for a in e.args):
         return e
     function = lookup(e.name)

@@ -14,7 +14,7 @@ from flowql.compiler.plan.visit import map_nodes
 
 def drop_rekey(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _drop)
+    return map_nodes(node, _drop, Rekey)
 
 
 def _drop(node: Node) -> Node:

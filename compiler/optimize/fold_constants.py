@@ -7,18 +7,12 @@ A call that fails stays: at run time it makes a dead letter per row, as it would
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from flowql.compiler.functions.folding import folded
+from flowql.compiler.functions.folding import fold_call
+from flowql.compiler.plan.expr import Call
 from flowql.compiler.plan.logical import Node
-from flowql.compiler.plan.visit import map_nodes, map_spec
+from flowql.compiler.plan.visit import map_exprs
 
 
 def fold_constants(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _fold_node)
-
-
-def _fold_node(node: Node) -> Node:
-    spec = map_spec(node.spec, folded)
-    return node if spec == node.spec else replace(node, spec=spec)
+    return map_exprs(node, fold_call, Call)

@@ -27,7 +27,7 @@ _SUMMED_DIGITS = 20  # 10 ** 18 such numbers have a sum that fits
 
 def fold_groups(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _folded)
+    return map_nodes(node, _folded, Consolidate, GroupAggregate)
 
 
 def _folded(node: Node) -> Node:

@@ -18,7 +18,7 @@ from flowql.compiler.plan.visit import map_nodes
 
 def mark_appends(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _marked)
+    return map_nodes(node, _marked, GroupAggregate, Consolidate, TopN, TemporalJoin, EquiJoin)
 
 
 def _marked(node: Node) -> Node:

@@ -17,7 +17,7 @@ from flowql.compiler.plan.visit import map_nodes, substitute
 
 def merge_projects(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _merge)
+    return map_nodes(node, _merge, Project)
 
 
 def _merge(node: Node) -> Node:

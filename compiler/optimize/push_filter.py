@@ -23,7 +23,7 @@ from flowql.compiler.plan.visit import map_nodes, substitute
 
 def push_filter(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _push)
+    return map_nodes(node, _push, Filter)
 
 
 def _push(node: Node) -> Node:

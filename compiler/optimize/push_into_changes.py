@@ -29,7 +29,7 @@ _LEFT, _RIGHT = ("inner", "left", "semi", "anti"), ("inner", "right")
 
 def push_into_changes(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _push)
+    return map_nodes(node, _push, TemporalJoin, Filter)
 
 
 def _push(node: Node) -> Node:

@@ -53,12 +53,12 @@ def normal_form(node: Node, sources: Sources) -> Node:
 
     def scanned(n: Node) -> Node:
         spec = _with_key(n.spec, sources) if isinstance(n.spec, Scan) else n.spec
-        if isinstance(spec, Scan | Sink):  # plans of versions that did not know it are the same queries
-            keys, values = replace(spec.key_format, standard=False), replace(spec.value_format, standard=False)
-            spec = replace(spec, key_format=keys, value_format=values)
-        return replace(n, spec=spec)
+        assert isinstance(spec, Scan | Sink)
+        # Plans of versions that did not know it are the same queries.
+        keys, values = replace(spec.key_format, standard=False), replace(spec.value_format, standard=False)
+        return replace(n, spec=replace(spec, key_format=keys, value_format=values))
 
-    ordered = map_nodes(prune_columns(map_nodes(node, scanned)), _sorted)
+    ordered = map_nodes(prune_columns(map_nodes(node, scanned, Scan, Sink)), _sorted)
     return replace(ordered, schema=node.schema)
 
 

@@ -6,7 +6,7 @@ what was made of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.records import only_adds
@@ -14,7 +14,7 @@ from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, Project, Rekey, walk_nodes
-from flowql.compiler.plan.visit import exprs_in, exprs_of, functions_called, substitute
+from flowql.compiler.plan.visit import calls_in, exprs_of, functions_called, substitute
 
 _HELP = "store the value: a column of a stream is computed once"
 
@@ -23,15 +23,22 @@ def unrepeatable_calls(root: Node, *, builtin: bool = False) -> tuple[str, ...]:
     """Functions of the project that a plan calls and that give other values each time. builtin: and those that are built in."""
     found = {name for name in functions_called(root) if is_users(name) and _varies(name)}
     if builtin:
-        found |= {call.name for e in exprs_in(root) for call in _calls(e)}
+        found |= {call.name for call in calls_in(root) if _gives_others(call)}
     return tuple(sorted(map(plain_name, found)))
 
 
 def refuse_unrepeatable(root: Node) -> None:
     """Raises CompileError for one in a key, or over rows that are computed again."""
+    if not any(map(_gives_others, calls_in(root))):
+        return
     for node in walk_nodes(root):
         is_key = isinstance(node.spec, Rekey)
-        calls = [c for e in (_keys(node) if is_key else exprs_of(node.spec)) for c in _calls(e)]
+        calls = [
+            c
+            for e in (_keys(node) if is_key else exprs_of(node.spec))
+            for c in walk(e)
+            if isinstance(c, Call) and _gives_others(c)
+        ]
         if not calls:
             continue
         name = f"{plain_name(calls[0].name).upper()}, which gives another value each time"
@@ -57,11 +64,9 @@ def _keys(node: Node) -> Sequence[Expr]:
     return exprs
 
 
-def _calls(e: Expr) -> Iterator[Call]:
-    """With arguments, UNIX_TIMESTAMP and its like are of these alone."""
-    for call in walk(e):
-        if isinstance(call, Call) and (is_users(call.name) or not call.args) and _varies(call.name):
-            yield call
+def _gives_others(call: Call) -> bool:
+    """Whether it gives another value each time. With arguments, UNIX_TIMESTAMP and its like are of these alone."""
+    return (is_users(call.name) or not call.args) and _varies(call.name)
 
 
 def _varies(name: str) -> bool:

@@ -80,9 +80,9 @@ def children(e: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def walk(e: Expr) -> list[Expr]:
-    """`e` and every expression below it, parents first."""
-    found, left = [], [e]
+def walk(*exprs: Expr) -> list[Expr]:
+    """The expressions and every one below them, parents first."""
+    found, left = list[Expr](), [*reversed(exprs)]
     while left:
         found.append(first := left.pop())
         left.extend(reversed(children(first)))
@@ -91,7 +91,7 @@ def walk(e: Expr) -> list[Expr]:
 
 def columns_of(*exprs: Expr) -> frozenset[str]:
     """Names of the input columns that the expressions read."""
-    return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Column))
+    return frozenset(n.name for n in walk(*exprs) if isinstance(n, Column))
 
 
 def conjuncts(e: Expr) -> list[Expr]:

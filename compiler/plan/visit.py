@@ -28,28 +28,28 @@ NodeRule = Callable[[Node], Node]
 _PASSING = (Sink, Consolidate, Filter)  # they pass each column on
 
 
-def map_expr(e: Expr, rule: ExprRule) -> Expr:
-    """`e` with `rule` applied to every expression in it, innermost first."""
+def map_expr(e: Expr, rule: ExprRule, *kinds: type[Expr]) -> Expr:
+    """`e` with `rule` applied to every expression in it, or to those of the kinds, innermost first."""
     if isinstance(e, Call):
-        args = tuple(map_expr(a, rule) for a in e.args)
-        return rule(e if all(a is b for a, b in zip(args, e.args, strict=True)) else replace(e, args=args))
-    if isinstance(e, Lambda):
-        body = map_expr(e.body, rule)
-        return rule(e if body is e.body else replace(e, body=body))
-    return rule(e)
+        args = tuple(map_expr(a, rule, *kinds) for a in e.args)
+        e = e if all(a is b for a, b in zip(args, e.args, strict=True)) else replace(e, args=args)
+    elif isinstance(e, Lambda):
+        body = map_expr(e.body, rule, *kinds)
+        e = e if body is e.body else replace(e, body=body)
+    return rule(e) if not kinds or isinstance(e, kinds) else e
 
 
 def substitute(e: Expr, columns: Mapping[str, Expr]) -> Expr:
     """`e` with columns replaced by expressions; names that are not in the mapping stay."""
-    return map_expr(e, lambda x: columns.get(x.name, x) if isinstance(x, Column) else x)
+    return map_expr(e, lambda x: columns.get(x.name, x) if isinstance(x, Column) else x, Column)
 
 
-def map_nodes(node: Node, rule: NodeRule) -> Node:
-    """`node` with `rule` applied to every node of the tree, inputs first."""
-    inputs = tuple(map_nodes(i, rule) for i in node.inputs)
+def map_nodes(node: Node, rule: NodeRule, *kinds: type) -> Node:
+    """`node` with `rule` applied to every node of the tree, or to those with specs of the kinds, inputs first."""
+    inputs = tuple(map_nodes(i, rule, *kinds) for i in node.inputs)
     if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
         node = replace(node, inputs=inputs)
-    return rule(node)
+    return rule(node) if not kinds or isinstance(node.spec, kinds) else node
 
 
 def map_spec(spec: Spec, rule: ExprRule) -> Spec:
@@ -70,6 +70,16 @@ def map_spec(spec: Spec, rule: ExprRule) -> Spec:
         case EquiJoin() | TemporalJoin() if spec.residual is not None:
             return replace(spec, residual=rule(spec.residual))
     return spec
+
+
+def map_exprs(root: Node, rule: ExprRule, *kinds: type[Expr]) -> Node:
+    """A plan tree with `rule` applied to every expression in it, or to those of the kinds, innermost first."""
+
+    def mapped(node: Node) -> Node:
+        spec = map_spec(node.spec, lambda e: map_expr(e, rule, *kinds))
+        return node if spec == node.spec else replace(node, spec=spec)
+
+    return map_nodes(root, mapped)
 
 
 def _named(columns: tuple[NamedExpr, ...], rule: ExprRule) -> tuple[NamedExpr, ...]:
@@ -93,6 +103,11 @@ def exprs_in(root: Node) -> list[Expr]:
     return [e for node in walk_nodes(root) for e in exprs_of(node.spec)]
 
 
+def calls_in(root: Node) -> list[Call]:
+    """All calls of functions in all expressions of a plan tree."""
+    return [e for e in walk(*exprs_in(root)) if isinstance(e, Call)]
+
+
 def columns_read(spec: Spec) -> frozenset[str]:
     """Names of the input columns that the expressions of a spec read."""
     return columns_of(*exprs_of(spec))
@@ -100,14 +115,13 @@ def columns_read(spec: Spec) -> frozenset[str]:
 
 def functions_called(root: Node) -> set[str]:
     """Names of the functions, operators, aggregates and topologies of processors that a plan tree calls."""
-    nodes = list(walk_nodes(root))
-    exprs = (part for e in exprs_in(root) for part in walk(e))
+    nodes = walk_nodes(root)
     aggregates = {call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates}
     aggregates |= {call.function for node in nodes if isinstance(node.spec, GroupAggregate) for call in node.spec.calls}
     topologies = {node.spec.topology for node in nodes if isinstance(node.spec, Process)}
     calls = [call.function for node in nodes if isinstance(node.spec, AsyncMap) for call in node.spec.calls]
     asynchronous = {name.partition(CALL)[0] for name in calls}
-    return {e.name for e in exprs if isinstance(e, Call)} | aggregates | topologies | asynchronous
+    return {call.name for call in calls_in(root)} | aggregates | topologies | asynchronous
 
 
 def origin(node: Node, column: str) -> tuple[int, str]:

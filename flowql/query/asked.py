@@ -11,6 +11,7 @@ from flowql.compiler.analyze.relations.relation import Names, with_identity
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.functions.registry import AggregateFunction, Function, register_of_project, registered
@@ -113,7 +114,7 @@ def _parsed(given: str) -> KnownQuery | None:
         raise as_query_error(error) from error
     if tree is None:
         return None
-    names = frozenset(n.name[-1].casefold() for n in t.walk(tree) if isinstance(n, t.Call))
+    names = frozenset(n.name[-1].casefold() for n in walks.walk(tree) if isinstance(n, t.Call))
     return KnownQuery(tree, explain.group() if explain is not None else "", names_read(tree), names)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.write_queries import query_sql
@@ -57,7 +58,7 @@ def _written(query: t.Query) -> str:
 def _without_one(node: Any) -> Iterator[Any]:
     """The node with one node below it dropped, or in the place of its parent."""
     if isinstance(node, t.Expr):
-        yield from (c for c in t.children(node) if isinstance(c, t.Expr))
+        yield from (c for c in walks.children(node) if isinstance(c, t.Expr))
     if isinstance(node, t.Join):
         yield from (node.left, node.right)
     if isinstance(node, t.SetOperation):

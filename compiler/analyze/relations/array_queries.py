@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.analyze.relations.grouping import has_aggregates
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
 
 _SOURCE, _COLUMN = "array_query", "element"
@@ -14,14 +14,14 @@ _SOURCE, _COLUMN = "array_query", "element"
 
 def as_aggregates(query: t.Query) -> t.Query:
     """The query with ARRAY_AGG in place of ARRAY(...); items of it that have no alias keep their names."""
-    made = rebuilt(query, _rule)
+    made = walks.rebuilt(query, _rule, t.Item, t.ArrayQuery)
     assert isinstance(made, t.Query)
     return made
 
 
 def _rule(node: t.Node) -> t.Node | None:
     if isinstance(node, t.Item) and node.alias is None and isinstance(node.expr, t.ArrayQuery):
-        return replace(node, expr=rebuilt(node.expr, _rule), alias=tree_name(node.expr))
+        return replace(node, expr=walks.rebuilt(node.expr, _rule, t.Item, t.ArrayQuery), alias=tree_name(node.expr))
     return _of_query(node) if isinstance(node, t.ArrayQuery) else None
 
 
@@ -49,7 +49,7 @@ def _is_plain(query: t.Query, select: t.Select) -> bool:
     changed = select.distinct or select.group_by or select.having is not None or select.qualify is not None
     limited = query.limit is not None or query.offset is not None or query.with_
     one = len(select.items) == 1 and not isinstance(select.items[0].expr, t.Star)
-    windowed = any(isinstance(n, t.Call) and n.over is not None for i in select.items for n in t.walk(i))
+    windowed = any(isinstance(n, t.Call) and n.over is not None for i in select.items for n in walks.walk(i))
     return not changed and not limited and one and not windowed and not has_aggregates(select.items[0].expr)
 
 

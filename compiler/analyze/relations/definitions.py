@@ -14,6 +14,7 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.logical import Node
@@ -56,13 +57,13 @@ def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterat
         for table in node.with_:  # each may name those before it
             yield from relations_read(table.query, common | {table.name} if node.recursive else common)
             common |= {table.name}
-    elif isinstance(node, t.TableFunction) and (is_time_window(node) or is_gap_fill(node)) and node.call.args:
-        yield from relations_read(source_of(node), common)
-    elif isinstance(node, t.Table) and not (len(node.name) == 1 and node.name[0] in common):
-        yield node.name[-1]
-    for child in t.children(node):
-        if not isinstance(child, t.With):
-            yield from relations_read(child, common)
+    for part in walks.walk(node, t.Query, t.With):
+        if isinstance(part, t.Query) and part is not node:
+            yield from relations_read(part, common)
+        elif isinstance(part, t.TableFunction) and (is_time_window(part) or is_gap_fill(part)) and part.call.args:
+            yield from relations_read(source_of(part), common)
+        elif isinstance(part, t.Table) and not (len(part.name) == 1 and part.name[0] in common):
+            yield part.name[-1]
 
 
 def whole(binder: Binding, query: t.Query, retained: Callable[[Node], Node] = lambda node: node) -> Rel:

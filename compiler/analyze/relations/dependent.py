@@ -19,6 +19,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, columns_of, conjunction, conjuncts, walk
@@ -74,7 +75,7 @@ def dependent(queries: Queries, rel: Rel, query: t.Query, tables: Any, binder: R
 def named(node: t.Node, binder: RelBinder) -> list[Column]:
     """Columns of `binder` or of queries around it that the names in a tree mean, if they mean nothing inside it."""
     found: dict[str, Column] = {}
-    for n in t.walk(node):
+    for n in walks.walk(node):
         if not isinstance(n, t.ColumnRef):
             continue
         try:

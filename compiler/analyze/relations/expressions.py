@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
@@ -359,19 +358,3 @@ class Placeholders:
 def without_marks(text: str) -> str:
     """A message with the texts of what placeholders stand for."""
     return re.sub(f"{_MARK}\\d+{_MARK}", "", text)
-
-
-Rule = Callable[[t.Node], t.Node | None]
-
-
-def rebuilt(node: Any, rule: Rule) -> Any:
-    """The tree with what `rule` gives in the place of nodes; a node for which it gives None is kept, and its parts are looked at."""
-    if isinstance(node, tuple):
-        made = tuple(rebuilt(n, rule) for n in node)
-        return node if all(a is b for a, b in zip(made, node, strict=True)) else made
-    if not isinstance(node, t.Node):
-        return node
-    replaced = rule(node)
-    if replaced is not None:
-        return replaced
-    return t.with_children(node, lambda child: rebuilt(child, rule))

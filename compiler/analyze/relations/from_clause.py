@@ -54,6 +54,7 @@ from flowql.compiler.analyze.relations.using import equal, merged_columns, names
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.expr import Column, Expr, columns_of
@@ -131,7 +132,7 @@ class FromBinder(ABC):
         parts = [*(p for n in given.on for p in and_parts(n)), *written]
         for part in parts:
             if has_aggregates(part):
-                for n in t.walk(part):
+                for n in walks.walk(part):
                     if is_aggregate(n):
                         check_own(n, binder)
                 raise mistake("FQ2020", "aggregate functions are not allowed in WHERE", part.span, help="use HAVING")

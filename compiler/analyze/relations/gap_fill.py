@@ -17,6 +17,7 @@ from flowql.compiler.analyze.relations.relation import Rel, RelColumn
 from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_duration
 from flowql.compiler.dialect.standard.parser import parse_fragment
 from flowql.compiler.dialect.standard.queries import parse_query
@@ -135,5 +136,5 @@ def _next(name: str) -> str:
 
 def _placed(node: N, span: Span) -> N:
     """The tree with the place of the call in that of its own text."""
-    made = t.with_children(node, lambda child: _placed(child, span))
+    made = walks.with_children(node, lambda child: _placed(child, span))
     return replace(made, span=span)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept, taken
 from flowql.compiler.analyze.relations.dependent import Dependent, Queries, same
-from flowql.compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder
 from flowql.compiler.analyze.relations.grouping import (
     Aggregates,
     grouped_by,
@@ -25,6 +25,7 @@ from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import has_query, nodes
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import BIGINT, INT, Kind
 
@@ -85,7 +86,7 @@ class GroupBy:
             return None
 
         if any(has_query(n) for n in nodes(parts)):
-            parts = rebuilt(parts, rule)
+            parts = walks.rebuilt(parts, rule)
         return found[0], [[made.get(n, n) for n in one] for one in sets], parts
 
     def _element(self, node: t.Expr, select: t.Select) -> t.Expr:
@@ -114,7 +115,7 @@ class GroupBy:
         One that some sets group by is NULL in the others, whatever decides about its value.
         """
         keys = frozenset(e.name for e in sets[0] if isinstance(e, Column) and all(e in one for one in sets))
-        written = [n for part in nodes(parts) for n in t.walk(part)]
+        written = [n for part in nodes(parts) for n in walks.walk(part)]
         names = frozenset(n.parts[-1] for n in written if isinstance(n, t.ColumnRef))
         every = any(isinstance(n, t.Star) for n in written)
         columns = [c for c in self._below.columns if c.key and keys.issuperset(c.key) and c.column not in keys]
@@ -199,7 +200,7 @@ class GroupBy:
             found.append((Column(INT, self._names.fresh("grouping")), args))
             return self._placeholders.add(n, found[-1][0])
 
-        return rebuilt(parts, rule), found
+        return walks.rebuilt(parts, rule, t.Query, t.Call), found
 
 
 def _group(e: Expr, value: Expr) -> tuple[Expr, Expr]:

@@ -12,13 +12,14 @@ from flowql.compiler.analyze.json_functions import json_equal
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import equality_value, interval_number, json_order, kept, taken
 from flowql.compiler.analyze.relations import interval_aggregates
-from flowql.compiler.analyze.relations.expressions import OuterAggregate, Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.expressions import OuterAggregate, Placeholders, RelBinder
 from flowql.compiler.analyze.relations.interval_aggregates import Part
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.change_aggregates import aggregate, result_type
 from flowql.compiler.functions.coercion import convert
@@ -55,10 +56,10 @@ def with_own_aggregates(query: t.Query, catalog: Catalog) -> t.Query:
             return None
         if n.over is not None:
             unsupported(f"the aggregate {n.name[0].upper()} of the project as a window function", n.span)
-        args, order, filter_ = (rebuilt(part, rule) for part in (n.args, n.order_by, n.filter))
+        args, order, filter_ = (walks.rebuilt(part, rule, t.Call) for part in (n.args, n.order_by, n.filter))
         return replace(n, name=(own.name,), args=args, order_by=order, filter=filter_)
 
-    made = rebuilt(query, rule)
+    made = walks.rebuilt(query, rule, t.Call)
     assert isinstance(made, t.Query)
     return made
 
@@ -69,21 +70,12 @@ def is_aggregate(node: t.Node) -> bool:
 
 def has_aggregates(node: t.Node | None) -> bool:
     """Whether an aggregate of this query stands in the expression; those of sub-queries are theirs."""
-    if node is None:
-        return False
-    waiting: list[t.Node] = [node]
-    while waiting:
-        here = waiting.pop()
-        if is_aggregate(here):
-            return True
-        if not isinstance(here, t.Query):
-            waiting += t.children(here)
-    return False
+    return node is not None and not isinstance(node, t.Query) and any(map(is_aggregate, walks.walk(node, t.Query)))
 
 
 def check_own(node: t.Node, below: RelBinder) -> None:
     """Raises OuterAggregate for an aggregate whose columns are all of queries around: it is of the innermost of these."""
-    names = [Name(n.parts) for n in t.walk(node) if isinstance(n, t.ColumnRef)]
+    names = [Name(n.parts) for n in walks.walk(node) if isinstance(n, t.ColumnRef)]
     here: RelBinder | None = below
     while names and here is not None:
         owner = here.ungrouped
@@ -119,13 +111,13 @@ class Aggregates:
 
         def rule(n: t.Node) -> t.Node | None:
             if isinstance(n, t.Query):
-                return rebuilt(n, of_outer) if self._inside else n
+                return walks.rebuilt(n, of_outer, t.Call) if self._inside else n
             if isinstance(n, t.Call) and is_aggregate(n):
                 check_own(n, self._below)
                 return self._placeholders.add(n, self._of_intervals(n) or self._add(n).column)
             return None
 
-        return rebuilt(node, rule)
+        return walks.rebuilt(node, rule, t.Query, t.Call)
 
     def _of_intervals(self, node: t.Call) -> Expr | None:
         """The value of SUM, AVG, MIN or MAX where the argument is an interval."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
 
 N = TypeVar("N", bound=t.Node)
@@ -16,14 +16,14 @@ _ARRAYS, _OBJECTS = (("jsonb_agg",), ("json_agg",)), (("jsonb_object_agg",), ("j
 
 def of_arrays(query: N) -> N:
     """The query with ARRAY_AGG in place of these aggregates; items of it that have no alias keep their names."""
-    made = rebuilt(query, _rule)
+    made = walks.rebuilt(query, _rule, t.Item, t.Call)
     assert isinstance(made, type(query))
     return made
 
 
 def _rule(node: t.Node) -> t.Node | None:
-    if isinstance(node, t.Item) and any(map(_is_ours, t.walk(node))):
-        return replace(node, expr=rebuilt(node.expr, _of_call), alias=node.alias or tree_name(node.expr))
+    if isinstance(node, t.Item) and any(map(_is_ours, walks.walk(node))):
+        return replace(node, expr=walks.rebuilt(node.expr, _of_call, t.Call), alias=node.alias or tree_name(node.expr))
     return _of_call(node)
 
 

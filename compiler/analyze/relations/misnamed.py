@@ -11,6 +11,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.dialect.texts import text_of
 
@@ -30,7 +31,7 @@ def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
     plain = isinstance(item.expr, (t.ColumnRef, t.Constant, t.Call, t.Cast))
     edit: Edit | None = Edit(node.span, expr if plain else f"({expr})")
     help = f"write the expression again:  {expr}"
-    if any(isinstance(n, t.Call) and n.over is not None for n in t.walk(item.expr)):
+    if any(isinstance(n, t.Call) and n.over is not None for n in walks.walk(item.expr)):
         help, edit = (
             f"filter a query around this one:  SELECT * FROM (SELECT ...) AS q WHERE {quoted(node.parts[0])} ...",
             None,

@@ -28,6 +28,7 @@ from flowql.compiler.analyze.relations.tree_parts import nodes, operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.functions.folding import folded
@@ -60,7 +61,7 @@ class QueryBinder(FromBinder):
     def query(self, query: t.Query, tables: Tables = NO_TABLES, outer: RelBinder | None = None) -> Rel:
         """The relation of a whole query; its columns are those selected, in order. outer: of a sub-query, for its messages."""
         if outer is None:
-            self.bare |= {n.parts[0] for n in t.walk(query) if isinstance(n, t.ColumnRef) and len(n.parts) == 1}
+            self.bare |= {n.parts[0] for n in walks.walk(query) if isinstance(n, t.ColumnRef) and len(n.parts) == 1}
         if query.emit is not None:
             unsupported(
                 f"EMIT {query.emit.upper()} of a query inside another", query.span, "write it behind the outer query"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relation import retracting, scan
-from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder
 from flowql.compiler.analyze.relations.relation import (
     Names,
     Rel,
@@ -20,6 +20,7 @@ from flowql.compiler.analyze.relations.relation import (
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
@@ -152,9 +153,7 @@ def unnested(
         return rel, items
     rel, elements, _ = exploded(rel, list(calls.values()), names, kept=False)
     of_call = dict(zip(calls, elements, strict=True))
-    taken = rebuilt(
-        items, lambda n: placeholders.add(n, of_call[n]) if isinstance(n, t.Call) and n in of_call else None
-    )
+    taken = walks.rebuilt(items, lambda n: placeholders.add(n, of_call[n]) if n in of_call else None, t.Call)
     return rel, taken
 
 

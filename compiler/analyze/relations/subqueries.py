@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept, taken
 from flowql.compiler.analyze.relations.dependent import dependent
-from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
 from flowql.compiler.analyze.relations.grouping import AggregateCall, Aggregates, grouped, has_aggregates
 from flowql.compiler.analyze.relations.joins import EQUAL, NOT_DISTINCT, Equality, equality, joined
 from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
@@ -20,6 +20,7 @@ from flowql.compiler.analyze.relations.tree_parts import has_query
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.sql_single_row import SINGLE_ROW
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
@@ -80,15 +81,15 @@ class Subqueries:
         def rule(n: t.Node) -> t.Node | None:
             n = _quantified(n)
             if isinstance(n, t.Exists):
-                return rebuilt(_any_row(n.query), rule)
+                return walks.rebuilt(_any_row(n.query), rule)
             if isinstance(n, t.ScalarQuery):
                 found[0], e = self._scalar(found[0], n.query, binder)
                 return self._placeholders.add(n, e)
             if isinstance(n, t.Quantified) and isinstance(n.of, t.Query):
-                return rebuilt(self._compared_as_value(found, n, n.of, binder, rule), rule)
+                return walks.rebuilt(self._compared_as_value(found, n, n.of, binder, rule), rule)
             return _with_parts(n, rule) if isinstance(n, t.InList) else None
 
-        made = rebuilt(parts, rule)
+        made = walks.rebuilt(parts, rule)
         return found[0], made
 
     # --- conditions ---
@@ -163,7 +164,7 @@ class Subqueries:
         """
         operands = _operands(node)
         # Bound here, as inside the sub-query its names may mean other columns.
-        bound = [binder.bound(rebuilt(e, rule)) for e in operands]
+        bound = [binder.bound(walks.rebuilt(e, rule)) for e in operands]
         compared: list[t.Expr] = []
         fails: list[tuple[t.Expr, t.Expr]] = []
         for operand, e in zip(operands, bound, strict=True):
@@ -333,7 +334,7 @@ def _quantified(node: Any) -> Any:
 
 
 def _with_parts(node: t.InList, rule: Any) -> t.InList:
-    return replace(node, operand=rebuilt(node.operand, rule), items=rebuilt(node.items, rule))
+    return replace(node, operand=walks.rebuilt(node.operand, rule), items=walks.rebuilt(node.items, rule))
 
 
 def _negated(node: t.Quantified) -> t.Quantified:
@@ -420,11 +421,11 @@ def _shapes_rows(query: t.Query, select: t.Select) -> bool:
 
 
 def _has_window(node: t.Node) -> bool:
-    return any(isinstance(n, t.Call) and n.over is not None for n in t.walk(node))
+    return any(isinstance(n, t.Call) and n.over is not None for n in walks.walk(node))
 
 
 def _has_unnest(node: t.Node) -> bool:
-    return any(map(is_unnest, t.walk(node)))
+    return any(map(is_unnest, walks.walk(node)))
 
 
 def _is_one(limit: t.Expr | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 
 
 def nodes(parts: Any) -> list[t.Node]:
@@ -20,7 +21,7 @@ def and_parts(node: t.Expr) -> list[t.Expr]:
 
 
 def has_query(node: t.Node) -> bool:
-    return any(isinstance(n, t.Query) for n in t.walk(node))
+    return any(isinstance(n, t.Query) for n in walks.walk(node))
 
 
 def operands(body: t.SetOperation) -> list[t.Body]:

@@ -13,6 +13,7 @@ from flowql.compiler.analyze.relations.retention import PAIRING
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.plan.changes import EquiJoin
 from flowql.compiler.plan.logical import Node, walk_nodes
 
@@ -46,7 +47,7 @@ def _is_endless(node: Node, catalog: Catalog) -> bool:
 def _place(query: t.Query, left: frozenset[str], right: frozenset[str]) -> Span:
     """The innermost join with a relation of each side on each side: the first one that lacks the bound."""
     found = [j for j in _joins(query) if _parts(j, left, right) or _parts(j, right, left)]
-    least = min(found, key=lambda j: len(t.walk(j)), default=None)
+    least = min(found, key=lambda j: len(walks.walk(j)), default=None)
     return query.span if least is None else least.at
 
 
@@ -55,4 +56,4 @@ def _parts(join: t.Join, left: frozenset[str], right: frozenset[str]) -> bool:
 
 
 def _joins(query: t.Query) -> Iterator[t.Join]:
-    return (n for n in t.walk(query) if isinstance(n, t.Join))
+    return (n for n in walks.walk(query) if isinstance(n, t.Join))

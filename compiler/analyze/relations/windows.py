@@ -8,11 +8,12 @@ from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import equality_value
-from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder
 from flowql.compiler.analyze.relations.grouping import Aggregates, function_of, order_of
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_duration
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.functions.change_aggregates import names as aggregate_names
@@ -70,7 +71,7 @@ def windowed(
         windows.setdefault(window, []).append(call)
         return placeholders.add(n, column_of(call.column))
 
-    made = rebuilt(parts, rule)
+    made = walks.rebuilt(parts, rule, t.Call)
     for window, calls in windows.items():
         rel = _computed(rel, window, calls, names)
     return rel, made

@@ -32,7 +32,7 @@ def parse_call(cur: Reader) -> Call:
     start = cur.tok
     name = cur.fold(cur.next())
     cur.expect_op("(")
-    star = cur.tok.op == "*" and cur.peek(1).op == ")"
+    star = cur.tok.op == "*" and cur.after.op == ")"
     if star:
         cur.next()
     distinct = cur.accept_words("DISTINCT")
@@ -77,12 +77,12 @@ def _arguments(cur: Reader) -> tuple[Expr, ...]:
 
 def _argument(cur: Reader) -> Expr:
     start = cur.tok
-    if cur.tok.upper == "TABLE" and cur.peek(1).op != "(":
+    if cur.tok.upper == "TABLE" and cur.after.op != "(":
         cur.next()
         return TableArgument(cur.expect_dotted("the name of a relation"), _partition(cur), span=cur.span_since(start))
     if cur.at_name() and cur.at_words("PARTITION", "BY", ahead=1):
         return TableArgument((cur.fold(cur.next()),), _partition(cur), span=cur.span_since(start))
-    if start.kind in ("word", "quoted") and cur.peek(1).op == "=>":
+    if start.kind in ("word", "quoted") and cur.after.op == "=>":
         name = cur.fold(cur.next())
         cur.next()
         return Named(name, _argument(cur), span=cur.span_since(start))
@@ -100,14 +100,14 @@ def _partition(cur: Reader) -> tuple[Expr, ...]:
     if not cur.accept_words("PARTITION", "BY"):
         return ()
     found = [cur.rules.expr(cur)]
-    while cur.tok.op == "," and not (cur.peek(1).kind in ("word", "quoted") and cur.peek(2).op in ("=>", "(")):
+    while cur.tok.op == "," and not (cur.after.kind in ("word", "quoted") and cur.peek(2).op in ("=>", "(")):
         cur.next()
         found.append(cur.rules.expr(cur))
     return tuple(found)
 
 
 def _filter(cur: Reader) -> Expr | None:
-    if not (cur.tok.upper == "FILTER" and cur.peek(1).op == "("):
+    if not (cur.tok.upper == "FILTER" and cur.after.op == "("):
         return None
     cur.next()
     cur.next()

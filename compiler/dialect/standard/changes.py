@@ -27,7 +27,7 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
     target, name_span = _target(cur)
     alias = cur.expect_name("an alias") if cur.accept_words("AS") else None
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" and not cur.at_query() else ()
-    properties = parse_properties(cur) if cur.tok.upper == "WITH" and cur.peek(1).op == "(" else ()
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" and cur.after.op == "(" else ()
     query, query_text = None, ""
     if not cur.accept_words("DEFAULT", "VALUES"):
         if not cur.at_query():

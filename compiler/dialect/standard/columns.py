@@ -150,7 +150,7 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
         made.role = "key"
     elif cur.accept_words("HEADERS"):
         made.role = "header"
-    elif cur.tok.upper == "HEADER" and cur.peek(1).op == "(":
+    elif cur.tok.upper == "HEADER" and cur.after.op == "(":
         cur.pos += 2
         made.role, made.header_key = "header", cur.expect_string("the name of a header in quotes")
         cur.expect_op(")")

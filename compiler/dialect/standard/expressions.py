@@ -104,14 +104,14 @@ def _operator(cur: Reader) -> tuple[str, int]:
     """The operator here and its level; level 0 for none. Two signs without a blank are one operator: `>>`."""
     tok = cur.tok
     if tok.kind == "op":
-        pair = tok.text in "<>" and cur.peek(1).op == tok.text and cur.peek(1).start == tok.end
+        pair = tok.text in "<>" and cur.after.op == tok.text and cur.after.start == tok.end
         op = tok.text * 2 if pair else tok.text
         return op, LEVELS.get(op, 0)
     if tok.kind != "word":
         return "", 0
     if tok.upper == "NOT":
-        return "NOT", RANGE if cur.peek(1).upper in _RANGES else 0
-    if tok.upper == "AT" and not (cur.peek(1).upper == "TIME" and cur.peek(2).upper == "ZONE"):
+        return "NOT", RANGE if cur.after.upper in _RANGES else 0
+    if tok.upper == "AT" and not (cur.after.upper == "TIME" and cur.peek(2).upper == "ZONE"):
         return "", 0
     return tok.upper, _WORDS.get(tok.upper, 0)
 
@@ -134,7 +134,7 @@ def _infix(cur: Reader, start: Tok, left: Expr, op: str, level: int) -> Expr:
         return Collate(left, cur.expect_dotted("the name of a collation"), span=cur.span_since(start))
     if level == COMPARISON:
         op = COMPARISONS[op]
-        if cur.tok.upper in ("ANY", "SOME", "ALL") and cur.peek(1).op == "(":
+        if cur.tok.upper in ("ANY", "SOME", "ALL") and cur.after.op == "(":
             return _quantified(cur, start, left, op)
     right = parse_expr(cur, level + 1)
     return Binary(op.lower(), left, right, span=cur.span_since(start))
@@ -184,7 +184,7 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
     kinds: dict[str, Literal["like", "ilike", "similar"]] = {"LIKE": "like", "ILIKE": "ilike", "SIMILAR": "similar"}
     if word == "SIMILAR":
         cur.expect_word("TO", help="write  x SIMILAR TO 'pattern'")
-    elif cur.tok.upper in ("ANY", "SOME", "ALL") and cur.peek(1).op == "(":
+    elif cur.tok.upper in ("ANY", "SOME", "ALL") and cur.after.op == "(":
         return _quantified(cur, start, left, f"not {word.lower()}" if negated else word.lower())
     _refuse_bare_pattern(cur)
     pattern = parse_expr(cur, OTHER)
@@ -263,7 +263,7 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
             if cur.accept_op("*"):
                 return Star(of=base, span=cur.span_since(start))
             base = Field(base, cur.expect_label("the name of a field"), span=cur.span_since(start))
-        elif cur.tok.op == "->" and cur.peek(1).op == "*":
+        elif cur.tok.op == "->" and cur.after.op == "*":
             cur.next()
             cur.next()
             return Star(of=base, span=cur.span_since(start))

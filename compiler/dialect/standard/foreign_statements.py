@@ -50,7 +50,7 @@ def refuse_verb(cur: Reader, tok: Tok) -> None:
         return
     edit = None
     if tok.upper == "TRUNCATE":
-        last = cur.peek(1) if cur.at_words("TRUNCATE", "TABLE") else tok
+        last = cur.after if cur.at_words("TRUNCATE", "TABLE") else tok
         edit = Edit(cur.span_from(tok, last), "DELETE FROM")
     cur.unsupported(tok.upper, help=help, edit=edit)
 
@@ -64,8 +64,8 @@ def refuse_object(cur: Reader, verb: str, start: Tok) -> None:
     edit = None
     if tok.upper in _WITHOUT:
         edit = Edit(cur.span_from(tok, tok), "")
-    elif tok.upper in _KINDS_OF_VIEWS and cur.peek(1).upper in ("VIEW", "TABLE", "MATERIALIZED"):
-        edit = Edit(cur.span_from(tok, cur.peek(2 if cur.peek(1).upper == "MATERIALIZED" else 1)), "VIEW")
+    elif tok.upper in _KINDS_OF_VIEWS and cur.after.upper in ("VIEW", "TABLE", "MATERIALIZED"):
+        edit = Edit(cur.span_from(tok, cur.peek(2 if cur.after.upper == "MATERIALIZED" else 1)), "VIEW")
     elif verb == "DROP" and tok.upper in ("SOURCE", "SINK"):
         edit = Edit(cur.span_of(tok), "TABLE" if tok.upper == "SOURCE" else "VIEW")
     elif tok.upper == "SOURCE" and _has_columns(cur):
@@ -77,13 +77,13 @@ def refuse_object(cur: Reader, verb: str, start: Tok) -> None:
 
 def _has_columns(cur: Reader) -> bool:
     """Whether a list of columns follows the name."""
-    at = 4 if cur.peek(1).upper == "IF" else 1
+    at = 4 if cur.after.upper == "IF" else 1
     return cur.peek(at + 1).op == "("
 
 
 def _sink_as_view(cur: Reader, start: Tok) -> Edit | None:
     """CREATE SINK name FROM relation, or AS query: the text of a view that writes the same rows."""
-    at = 4 if cur.peek(1).upper == "IF" else 1
+    at = 4 if cur.after.upper == "IF" else 1
     name, tok = cur.peek(at).text, cur.peek(at + 1)
     if cur.peek(at + 1).upper not in ("FROM", "AS"):
         return None

@@ -25,8 +25,8 @@ def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
 
 
 def _ends(cur: Reader) -> bool:
-    after = cur.peek(1)
-    return after.kind == "end" or cur.peek(1).op in (")", ";")
+    after = cur.after
+    return after.kind == "end" or cur.after.op in (")", ";")
 
 
 def _element(cur: Reader) -> GroupElement:
@@ -35,9 +35,9 @@ def _element(cur: Reader) -> GroupElement:
         cur.next()
         cur.next()
         return _sets(cur, start, "sets")
-    if cur.tok.upper in ("ROLLUP", "CUBE") and cur.peek(1).op == "(":
+    if cur.tok.upper in ("ROLLUP", "CUBE") and cur.after.op == "(":
         return _sets(cur, start, "rollup" if cur.next().upper == "ROLLUP" else "cube")
-    if cur.tok.op == "(" and cur.peek(1).op == ")":
+    if cur.tok.op == "(" and cur.after.op == ")":
         cur.next()
         cur.next()
         return Grouping("set", (), span=cur.span_since(start))

@@ -11,6 +11,7 @@ from flowql.compiler.diagnostics.suggest import closest
 from flowql.compiler.dialect.ast import Ast, Check, SelectItem, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
@@ -321,7 +322,7 @@ def lower_delete(s: st.Delete) -> list[Statement]:
 
 
 def _has_query(node: t.Expr | None) -> bool:
-    return node is not None and any(isinstance(n, t.Query) for n in t.walk(node))
+    return node is not None and any(isinstance(n, t.Query) for n in walks.walk(node))
 
 
 def _rows_query(

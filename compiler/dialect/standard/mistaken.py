@@ -62,22 +62,22 @@ def _sign(cur: Cursor) -> Advice:
     pairs = cur.find("&&")
     if pairs is not None:
         return "conditions are joined by AND; && is for arrays", Edit(cur.span_of(pairs), "AND")
-    rows = cur.back(1).text == ")" and cur.tok.op == "(" and cur.peek(1).kind != "end"
+    rows = cur.back(1).text == ")" and cur.tok.op == "(" and cur.after.kind != "end"
     return ("is a comma missing between rows?", behind(cur.span_of(cur.back(1)), ",")) if rows else ("", None)
 
 
 def _of_other_systems(cur: Cursor) -> Advice:
     here, last = cur.tok, cur.back(1)
-    if cur.tok.op == "," and last.kind == "number" and cur.back(2).upper == "LIMIT" and cur.peek(1).kind == "number":
-        text = f"{cur.peek(1).text} OFFSET {last.text}"
-        return f"write  LIMIT {text}", Edit(cur.span_from(last, cur.peek(1)), text)
+    if cur.tok.op == "," and last.kind == "number" and cur.back(2).upper == "LIMIT" and cur.after.kind == "number":
+        text = f"{cur.after.text} OFFSET {last.text}"
+        return f"write  LIMIT {text}", Edit(cur.span_from(last, cur.after), text)
     if last.upper == "TOP" and here.kind == "number":
         return _top(cur, last)
     if here.upper in _BEHIND_TABLES:
         return f"leave {here.upper} out", Edit(_up_to_with(cur), "")
     if here.upper in _MATCHES:
         return "a regular expression is matched by  ~", Edit(cur.span_of(here), "~")
-    if here.upper == "NOT" and cur.peek(1).upper == "NULL":
+    if here.upper == "NOT" and cur.after.upper == "NULL":
         return "write  IS NOT NULL", Edit(cur.span_of(here), "IS NOT")
     return "", None
 

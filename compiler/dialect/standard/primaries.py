@@ -72,18 +72,18 @@ def _form(cur: Reader, start: Tok) -> Expr | None:
     form = _FORMS.get(start.upper)
     if form is not None:
         return form(cur, start)
-    called = cur.peek(1).op == "("
+    called = cur.after.op == "("
     if called and start.upper in _CALLED:
         return _CALLED[start.upper](cur, start)
-    if start.upper == "MAP" and cur.peek(1).op == "{":
+    if start.upper == "MAP" and cur.after.op == "{":
         return _map(cur, start)
-    if start.upper == "MAP" and cur.peek(1).op == "[" and cur.peek(2).op != "]":
+    if start.upper == "MAP" and cur.after.op == "[" and cur.peek(2).op != "]":
         return _map_of_pairs(cur, start)
     if called and start.upper in SPECIAL_CALLS:
         return SPECIAL_CALLS[start.upper](cur, start)
     if start.upper in SPECIAL_VALUES:
         return _special_value(cur, start)
-    if start.upper == "INTERVAL" and (cur.peek(1).kind in ("string", "number") or called):
+    if start.upper == "INTERVAL" and (cur.after.kind in ("string", "number") or called):
         return _interval(cur, start)
     return _typed_text(cur, start)
 
@@ -101,7 +101,7 @@ def _default(cur: Reader, start: Tok) -> Expr:
 def _special_value(cur: Reader, start: Tok) -> Expr:
     cur.next()
     precision = None
-    if cur.tok.op == "(" and cur.peek(1).kind == "number" and cur.peek(1).text.isdigit() and len(cur.peek(1).text) < 3:
+    if cur.tok.op == "(" and cur.after.kind == "number" and cur.after.text.isdigit() and len(cur.after.text) < 3:
         cur.next()
         precision = int(cur.next().text)
         cur.expect_op(")")
@@ -110,11 +110,11 @@ def _special_value(cur: Reader, start: Tok) -> Expr:
 
 def _typed_text(cur: Reader, start: Tok) -> Expr | None:
     """`DATE '2024-05-01'`, `timestamp with time zone '...'`; None, unmoved, where none stands here."""
-    if not cur.at_name() or (cur.peek(1).kind != "string" and start.upper not in _LONG_TYPES):
+    if not cur.at_name() or (cur.after.kind != "string" and start.upper not in _LONG_TYPES):
         return None
     before = cur.pos
     made = None
-    if cur.peek(1).kind == "string" or (cur.peek(1).op == "(" and cur.peek(2).kind == "number") or _at_type_word(cur):
+    if cur.after.kind == "string" or (cur.after.op == "(" and cur.peek(2).kind == "number") or _at_type_word(cur):
         made = parse_type(cur)
     text = cur.tok
     if made is None or text.kind != "string":
@@ -125,9 +125,9 @@ def _typed_text(cur: Reader, start: Tok) -> Expr | None:
 
 
 def _at_type_word(cur: Reader) -> bool:
-    if cur.peek(1).upper in ("PRECISION", "VARYING"):
+    if cur.after.upper in ("PRECISION", "VARYING"):
         return True
-    zoned = cur.peek(1).upper in ("WITH", "WITHOUT") and cur.peek(2).upper == "TIME"
+    zoned = cur.after.upper in ("WITH", "WITHOUT") and cur.peek(2).upper == "TIME"
     return zoned and cur.peek(3).upper == "ZONE"
 
 
@@ -163,7 +163,7 @@ def _at_unit(cur: Reader, *, plural: bool) -> bool:
 
 def _unit(cur: Reader) -> str:
     unit = singular(cur.next().text)
-    if cur.tok.op == "(" and cur.peek(1).kind == "number" and cur.peek(2).op == ")":
+    if cur.tok.op == "(" and cur.after.kind == "number" and cur.peek(2).op == ")":
         cur.pos += 3  # the precision of its seconds
     return unit
 
@@ -196,7 +196,7 @@ def _name(cur: Reader, start: Tok) -> Expr:
 
 
 def _no_expression(cur: Reader, start: Tok) -> NoReturn:
-    names_something = cur.peek(1).op in (",", ")", ".", "=") or cur.peek(1).upper in ("FROM", "AS")
+    names_something = cur.after.op in (",", ")", ".", "=") or cur.after.upper in ("FROM", "AS")
     if start.kind == "word" and names_something:
         cur.expect_name("an expression")  # complains about the reserved word
     help, edit = "", None
@@ -206,7 +206,7 @@ def _no_expression(cur: Reader, start: Tok) -> NoReturn:
     elif cur.tok.op == ",":
         help, edit = "is a comma too much, or a value missing?", Edit(cur.span_of(start), "")
     elif cur.tok.op == "[" and cur.at_name(ahead=1) and cur.peek(2).op == "]":
-        name = cur.fold(cur.peek(1))
+        name = cur.fold(cur.after)
         help = f"a name stands alone, or in double quotes: {quoted(name)}"
         edit = Edit(cur.span_from(start, cur.peek(2)), quoted(name))
     elif cur.tok.op == "*":

@@ -202,7 +202,7 @@ def _distinct(cur: Reader) -> tuple[bool, tuple[Expr, ...]]:
     if not cur.accept_words("DISTINCT"):
         cur.accept_words("ALL")
         return False, ()
-    if not (cur.tok.upper == "ON" and cur.peek(1).op == "("):
+    if not (cur.tok.upper == "ON" and cur.after.op == "("):
         return True, ()
     cur.next()
     cur.next()
@@ -239,7 +239,7 @@ def _item(cur: Reader) -> Item:
 
 def _star(cur: Reader, star: Star) -> Star:
     """`* EXCEPT (a, b)`."""
-    if not (cur.tok.upper in ("EXCEPT", "EXCLUDE") and cur.peek(1).op == "(") or cur.at_query(1):
+    if not (cur.tok.upper in ("EXCEPT", "EXCLUDE") and cur.after.op == "(") or cur.at_query(1):
         return star
     cur.next()
     start = cur.next()
@@ -252,7 +252,7 @@ def _star(cur: Reader, star: Star) -> Star:
 
 
 def _at_time_window(cur: Reader) -> bool:
-    return cur.tok.upper == "WINDOW" and (cur.peek(1).upper in KINDS or cur.peek(2).upper in KINDS)
+    return cur.tok.upper == "WINDOW" and (cur.after.upper in KINDS or cur.peek(2).upper in KINDS)
 
 
 def _named_windows(cur: Reader) -> tuple[NamedWindow, ...]:
@@ -335,13 +335,13 @@ def _tail(
             emit = "on window close"
     if cur.tok.upper in _CLAUSES:
         word = cur.tok.upper
-        if word in ("GROUP", "ORDER") and cur.peek(1).upper != "BY":
+        if word in ("GROUP", "ORDER") and cur.after.upper != "BY":
             cur.next()
             cur.expect_word("BY", help=f"write  {word} BY")
         cur.fail("FQ1003", f"{word} cannot stand here", label="out of order, or given twice", help=_ORDER)
     if cur.at_words("FOR", "UPDATE") or cur.at_words("FOR", "SHARE"):
         cur.unsupported(
-            f"FOR {cur.peek(1).upper}", help="leave it out: no row is locked by reading", edit=Edit(cur.rest(), "")
+            f"FOR {cur.after.upper}", help="leave it out: no row is locked by reading", edit=Edit(cur.rest(), "")
         )
     return limit, offset, ties, emit
 

@@ -42,13 +42,13 @@ class Reader(Cursor):
 
     def at_name(self, ahead: int = 0) -> bool:
         """Whether the token can name a column or a relation."""
-        tok = self.peek(ahead)
+        tok = self.peek(ahead) if ahead else self.tok
         return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in NOT_NAMES)
 
     def at_function(self) -> bool:
         """Whether a call begins here: LEFT and RIGHT name functions, though not columns."""
         tok = self.tok
-        return (tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)) and self.peek(1).op == "("
+        return (tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)) and self.after.op == "("
 
     def at_bare_alias(self) -> bool:
         """Whether the token can name an item of a select list without AS."""
@@ -100,7 +100,7 @@ class Reader(Cursor):
     def at_emit(self) -> bool:
         """Whether EMIT CHANGES, EMIT FINAL or EMIT ON WINDOW CLOSE is next."""
         return self.tok.upper == "EMIT" and (
-            self.peek(1).upper in ("CHANGES", "FINAL") or self.at_words("ON", "WINDOW", "CLOSE", ahead=1)
+            self.after.upper in ("CHANGES", "FINAL") or self.at_words("ON", "WINDOW", "CLOSE", ahead=1)
         )
 
     def at_clause(self) -> bool:
@@ -115,15 +115,15 @@ class Reader(Cursor):
 
     def at_within(self) -> bool:
         """WITHIN of a join: a duration follows, or two in parentheses."""
-        return self.tok.upper == "WITHIN" and (self.peek(1).kind == "number" or self.peek(1).op == "(")
+        return self.tok.upper == "WITHIN" and (self.after.kind == "number" or self.after.op == "(")
 
     def at_minus(self) -> bool:
         """MINUS of other dialects in the place of EXCEPT."""
-        return self.tok.upper == "MINUS" and (self.at_query(1) or self.peek(1).upper in ("ALL", "DISTINCT"))
+        return self.tok.upper == "MINUS" and (self.at_query(1) or self.after.upper in ("ALL", "DISTINCT"))
 
     def at_qualify(self) -> bool:
         """QUALIFY and a condition behind it."""
-        after = self.peek(1)
+        after = self.after
         return self.tok.upper == "QUALIFY" and after.kind != "end" and (after.kind != "op" or after.text == "(")
 
     def has_inside(self, *words: str) -> bool:

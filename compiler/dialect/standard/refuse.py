@@ -7,7 +7,8 @@ from typing import NoReturn
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.standard.tree import Node, children
+from flowql.compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.standard.walks import levels
 
 DEPTH_MAX = 120  # nodes below one another; the analyzer takes up to 6 Python frames of the 1,000 there are for each
 
@@ -27,10 +28,6 @@ def fail(code: str, title: str, span: Span, *, label: str = "", help: str = "", 
 
 def check_depth(tree: Node) -> None:
     """Refuse a tree so deep that a recursive function over it could exhaust the stack."""
-    level: list[Node] = [tree]
-    depth = 0
-    while level:
-        if depth > DEPTH_MAX:
-            fail("FQ1013", "this is nested too deeply", level[0].span, label=f"more than {DEPTH_MAX} levels")
-        level = [c for node in level for c in children(node)]
-        depth += 1
+    below = levels(tree)[DEPTH_MAX + 1 :]
+    if below:
+        fail("FQ1013", "this is nested too deeply", below[0][0].span, label=f"more than {DEPTH_MAX} levels")

@@ -58,7 +58,7 @@ def parse_joined(cur: Reader) -> Relation:
         count += 1
         cur.check_chain(count)
         left = parse_join(cur, start, left, words)
-    if cur.at_name() and cur.peek(1).upper == "JOIN":
+    if cur.at_name() and cur.after.upper == "JOIN":
         cur.fail(
             "FQ1001",
             f"{cur.tok.shown()} is no kind of join",
@@ -120,7 +120,7 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
     within = parse_within(cur) if cur.tok.upper == "WITHIN" else None
     on: Expr | None = None
     using: tuple[str, ...] = ()
-    if cur.tok.upper == "USING" and cur.peek(1).op == "(" and conditional:
+    if cur.tok.upper == "USING" and cur.after.op == "(" and conditional:
         cur.next()
         using = cur.expect_names("the name of a column")
     elif cur.tok.upper == "ON" and conditional:
@@ -129,7 +129,7 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
     elif conditional and not variant:
         edit = Edit(cur.span_of(cur.tok), "ON") if cur.tok.upper == "WHERE" else None
         cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key", edit=edit)
-    elif cur.tok.upper == "ON" or (cur.tok.upper == "USING" and cur.peek(1).op == "("):
+    elif cur.tok.upper == "ON" or (cur.tok.upper == "USING" and cur.after.op == "("):
         kind_named = "NATURAL JOIN" if natural else "CROSS JOIN"
         cur.fail("FQ1003", f"{kind_named} has no condition", label="not here", help="write  JOIN other ON ...")
     if cur.tok.upper == "WITHIN":
@@ -152,7 +152,7 @@ def parse_relation(cur: Reader) -> Relation:
     lateral = cur.accept_words("LATERAL")
     if cur.accept_op("("):
         return _parenthesised(cur, start, lateral=lateral)
-    if cur.tok.upper == "TABLE" and cur.peek(1).op == "(":
+    if cur.tok.upper == "TABLE" and cur.after.op == "(":
         cur.next()
         cur.next()
         call = parse_call(cur)
@@ -237,6 +237,6 @@ def _refuse_clause(cur: Reader) -> None:
 
 def _clause(cur: Reader) -> str:
     for first, second in RELATION_CLAUSES:
-        if cur.tok.upper == first and (not second or cur.peek(1).upper == second or cur.peek(1).op == second):
+        if cur.tok.upper == first and (not second or cur.after.upper == second or cur.after.op == second):
             return first if second in ("", "(") else f"{first} {second}"
     return ""

@@ -82,7 +82,7 @@ def _finished(cur: Reader, statement: Statement) -> Statement:
 def _create(cur: Reader, start: Tok) -> Statement:
     cur.next()
     if cur.at_words("OR", "ALTER"):
-        edit = Edit(cur.span_of(cur.peek(1)), "REPLACE")
+        edit = Edit(cur.span_of(cur.after), "REPLACE")
         cur.fail("FQ1001", "expected `REPLACE` after OR, found `ALTER`", help="write  CREATE OR REPLACE", edit=edit)
     or_replace = cur.accept_words("OR", "REPLACE")
     if cur.tok.upper == "TYPE":
@@ -91,7 +91,7 @@ def _create(cur: Reader, start: Tok) -> Statement:
         return _create_index(cur, start)
     if cur.tok.upper == "VIEW" or cur.at_words("MATERIALIZED", "VIEW"):
         return _create_view(cur, start, or_replace=or_replace)
-    read_only = cur.tok.upper == "SOURCE" and cur.peek(1).upper in ("STREAM", "TABLE")
+    read_only = cur.tok.upper == "SOURCE" and cur.after.upper in ("STREAM", "TABLE")
     if read_only:
         cur.next()
     if cur.tok.upper not in ("STREAM", "TABLE"):
@@ -248,7 +248,7 @@ def _create_type(cur: Reader, start: Tok) -> Statement:
     name = cur.expect_name("the name of the type")
     name_span = cur.span_of(at)
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
-    if cur.tok.upper in ("ENUM", "RANGE") and cur.peek(1).op == "(":
+    if cur.tok.upper in ("ENUM", "RANGE") and cur.after.op == "(":
         cur.unsupported(f"CREATE TYPE ... AS {cur.tok.upper}", help="write  TEXT  as the type of the column")
     if cur.tok.op == "(":
         cur.unsupported("CREATE TYPE ... AS (...)", help="write  CREATE TYPE name AS STRUCT<a INT>")
@@ -370,9 +370,9 @@ def _assert(cur: Reader, start: Tok) -> Statement:
 
 
 def _set(cur: Reader, start: Tok) -> Statement:
-    if cur.peek(1).kind == "word":
+    if cur.after.kind == "word":
         help = "a property of FlowQL stands in quotes:  SET 'name' = 'value'"
-        cur.unsupported(f"{start.upper} {cur.peek(1).text}", help=help)
+        cur.unsupported(f"{start.upper} {cur.after.text}", help=help)
     (made,) = parse_set(cur, start)
     return Control(made, text=made.text, span=made.span)
 

@@ -6,9 +6,8 @@ writes every tree as text that reads back as the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import WindowClause, WithinClause
@@ -558,43 +557,3 @@ Body = Select | Values | SetOperation | Query
 
 
 N = TypeVar("N", bound=Node)
-
-
-def children(node: Node) -> list[Node]:
-    """The nodes right below a node, in the order of its fields."""
-    found: list[Node] = []
-    for f in fields(node):
-        _add_nodes(getattr(node, f.name), found)
-    return found
-
-
-def _add_nodes(value: object, to: list[Node]) -> None:
-    if isinstance(value, Node):
-        to.append(value)
-    elif isinstance(value, tuple):
-        for v in value:
-            _add_nodes(v, to)
-
-
-def with_children(node: N, by: Callable[[Any], Any]) -> N:
-    """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
-    changed = {f.name: v for f in fields(node) if (v := _changed(old := getattr(node, f.name), by)) is not old}
-    return replace(node, **changed) if changed else node
-
-
-def _changed(value: Any, by: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Node):
-        return by(value)
-    if isinstance(value, tuple):
-        made = tuple(_changed(v, by) for v in value)
-        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
-    return value
-
-
-def walk(node: Node) -> list[Node]:
-    """The node and everything below it, a node before what is below it."""
-    found, waiting = [], [node]
-    while waiting:
-        found.append(here := waiting.pop())
-        waiting.extend(reversed(children(here)))
-    return found

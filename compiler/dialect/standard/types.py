@@ -35,11 +35,11 @@ def parse_type(cur: Reader) -> TypeName:
 
 def _at_map(cur: Reader) -> bool:
     """`map(varchar, int)`."""
-    return cur.tok.upper == "MAP" and cur.peek(1).op == "("
+    return cur.tok.upper == "MAP" and cur.after.op == "("
 
 
 def _base(cur: Reader, start: Tok) -> TypeName:
-    if cur.tok.upper in _CONTAINERS and (cur.peek(1).op in ("<", "<>") or _at_map(cur)):
+    if cur.tok.upper in _CONTAINERS and (cur.after.op in ("<", "<>") or _at_map(cur)):
         return _container(cur, start)
     name = _name(cur)
     parameters = _parameters(cur) if cur.tok.op == "(" else ()
@@ -57,7 +57,7 @@ def _name(cur: Reader) -> str:
             name = f"{name} {cur.next().text.lower()}"
         elif name == "double" and cur.accept_words("PRECISION"):
             name = "double precision"
-    while cur.tok.op == "." and cur.peek(1).kind in ("word", "quoted"):
+    while cur.tok.op == "." and cur.after.kind in ("word", "quoted"):
         cur.next()
         name += "." + cur.fold(cur.next())
     return _SPELLINGS.get(name, name)

@@ -11,7 +11,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, SourceText
 from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement, Statement
-from flowql.compiler.dialect.standard.tree import walk
+from flowql.compiler.dialect.standard.walks import walk
 from tests.compiler.dialect.standard.shapes import ours, theirs
 from tests.compiler.dialect.standard.trees import TreeMaker
 from tests.compiler.dialect.standard.writing import to_sql

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import walks
 
 Shape = Counter[object]
 _SIGNS: dict[type[exp.Expression], str] = {
@@ -21,7 +22,7 @@ def ours(query: t.Query) -> Shape:
     """The shape of a tree."""
     found: Shape = Counter()
     inside: set[int] = set()
-    for node in t.walk(query):
+    for node in walks.walk(query):
         if _is_operator(node) and id(node) not in inside:
             found[_skeleton(node, inside)] += 1
         match node:

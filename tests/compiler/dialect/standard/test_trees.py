@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from flowql.compiler.dialect.standard.tree import Node, walk
+from flowql.compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.standard.walks import walk
 from tests.compiler.dialect.standard.checks import check_broken, check_round_trip, check_sqlglot, tree_of
 from tests.compiler.dialect.standard.trees import TreeMaker
 

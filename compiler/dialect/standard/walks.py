@@ -1,0 +1,74 @@
+"""Walks over trees of standard SQL, and rewriting of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from flowql.compiler.dialect.standard.tree import Node
+
+N = TypeVar("N", bound=Node)
+
+
+def children(node: Node) -> list[Node]:
+    """The nodes right below a node, in the order of its fields."""
+    found: list[Node] = []
+    for f in fields(node):
+        _add_nodes(getattr(node, f.name), found)
+    return found
+
+
+def _add_nodes(value: object, to: list[Node]) -> None:
+    if isinstance(value, Node):
+        to.append(value)
+    elif isinstance(value, tuple):
+        for v in value:
+            _add_nodes(v, to)
+
+
+def rebuilt(node: Any, rule: Callable[[Any], Node | None], *kinds: type[Node]) -> Any:
+    """The tree or trees with what `rule` gives in the place of nodes, or of those of the kinds; a node for which it gives None is kept,
+    and its parts are looked at.
+    """
+    if isinstance(node, tuple):
+        made = tuple(rebuilt(n, rule, *kinds) for n in node)
+        return node if all(a is b for a, b in zip(made, node, strict=True)) else made
+    if not isinstance(node, Node):
+        return node
+    replaced = rule(node) if not kinds or isinstance(node, kinds) else None
+    return with_children(node, lambda child: rebuilt(child, rule, *kinds)) if replaced is None else replaced
+
+
+def with_children(node: N, by: Callable[[Any], Any]) -> N:
+    """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
+    changed = {f.name: v for f in fields(node) if (v := _changed(old := getattr(node, f.name), by)) is not old}
+    return replace(node, **changed) if changed else node
+
+
+def _changed(value: Any, by: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Node):
+        return by(value)
+    if isinstance(value, tuple):
+        made = tuple(_changed(v, by) for v in value)
+        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
+    return value
+
+
+def levels(node: Node) -> list[list[Node]]:
+    """The node, the nodes right below it, those right below these, and so on."""
+    found, level = [], [node]
+    while level:
+        found.append(level)
+        level = [c for n in level for c in children(n)]
+    return found
+
+
+def walk(node: Node, *closed: type[Node]) -> list[Node]:
+    """The node and everything below it, a node before what is below it. closed: kinds of nodes below which nothing is looked for."""
+    found, waiting = [], [node]
+    while waiting:
+        found.append(here := waiting.pop())
+        if here is node or not isinstance(here, closed):
+            waiting.extend(reversed(children(here)))
+    return found
