@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -20,8 +20,8 @@ from flowql.cli.options import OutputOption, ProjectOption, SelectOption, Target
 from flowql.cli.render import note, show_diagnostics, show_failure
 from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
 
-# `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own). What it does is the first paragraph
-# of its help, said here again so that `flowql --help` loads none of them: they need most of the program.
+# `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own); `flowql.cli.control` has a function per
+# verb. Each summary is the first paragraph of the verb's help. It stands here too, so `flowql --help` imports no verb.
 VERBS = {
     "init": "Create a small working project.",
     "doctor": "Check this machine, the project and its targets, and suggest corrections.",
@@ -66,10 +66,9 @@ VERBS = {
     "kafka": "A local Kafka broker for trials.",
 }
 UNTIL_STOPPED = frozenset({"serve", "run"})  # they run an instance, which a watchdog looks after
-_MODULES = {
-    "import": "importing",
-    "app": "application",
-}  # a word of Python's own cannot name a module, and `app` is the program
+_MODULES = {"import": "importing", "app": "application"} | dict.fromkeys(
+    ("pause", "resume", "promote", "abandon"), "control"
+)  # a word of Python's own cannot name a module, and `app` is the program
 _CONTENTS: tuple[list[str], ...] = ([], ["-h"], ["--help"], ["--version"])  # what is answered without any verb
 REPORT = "this is a bug of FlowQL: please report it with the command, the project and the output of FLOWQL_DEBUG=1"
 
@@ -82,8 +81,7 @@ def build_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
         else:
-            command: Callable[..., Any] = module.command
-            app.command(verb)(command)
+            app.command(verb)(getattr(module, "command", None) or getattr(module, verb))
     return app
 
 

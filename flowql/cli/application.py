@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows
 from flowql.config.load import shown_path
 from flowql.deploy.removal import How, Removal, carry_out, removal_of
@@ -23,12 +23,9 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Delete what is lis
 
 
 @app.command()
+@scoped("project target output var")
 def delete(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
+    scope: Scope,
     yes: YesOption = False,
     results: Annotated[bool, typer.Option("--results", help="Also delete topics of results.")] = False,
 ) -> None:
@@ -37,32 +34,25 @@ def delete(
     The data are deployments, state, positions, dead letters, and with --results the topics that queries write.
     Topics of sources stay. The instance must be stopped.
     """
-    _act(Scope.of(ctx, project=project, target=target, output=output, var=var), "delete", yes=yes, results=results)
+    _act(scope, "delete", yes=yes, results=results)
 
 
 @app.command()
-def reset(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-    yes: YesOption = False,
-) -> None:
+@scoped("project target output var")
+def reset(scope: Scope, yes: YesOption = False) -> None:
     """List an application's state and positions; delete them with --yes. The next start reads all inputs from the beginning.
 
     Complete new results replace the old ones. The instance must be stopped.
     """
-    _act(Scope.of(ctx, project=project, target=target, output=output, var=var), "reset", yes=yes)
+    _act(scope, "reset", yes=yes)
 
 
 def _act(scope: Scope, how: How, *, yes: bool, results: bool = False) -> None:
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     settings = settings_of(scope.load())
     removal = removal_of(settings, how, results=results)
     if yes:
         carry_out(settings, removal)
-    if as_json:
+    if scope.as_json:
         print_json({"parts": [asdict(p) for p in removal.parts], "kept": dict(removal.kept), "removed": yes})
         return
     if removal.parts:

@@ -11,7 +11,7 @@ import typer
 from flowql.api.deploying import carry_out, deploy_request, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, show_diagnostics
 from flowql.deploy.backfill import Computed, check_targets, compute, folder_of, wanted_histories
 from flowql.deploy.decision import decide
@@ -21,17 +21,14 @@ from flowql.server.choice import at_rest
 from flowql.server.running import connect
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     queries: Annotated[list[str], typer.Argument(help="Query ids or sink names.", metavar="QUERY...")],
     then: Annotated[
         str,
         typer.Option("--then", help="Target that continues (engine: runtime).", metavar="TARGET"),
     ],
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
     accept_history: Annotated[
         bool,
         typer.Option(
@@ -49,8 +46,7 @@ def command(
 
     flowql backfill DAYS -t spark --then default
     """
-    scope = replace(Scope.of(ctx, project=project, target=target, output=output, var=var), several=True)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    scope = replace(scope, several=True)
     spark, found = settings_of(scope.load()), replace(scope, target=then).read()
     settings = settings_of(found)
     check_targets(spark, settings)
@@ -66,11 +62,11 @@ def command(
         histories = wanted_histories(settings, deployed, decision, ids)
         folder = stack.enter_context(folder_of(settings))
         computed = compute(spark, settings, decision, histories, folder)
-        if not as_json:
+        if not scope.as_json:
             _show(computed)
         request = replace(request, backfills=tuple(str(c.folder.absolute()) for c in computed))
         client, done = carry_out(client, settings, deployed, topics, wanted, request)
-        _finish(done, computed, as_json=as_json)
+        _finish(done, computed, as_json=scope.as_json)
         assert client is not None, "this is no dry run"
         stack.callback(client.close)
         if not no_wait and not await_built(client):

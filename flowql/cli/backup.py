@@ -9,20 +9,16 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import print_json, print_text
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIR")],
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
+    scope: Scope, folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIR")]
 ) -> None:
     """Copy the log and the state of a running or stopped target, as of one commit.
 
@@ -35,13 +31,11 @@ def command(
     """
     from flowql.backup.take import take_backup  # the engine: commands that are mistyped need not load it
 
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     settings = settings_of(scope.load())
     with ExitStack() as stack:
         bar = Bar(stack, "backing up")
         manifest = take_backup(settings, folder, begin=bar.begin, advance=bar.advance)
-    if as_json:
+    if scope.as_json:
         print_json({"folder": str(folder), **manifest.to_data()})
     else:
         files, size = len(manifest.files), _size(manifest.size)

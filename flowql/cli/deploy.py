@@ -12,18 +12,7 @@ import typer
 from flowql.api.deploying import carry_out, deploy_request, history, rolled_back, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
-from flowql.cli.options import (
-    DeployedOption,
-    LogLevelOption,
-    Output,
-    OutputOption,
-    ProjectOption,
-    Scope,
-    TargetOption,
-    VarOption,
-    WithoutOption,
-    with_log_level,
-)
+from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
 from flowql.cli.render import note, show_diagnostics
 from flowql.cli.without import left_out, note_left_out
 from flowql.config.load import shown_path
@@ -35,17 +24,13 @@ from flowql.server.client import Client
 from flowql.server.running import connect_past_freeze
 
 
+@scoped("project target deployed output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     deployment: Annotated[
         int | None,
         typer.Argument(help="With --rollback: number in `flowql deployments`.", metavar="[ID]", show_default=False),
     ] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    select: DeployedOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
     log_level: LogLevelOption = None,
     without: WithoutOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
@@ -84,8 +69,6 @@ def command(
     changed query, and of queries that read its result, is built while the old one serves, and replaces it in one
     commit. With --forward the new SQL continues from the current offsets, if the state permits it.
     """
-    scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if deployment is not None and not rollback:
         raise typer.BadParameter(f"{deployment}: a number is for --rollback; to deploy one query: --select QUERY")
     if rollback and (scope.select or full_refresh):
@@ -105,7 +88,7 @@ def command(
     request = replace(request, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
     request = replace(request, without=settings.without)
     client, done = carry_out(client, settings, deployed, topics, wanted, request, started=_note_started(settings))
-    show_deployment(done, as_json=as_json)
+    show_deployment(done, as_json=scope.as_json)
     note_left_out(settings)
     _note_topics(settings, done)
     _note_broker_fault(settings)

@@ -10,7 +10,7 @@ import typer
 
 from flowql.api.deploying import history
 from flowql.cli.monitoring.amounts import duration
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.plan.deployed import Entry
 from flowql.deploy.history import counts_of, entry_of, result_of, to_data
@@ -29,23 +29,11 @@ app = typer.Typer(help=HELP, invoke_without_command=True)
 
 
 @app.callback()
-def ls(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var")
+def ls(scope: Scope) -> None:
     """Runs the verb without a subcommand."""
-    if ctx.invoked_subcommand is not None:  # what stands before `show` holds for it
-        given = {"project": project, "target": target, "output": output, "var": var}
-        root = ctx.find_root()
-        root.obj = {**(root.obj or {}), **{k: v for k, v in given.items() if v is not None}}
-        return
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     entries, deployed = history(settings_of(scope.load()))
-    if as_json:
+    if scope.as_json:
         print_json([to_data(e, entries, deployed) for e in entries])
         return
     rows = [(e.id, _time(e.ms), e.about.how, _counted(e), _took(e), result_of(e, entries, deployed)) for e in entries]
@@ -53,25 +41,19 @@ def ls(
 
 
 @app.command("show")
+@scoped("project target output var")
 def show(
-    ctx: typer.Context,
-    number: Annotated[int, typer.Argument(help="Its id.", metavar="ID", show_default=False)],
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
+    scope: Scope, number: Annotated[int, typer.Argument(help="Its id.", metavar="ID", show_default=False)]
 ) -> None:
     """Show one deployment's files, changes and queries.
 
     Example:  flowql deployments show 3
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     entries, deployed = history(settings_of(scope.load()), plans=True)
     entry = entry_of(entries, number)
     queries = [{"id": q.id, "generation": q.generation, "sql": q.sql} for q in entry.plan.queries]
     data = to_data(entry, entries, deployed) | {"queries": queries}
-    if as_json:
+    if scope.as_json:
         print_json(data)
     else:
         _print(data)

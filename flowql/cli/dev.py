@@ -14,7 +14,7 @@ from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.cli.changed import Results
 from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import until_asked_to_stop
-from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_text, show_diagnostics
 from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at
@@ -29,11 +29,9 @@ WATCHED = {".sql", ".yaml", ".yml"}
 TICK_MS, DEBOUNCE_MS = 200, 300  # how often results are looked at; saves that come together are one
 
 
+@scoped("project target var")
 def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
+    scope: Scope,
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Rows to show of each changed result.")] = 10,
 ) -> None:
@@ -44,7 +42,6 @@ def command(
 
     With a separate target for experiments: flowql dev -t dev
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     root = find_project_file(scope.start).parent
     files = _files(root)
     with until_asked_to_stop() as stopped, ExitStack() as stack:

@@ -8,19 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.live import live_client
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows
 
 Row = Mapping[str, Any]
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     result: Annotated[str, typer.Argument(help="Stream, table or query id.", metavar="NAME", show_default=False)],
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Compare the serving generation of a result with the new one (`deploy --shadow`).
 
@@ -29,11 +26,9 @@ def command(
 
     Example:  flowql diff LARGE_ORDERS
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     with live_client(scope) as client:
         found = client.diff(result)
-    if as_json:
+    if scope.as_json:
         print_json(found)
         return
     note(

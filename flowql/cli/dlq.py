@@ -13,7 +13,7 @@ import typer
 
 from flowql.api.querying import answer_of
 from flowql.cli.building import await_built
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import OR_CSV, Output, Scope, scoped
 from flowql.cli.query import ResultOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
@@ -63,29 +63,20 @@ _WIDTH = 60  # of a value in a table
 
 
 @app.command("ls")
-def list_letters(
-    ctx: typer.Context,
-    where: Where = None,
-    limit: Limit = _SHOWN,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var", outputs=OR_CSV)
+def list_letters(scope: Scope, where: Where = None, limit: Limit = _SHOWN) -> None:
     """List open dead letters: each record once, with the queries that could not process it and the first reason.
 
     A rebuild closes a query's dead letters. All, in SQL: SELECT * FROM DEAD_LETTERS
 
     flowql dlq ls --where "message LIKE '%AMOUNT%'"
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
     settings = settings_of(scope.load())
-    sql = LISTED if where is None and form is not Output.JSON else WITH_VALUES
+    sql = LISTED if where is None and scope.output is not Output.JSON else WITH_VALUES
     letters, plan = _letters(settings, sql)
     letters = matching(letters, where, plan)
     last = letters[-limit:]
-    if form is Output.JSON:
+    if scope.output is Output.JSON:
         print_json([x.to_data() for x in last])
         return
     columns = ("record", "time", "queries", "code", "why")
@@ -94,28 +85,23 @@ def list_letters(
         for x in last
     ]
     if rows:
-        print_rows(columns, rows, output=form.value)
+        print_rows(columns, rows, output=scope.output.value)
     note(f"{_counted(letters, len(last))}; dead letters are {letters_kept(settings.dead_letters)}")
 
 
 @app.command("show")
+@scoped("project target output var")
 def show_letter(
-    ctx: typer.Context,
+    scope: Scope,
     record: Annotated[str, typer.Argument(help="As shown by `flowql dlq ls`.", metavar="TOPIC/PARTITION@OFFSET")],
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Show one record's bytes, and why each query could not process it.
 
     flowql dlq show orders/0@17
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found = scope.load()
     letter = _whole([at_place(_letters(settings_of(found))[0], record)], found)[0]
-    if as_json:
+    if scope.as_json:
         print_json(letter.to_data())
         return
     lines = [
@@ -129,19 +115,12 @@ def show_letter(
 
 
 @app.command("export")
-def export_letters(
-    ctx: typer.Context,
-    where: Where = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: ResultOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target var")
+def export_letters(scope: Scope, where: Where = None, output: ResultOption = None) -> None:
     """Write open dead letters to a file, one row per record, with key and value as strings.
 
     flowql dlq export -o bad.parquet
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     found = scope.load()
     letters, plan = _letters(settings_of(found))
@@ -152,8 +131,9 @@ def export_letters(
 
 
 @app.command("replay")
+@scoped("project target output var")
 def replay_letters(
-    ctx: typer.Context,
+    scope: Scope,
     where: Where = None,
     assignments: Annotated[
         list[str] | None,
@@ -180,10 +160,6 @@ def replay_letters(
         ),
     ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before rebuilt queries serve.")] = False,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Repair records and rebuild the queries that skipped them. Results are as if the records had been correct.
 
@@ -193,8 +169,6 @@ def replay_letters(
 
     flowql dlq replay --set "AMOUNT = replace(AMOUNT, ',', '.')::DOUBLE" --dry-run
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found = scope.load()
     settings = settings_of(found)
     if settings.engine == "spark":
@@ -207,7 +181,7 @@ def replay_letters(
         return
     repairs = repaired(letters, [assignment_of(a) for a in assignments or ()], plan)
     queries = queries_of(letters)
-    if as_json:
+    if scope.as_json:
         print_json({"applied": not dry_run, "queries": queries, "records": [_change(r) for r in repairs]})
     else:
         if rows := list(_shown(repairs[-_SHOWN:])):

@@ -9,19 +9,16 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import print_json, print_rows, print_text
 from flowql.doctor.examine import examine
 from flowql.doctor.stored import examine_backup
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
+    scope: Scope,
     backup: Annotated[
         Path | None,
         typer.Option("--backup", help="Verify this backup instead, every byte.", metavar="DIR", show_default=False),
@@ -39,8 +36,6 @@ def command(
     flowql doctor --deep         also every record and row
     flowql doctor --backup DIR   a backup
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     bar = progress if deep else None
     looked_at = (
         examine(scope.start, scope.target, scope.variables, os.environ, bar)
@@ -48,7 +43,7 @@ def command(
         else [examine_backup(backup)]
     )
     found = list(looked_at)
-    if as_json:
+    if scope.as_json:
         print_json([asdict(f) for f in found])
     else:
         print_rows(["check", "", "found"], [[f.check, f.state, f.says] for f in found])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flowql.api.changing import execute
-from flowql.cli.options import Output, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Output, Scope, scoped
 from flowql.cli.query import ResultOption
 from flowql.cli.render import json_value, note, print_json
 from flowql.cli.results import destination, done_line, python_rows, write_answer
@@ -16,13 +16,11 @@ from flowql.deploy.settings import settings_of
 from flowql.query.answer import Answer, Done, returned
 
 
+@scoped("project target var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     sql: Annotated[str, typer.Argument(help="INSERT, UPDATE and DELETE statements; - reads stdin.")],
-    project: ProjectOption = None,
-    target: TargetOption = None,
     output: ResultOption = None,
-    var: VarOption = None,
 ) -> None:
     """Insert, update and delete rows of tables, each statement as one transaction.
 
@@ -34,7 +32,6 @@ def command(
     flowql exec "UPDATE users SET name = 'eve' WHERE id = 1 RETURNING *"
     flowql exec "DELETE FROM users WHERE id = 1"
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     found = scope.load()
     one = file is not None or form not in (Output.TABLE, Output.JSON)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.lost import LATE_COLUMNS, late_rows
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.codes import CodePage, code_pages
@@ -32,12 +32,10 @@ Subject = Annotated[
 ]
 
 
+@scoped("project target select output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     subject: Subject = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    select: SelectOption = None,
     late: Annotated[
         bool,
         typer.Option(
@@ -45,8 +43,6 @@ def command(
             help="Show rows that were too late for their windows, with the stream time, of the running instance or the last commit.",
         ),
     ] = False,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Show the plan of queries, or an error's page.
 
@@ -54,17 +50,15 @@ def command(
 
     flowql explain SPENT_PER_HOUR --late
     """
-    scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if subject is not None and _CODE.fullmatch(subject):
-        _explain_code(subject.upper(), as_json=as_json)
+        _explain_code(subject.upper(), as_json=scope.as_json)
         return
     if late:
-        _explain_late(scope, subject, as_json=as_json)
+        _explain_late(scope, subject, as_json=scope.as_json)
         return
     found, compiled = scope.compile()
     chosen = chosen_queries(compiled.plan, [*scope.select, *([subject] if subject else [])])
-    if as_json:
+    if scope.as_json:
         print_json(codec.to_data(replace(compiled.plan, queries=chosen)))
     else:
         on_spark = found.target.spark if found.target.engine == "spark" else None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_text
 from flowql.config.load import shown_path
 from flowql.deploy.pipelines import SPECIFICATION, pipelines_project
@@ -26,15 +26,12 @@ def _group() -> None:
 
 
 @app.command("spark-pipelines")
+@scoped("project target output var")
 def spark_pipelines(
-    ctx: typer.Context,
+    scope: Scope,
     into: Annotated[Path, typer.Option("--into", help="The folder of the new project.", metavar="DIR")] = Path(
         "spark-pipelines"
     ),
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Write a project for `spark-pipelines` (Spark Declarative Pipelines).
 
@@ -43,8 +40,6 @@ def spark_pipelines(
 
     flowql export spark-pipelines -t spark --into pipeline
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found, compiled = scope.compile()
     if found.target.engine != "spark":
         title = f"target {found.target.name} has no files that Spark reads: its engine is {found.target.engine}"
@@ -62,7 +57,7 @@ def spark_pipelines(
     into.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         (into / path).write_text(text, encoding="utf-8")
-    if as_json:
+    if scope.as_json:
         print_json({"folder": str(into), "files": [*files], "results": fits.results, "refused": dict(fits.refused)})
     else:
         _tell(fits, settings, into, files)

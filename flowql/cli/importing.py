@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 from flowql.cli.aligned import table_lines
-from flowql.cli.options import Output, OutputOption, Scope, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_text, show_diagnostics
 from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.diagnostics.source import SourceText
@@ -32,8 +32,9 @@ app = typer.Typer(help="Import projects of other systems.", no_args_is_help=True
 
 
 @app.command("ksql")
+@scoped("output var")
 def ksql(
-    ctx: typer.Context,
+    scope: Scope,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -57,8 +58,6 @@ def ksql(
     leave_out: Annotated[
         bool, typer.Option("--leave-out", help="Omit statements with mistakes, with a note for each.")
     ] = False,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Convert ksqlDB scripts to a project.
 
@@ -70,8 +69,6 @@ def ksql(
     flowql import ksql ksql-migrations/ --into shop --bootstrap broker:9092
     flowql import ksql queries.sql ksql-server.properties --priority ALERTS=critical
     """
-    scope = Scope.of(ctx, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     classes = _classes(priority or [])
     _refuse_overwriting(into)
     found = find_scripts(files)
@@ -88,7 +85,7 @@ def ksql(
     if not compiled.ok:
         note(f"the project in {shown_path(into)} does not compile yet:")
         raise CompileError(*compiled.diagnostics)
-    if as_json:
+    if scope.as_json:
         print_json(_as_data(imported, into))
     else:
         _tell(imported, into)
@@ -109,8 +106,9 @@ class Foreign(StrEnum):
 
 
 @app.command("sql")
+@scoped("output")
 def sql(
-    ctx: typer.Context,
+    scope: Scope,
     files: Annotated[
         list[Path],
         typer.Argument(help="Files of statements.", metavar="FILE..."),
@@ -119,7 +117,6 @@ def sql(
     to: Annotated[
         Path | None, typer.Option("--to", help="New file for the translation.", show_default="stdout", metavar="FILE")
     ] = None,
-    output: OutputOption = None,
 ) -> None:
     """Translate statements of another SQL dialect.
 
@@ -129,14 +126,12 @@ def sql(
     flowql import sql --from snowflake models.sql --to queries.sql
     flowql import sql --from flink job.sql
     """
-    scope = Scope.of(ctx, output=output)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if to is not None and to.exists():
         raise CommandError(f"{shown_path(to)} exists: nothing was written", code="FQ5004", help="choose another file")
     made = translated([_source(f) for f in files], dialect.value)
     if to is not None:
         to.write_text(made.script(), encoding="utf-8")
-    if as_json:
+    if scope.as_json:
         print_json(_translation_as_data(made))
     else:
         _tell_translation(made, files, to)

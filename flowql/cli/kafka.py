@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note
 from flowql.config.load import find_project_file, shown_path
 from flowql.errors import ProjectError
@@ -21,9 +21,9 @@ DirOption = Annotated[
 
 
 @app.command()
+@scoped("project")
 def up(
-    ctx: typer.Context,
-    project: ProjectOption = None,
+    scope: Scope,
     directory: DirOption = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; 0 for any.", show_default="the last, 9092, or any")
@@ -36,34 +36,33 @@ def up(
 
     if fetched_jars() is None:
         note(f"fetching Kafka {KAFKA_VERSION} into {shown_path(cache_dir())}, once")
-    broker = Broker(_directory(ctx, project, directory))
+    broker = Broker(_directory(scope, directory))
     running = broker.start(port=port, memory_mb=memory)
     note(f"Kafka {KAFKA_VERSION} runs in {shown_path(broker.directory)}, process {running.pid}")
     typer.echo(running.bootstrap)
 
 
 @app.command()
-def down(ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None) -> None:
+@scoped("project")
+def down(scope: Scope, directory: DirOption = None) -> None:
     """Stop the broker, keeping its records."""
     from flowql.kafka.broker import Broker
 
-    broker = Broker(_directory(ctx, project, directory))
+    broker = Broker(_directory(scope, directory))
     place = shown_path(broker.directory)
     note(f"stopped the broker of {place}" if broker.stop() else f"no broker runs in {place}")
 
 
 @app.command()
-def status(
-    ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None, output: OutputOption = None
-) -> None:
+@scoped("project output")
+def status(scope: Scope, directory: DirOption = None) -> None:
     """Print the broker's address. Exit code 1 if it is stopped."""
     from flowql.kafka.broker import Broker
     from flowql.runtime.log.kafka.connection import answers
 
-    scope = Scope.of(ctx, project=project, output=output)
-    broker = Broker(_directory(ctx, project, directory))
+    broker = Broker(_directory(scope, directory))
     running = broker.running()
-    if scope.only(Output.TABLE, Output.JSON) is Output.JSON:
+    if scope.as_json:
         facts = {"running": running is not None, "directory": str(broker.directory)}
         if running is not None:
             facts |= {"bootstrap": running.bootstrap, "pid": running.pid, "answers": answers(running.bootstrap)}
@@ -77,12 +76,11 @@ def status(
         raise typer.Exit(1)
 
 
-def _directory(ctx: typer.Context, project: Path | None, directory: Path | None) -> Path:
+def _directory(scope: Scope, directory: Path | None) -> Path:
     """The directory of the broker: the given one, else that beside the data of the project, else the working directory."""
     if directory is not None:
         return directory
-    start = Scope.of(ctx, project=project).start
     try:
-        return find_project_file(start).parent / BROKER_DIR
+        return find_project_file(scope.start).parent / BROKER_DIR
     except ProjectError:
         return Path(BROKER_DIR)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.options import Output, Scope, scoped
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
@@ -41,16 +41,13 @@ RelationArgument = Annotated[
 ]
 
 
+@scoped("project target select var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     relations: RelationArgument = None,
     column: ColumnOption = None,
     output: FormOption = None,
     file: FileOption = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    select: SelectOption = None,
-    var: VarOption = None,
 ) -> None:
     """Show inputs and dependents of streams and tables.
 
@@ -59,7 +56,6 @@ def command(
     flowql lineage --column SPENT_PER_HOUR.SPENT     where a column comes from
     flowql lineage -o html -f lineage.html           a web page
     """
-    scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found, compiled = scope.compile()
     whole = relation_lineage.of_plan(compiled.plan)
     names = [*(relations or ()), *(f.writes for f in whole.flows if f.query in scope.select), *_sinks(whole, scope)]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import note, print_json, print_rows
 from flowql.compiler.plan.deployed import Deployed, running_plan
@@ -33,24 +33,19 @@ def _group() -> None:
 
 
 @app.command("verify")
+@scoped("project target output var")
 def verify_log(
-    ctx: typer.Context,
+    scope: Scope,
     skip_damaged: Annotated[
         bool,
         typer.Option("--skip-damaged", help="Mark damaged records; readers and rebuilds skip them."),
     ] = False,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Verify the checksums of all records of a running or stopped instance.
 
     flowql log verify
     flowql log verify --skip-damaged      # skip and count unrecoverable records
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     loaded = scope.load()
     log, forgotten, application_id = open_log(loaded, damaged=True), False, loaded.target.app_id or loaded.name
     concerned: list[str] = []
@@ -65,7 +60,7 @@ def verify_log(
             of_plans = [d.end for d in new if d.tp.topic == topic_name(application_id)]
             forgotten = forget_deployed(log, application_id, of_plans, SystemClock().wall_ms())
             concerned = [] if forgotten else list(_concerned(log, application_id, {d.tp.topic for d in new}))
-    if as_json:
+    if scope.as_json:
         print_json(_as_data(found, left_out=skip_damaged))
     else:
         _tell(found, new, left_out=skip_damaged)

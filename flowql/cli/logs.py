@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.options import LogLevel, Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import LogLevel, Scope, scoped
 from flowql.cli.render import note, print_text
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
@@ -19,12 +19,9 @@ LOOK_S = 0.2
 _KNOWN = ("time", "level", "event", "query", "task", "message", "trace")
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
+    scope: Scope,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
     query: Annotated[str, typer.Option("--query", help="Only this query.", metavar="QUERY")] = "",
     level: Annotated[LogLevel, typer.Option("--level", help="This level and more serious ones.")] = LogLevel.DEBUG,
@@ -39,18 +36,16 @@ def command(
 
                flowql logs -f --query CTAS_ORDERS
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     settings = settings_of(scope.load())
     reader, wanted = LogReader(settings.data_dir), Wanted(level.value, query)
     found = deque((line for line in reader.older() if wanted(parsed(line))), maxlen=lines)
     if not found and not follow:
         note(f"nothing in {shown_path(settings.data_dir / FILE)}")
-    _show(found, as_json=as_json)
+    _show(found, as_json=scope.as_json)
     while follow:
         sys.stdout.flush()  # a pipe would keep lines back until many have come
         time.sleep(LOOK_S)
-        _show((line for line in reader.newer() if wanted(parsed(line))), as_json=as_json)
+        _show((line for line in reader.newer() if wanted(parsed(line))), as_json=scope.as_json)
 
 
 def _show(lines: Any, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from flowql.cli.live import live_client
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import OR_CSV, Scope, scoped
 from flowql.cli.render import print_json, print_rows, print_text
 
 HELP = """Metrics of a running instance for Prometheus, and a Grafana dashboard for them.
@@ -20,26 +20,21 @@ app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 @app.command()
-def show(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target var")
+def show(scope: Scope) -> None:
     """Print the metrics in Prometheus's format."""
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     with live_client(scope) as client:
         print_text(client.metrics())
 
 
 @app.command()
-def names(ctx: typer.Context, output: OutputOption = None) -> None:
+@scoped("output", outputs=OR_CSV)
+def names(scope: Scope) -> None:
     """List every metric with kind, labels and meaning."""
     from flowql.server.prometheus import METRICS
 
-    form = Scope.of(ctx, output=output).only(Output.TABLE, Output.JSON, Output.CSV)
     rows = [(m.name, m.kind, ", ".join(m.labels), m.help) for m in METRICS]
-    print_rows(("metric", "kind", "labels", "meaning"), rows, output=form.value)
+    print_rows(("metric", "kind", "labels", "meaning"), rows, output=scope.output.value)
 
 
 @app.command()

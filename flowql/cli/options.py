@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,12 +76,64 @@ WithoutOption = Annotated[
 VarOption = Annotated[list[str] | None, typer.Option("--var", help="A variable's value.", metavar="NAME=VALUE")]
 
 
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+TABLE_OR_JSON = (Output.TABLE, Output.JSON)
+OR_CSV = (*TABLE_OR_JSON, Output.CSV)
+# Word of `scoped` -> the option.
+_SHARED = {
+    "project": ProjectOption,
+    "target": TargetOption,
+    "select": SelectOption,
+    "deployed": DeployedOption,
+    "output": OutputOption,
+    "var": VarOption,
+}
+
+
+def scoped(
+    options: str, *, outputs: tuple[Output, ...] = TABLE_OR_JSON
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a verb the shared options, behind its own, and calls it with the Scope that they and those before the verb make.
+
+    options: words of `_SHARED`, in the order of --help. outputs: formats that -o may name, where it is one of the options. A verb with
+    subcommands is not called for them; its options hold for the subcommand.
+    """
+    shared = [
+        inspect.Parameter(_name(word), KEYWORD, default=None, annotation=_SHARED[word]) for word in options.split()
+    ]
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @wraps(verb)
+        def command(ctx: typer.Context, **given: Any) -> None:
+            after = {p.name: given.pop(p.name) for p in shared}
+            if ctx.invoked_subcommand is not None:
+                root = ctx.find_root()
+                root.obj = {**(root.obj or {}), **{k: v for k, v in after.items() if v is not None}}
+                return
+            scope = Scope.of(ctx, **after)
+            if "output" in after:
+                scope.only(*outputs)
+            verb(scope, **given)
+
+        _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+        context = inspect.Parameter("ctx", KEYWORD, annotation=typer.Context)
+        taken = [p.replace(kind=KEYWORD) for p in (context, *own, *shared)]
+        command.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in taken}
+        return command
+
+    return decorate
+
+
+def _name(word: str) -> str:
+    return "select" if word == "deployed" else word
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The shared options of one call: those after the verb beat those before it.
+    """The shared options of one call: those after the verb beat those before it. Verbs get it from `scoped`.
 
-    A verb takes `ctx: typer.Context` and the options above, and begins with `Scope.of(ctx, project=project, ...)`. several: it is about
-    several targets, whose engines may differ.
+    several: it is about several targets, whose engines may differ.
     """
 
     start: Path
@@ -90,25 +144,21 @@ class Scope:
     several: bool = False
 
     @classmethod
-    def of(
-        cls,
-        ctx: typer.Context,
-        *,
-        project: Path | None = None,
-        target: str | None = None,
-        select: list[str] | None = None,
-        output: Output | None = None,
-        var: list[str] | None = None,
-    ) -> Scope:
+    def of(cls, ctx: typer.Context, **after: Any) -> Scope:
         """Usage errors (a malformed --var) are raised as typer.BadParameter: exit code 2."""
         before: Mapping[str, Any] = ctx.find_root().obj or {}
+        given = {name: after.get(name) or before.get(name) for name in ("project", "target", "select", "output")}
         return cls(
-            project or before.get("project") or Path("."),
-            target or before.get("target"),
-            tuple(select or before.get("select") or ()),
-            output or before.get("output") or Output.TABLE,
-            _variables([*(before.get("var") or ()), *(var or ())]),
+            given["project"] or Path("."),
+            given["target"],
+            tuple(given["select"] or ()),
+            given["output"] or Output.TABLE,
+            _variables([*(before.get("var") or ()), *(after.get("var") or ())]),
         )
+
+    @property
+    def as_json(self) -> bool:
+        return self.output is Output.JSON
 
     def read(self) -> Project:
         """The project; its mistakes are reported when it is compiled, together with those of its SQL."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.live import live_client
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import OR_CSV, Output, Scope, scoped
 from flowql.cli.render import note, print_json, print_rows
 from flowql.compiler.analyze.options import duration_ms
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
@@ -37,29 +37,17 @@ class PriorityClass(Enum):
 
 
 @app.callback()
-def ls(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var", outputs=OR_CSV)
+def ls(scope: Scope) -> None:
     """Runs the verb without a subcommand."""
-    if ctx.invoked_subcommand is not None:  # what stands before `set` holds for it
-        given = {"project": project, "target": target, "output": output, "var": var}
-        root = ctx.find_root()
-        root.obj = {**(root.obj or {}), **{k: v for k, v in given.items() if v is not None}}
-        return
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
     with live_client(scope) as client:
         queries = client.status()["queries"]
     total = sum(q["weight"] for q in queries if q["state"] != "paused") or 1
     columns = ("query", "priority", "weight", "latency_target_ms", "of_all", "entitled", "share")
     shown = ("query", "priority", "weight", "target ms", "of all", "entitled", "got")
-    table = form is Output.TABLE
+    table = scope.output is Output.TABLE
     rows = [[*_row(q), _target(q, table=table), *_shares(q, total, percent=table)] for q in queries]
-    print_rows(shown if table else columns, rows, output=form.value)
+    print_rows(shown if table else columns, rows, output=scope.output.value)
 
 
 def _row(q: dict[str, Any]) -> list[Any]:
@@ -80,8 +68,9 @@ def _shares(q: dict[str, Any], total: int, *, percent: bool) -> list[Any]:
 
 
 @app.command("set")
+@scoped("project target output var")
 def set_(
-    ctx: typer.Context,
+    scope: Scope,
     query: Annotated[str, typer.Argument(help="Query id or name of its result.", metavar="QUERY")],
     priority: Annotated[PriorityClass, typer.Argument(help="The class.", metavar="CLASS", show_default=False)],
     weight: Annotated[
@@ -95,10 +84,6 @@ def set_(
             metavar="TIME",
         ),
     ] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Change a query's class (critical, high, normal, batch) at once.
 
@@ -108,12 +93,10 @@ def set_(
 
                flowql priority set history batch --weight 2
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     wanted = NewPriority(query, priority.value, weight, _target_ms(latency_target))
     with live_client(scope) as client:
         done = client.set_priority(wanted)
-    if as_json:
+    if scope.as_json:
         print_json(done)
         return
     note(f"{done['id']} is {_described(done)} from now on")

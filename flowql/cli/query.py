@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flowql.api.querying import answer_of
-from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note
 from flowql.cli.results import destination, partly, write_answer
 from flowql.deploy.settings import settings_of
@@ -37,14 +37,12 @@ EngineOption = Annotated[
 ]
 
 
+@scoped("project target var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     sql: Annotated[str, typer.Argument(help="One SELECT, WITH, DESCRIBE, EXPLAIN or SHOW; - reads stdin.")],
-    project: ProjectOption = None,
-    target: TargetOption = None,
     output: ResultOption = None,
     engine: EngineOption = None,
-    var: VarOption = None,
 ) -> None:
     """Query tables and internal stores with SQL.
 
@@ -57,7 +55,6 @@ def command(
 
     In DuckDB's SQL: flowql query --engine duckdb "SUMMARIZE orders"
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     settings = settings_of(scope.load())
     with answer_of(settings, sys.stdin.read() if sql == "-" else sql, engine) as answer:

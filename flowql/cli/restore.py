@@ -7,23 +7,20 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import note, print_json, print_text
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     folder: Annotated[Path, typer.Argument(help="A directory written by `flowql backup`.", metavar="DIR")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Keep the existing data under another name, and print that name.")
     ] = False,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Replace the data of a stopped target with a backup.
 
@@ -36,13 +33,11 @@ def command(
     from flowql.backup.lay import restore_backup
     from flowql.backup.manifest import read_manifest
 
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     settings = settings_of(scope.load())
     with progress("restoring", 2 * read_manifest(folder).size, in_bytes=True) as advance:
         done = restore_backup(settings, folder, replace=replace, advance=advance)
     manifest, aside = done.manifest, done.replaced
-    if as_json:
+    if scope.as_json:
         replaced = None if aside is None else str(aside)
         print_json({"data_dir": str(settings.data_dir), "replaced": replaced, **manifest.to_data()})
         return

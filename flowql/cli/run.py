@@ -15,16 +15,7 @@ from flowql.cli.deployment import note_rows
 from flowql.cli.event_notes import event_notes
 from flowql.cli.foreground import hosting
 from flowql.cli.lost import lost_text
-from flowql.cli.options import (
-    DeployedOption,
-    LogLevelOption,
-    ProjectOption,
-    Scope,
-    TargetOption,
-    VarOption,
-    WithoutOption,
-    with_log_level,
-)
+from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
 from flowql.cli.progress import progress
 from flowql.cli.render import note, show_diagnostics
 from flowql.cli.without import left_out, note_left_out
@@ -45,12 +36,9 @@ _BLOCKED_LOOK_S = 1.0
 States = Sequence[dict[str, Any]]  # of the serving queries, and of generations that are being built, as in status
 
 
+@scoped("project target deployed var")
 def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    select: DeployedOption = None,
-    var: VarOption = None,
+    scope: Scope,
     log_level: LogLevelOption = None,
     without: WithoutOption = None,
     until_caught_up: Annotated[
@@ -68,7 +56,6 @@ def command(
 
     Accepts queries and deployments from other processes.
     """
-    scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found = scope.read()
     settings = with_log_level(settings_of(found), log_level)
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import typer
-
 from flowql.cli.brokers import BrokerWait, slept
 from flowql.cli.foreground import hosting
-from flowql.cli.options import (
-    LogLevelOption,
-    ProjectOption,
-    Scope,
-    TargetOption,
-    VarOption,
-    WithoutOption,
-    with_log_level,
-)
+from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
 from flowql.cli.render import note
 from flowql.cli.without import left_out, note_left_out
 from flowql.deploy.settings import settings_of
 from flowql.server.choice import at_rest
 
 
-def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
-    log_level: LogLevelOption = None,
-    without: WithoutOption = None,
-) -> None:
+@scoped("project target var")
+def command(scope: Scope, log_level: LogLevelOption = None, without: WithoutOption = None) -> None:
     """Run the deployed project, until Ctrl-C.
 
     `flowql deploy` in another process changes it.
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     settings = with_log_level(settings_of(scope.load()), log_level)
     if without:
         BrokerWait(settings, slept).until_they_answer()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_text
 from flowql.config.load import shown_path
 from flowql.config.spark import is_address
@@ -24,8 +24,9 @@ FOLDER = Path("spark-package")
 
 
 @app.command("package")
+@scoped("project target output var")
 def package(
-    ctx: typer.Context,
+    scope: Scope,
     into: Annotated[Path, typer.Option("--into", help="The folder of the package.", metavar="DIR")] = FOLDER,
     dependencies: Annotated[
         bool,
@@ -34,10 +35,6 @@ def package(
             help="Also write FlowQL's Python packages, for workers with the same Python and kind of machine.",
         ),
     ] = False,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Write a package for a Spark cluster: FlowQL, the compiled project with its functions, and a job.
 
@@ -46,8 +43,6 @@ def package(
 
     flowql spark package -t spark --into build/shop
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found, compiled = scope.compile()
     if found.target.engine != "spark":
         title = f"target {found.target.name} is not for Spark: its engine is {found.target.engine}"
@@ -57,7 +52,7 @@ def package(
         raise CommandError(title, code="FQ5004", help="choose another folder:  --into DIR")
     settings = found.target.spark
     made = write_package(into, found.name, compiled.plan, settings, dependencies=dependencies)
-    if as_json:
+    if scope.as_json:
         print_json({"folder": str(into), "files": list(made.files), "master": made.master})
         return
     print_text(f"{shown_path(into)}: {', '.join(made.files)}")

@@ -11,7 +11,7 @@ import typer
 
 from flowql.api.querying import answer_of
 from flowql.cli.names import STORES, Names, find
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Output, Scope, scoped
 from flowql.cli.query import ResultOption, say_apart
 from flowql.cli.render import note
 from flowql.cli.results import BINARY, destination, write_answer
@@ -38,36 +38,26 @@ _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 
 
 @app.command("ls")
-def list_stores(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var", outputs=tuple(Output))
+def list_stores(scope: Scope) -> None:
     """List stores with their query, number of rows and bytes.
 
     A bucket of a join, and all sessions of a key, count as one row. In SQL: SELECT * FROM FLOWQL_STORES
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     _answer(settings_of(scope.load()), f"SELECT * FROM {STORES} ORDER BY QUERY, STORE", scope.output, None)
 
 
 @app.command("get")
+@scoped("project target output var", outputs=tuple(Output))
 def get(
-    ctx: typer.Context,
+    scope: Scope,
     store: Store,
     key: Annotated[list[str], typer.Argument(help="Values of the key columns, in order.", metavar="KEY...")],
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Print a key's row, or its rows in all windows. Exit code 1 if there is none.
 
     flowql state get SPENT_PER_HOUR ada
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     settings = settings_of(scope.load())
     place = _place(settings, store)
     if not place.keys:
@@ -85,8 +75,9 @@ def get(
 
 
 @app.command("scan")
+@scoped("project target output var", outputs=tuple(Output))
 def scan(
-    ctx: typer.Context,
+    scope: Scope,
     store: Store,
     key: Keys = None,
     low: Annotated[
@@ -106,16 +97,11 @@ def scan(
         str | None, typer.Option("--window-to", help="Windows that start before this time.", metavar="TIME")
     ] = None,
     limit: Limit = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Print rows by the first key columns, by a range of the next one, or by window.
 
     flowql state scan SPENT_PER_HOUR --prefix a --window-from 2026-01-01T09:00:00Z --limit 20
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     settings = settings_of(scope.load())
     place = _place(settings, store)
     given = key or []
@@ -128,19 +114,12 @@ def scan(
 
 
 @app.command("export")
-def export(
-    ctx: typer.Context,
-    store: Store,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: ResultOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target var")
+def export(scope: Scope, store: Store, output: ResultOption = None) -> None:
     """Write all rows of a store, as of one commit, to a file or a pipe.
 
     flowql state export SPENT_PER_HOUR -o spent.parquet
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     settings = settings_of(scope.load())
     place = _place(settings, store)

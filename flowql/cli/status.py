@@ -11,7 +11,7 @@ import typer
 from flowql.cli.lost import shown_moment
 from flowql.cli.monitoring.functions import function_lines
 from flowql.cli.monitoring.silent import silent_lines, silent_status
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows, write_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
@@ -41,25 +41,18 @@ CALLING = {"in_flight": "calls", **WAITING, "parked_rows": "parked"}
 ON_SPARK = {"batch": "batch", "rate": "rate"}
 
 
-def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var")
+def command(scope: Scope) -> None:
     """Show the queries of an instance and their progress.
 
     For a stopped instance, shows the last commit. For an instance that does not answer, shows its threads, with
     exit code 3.
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     settings = settings_of(scope.load())
     try:
         client = connect(settings.data_dir)
     except NotAnswering as error:
-        if as_json:
+        if scope.as_json:
             print_json(silent_status(error.process, settings.engine))
         else:
             write_lines(sys.stderr, silent_lines(error.process))
@@ -70,7 +63,7 @@ def command(
         from flowql.server.choice import at_rest  # loads the engine's reading side
 
         found = at_rest(settings).status()
-    if as_json:
+    if scope.as_json:
         print_json(found)
         return
     note(_headline(found["instance"]))

@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note
 from flowql.deploy.settings import settings_of
 from flowql.server.ending import end_instance
 
 
+@scoped("project target var")
 def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
+    scope: Scope,
     force: Annotated[
         bool,
         typer.Option("--force", help="Kill a process that does not end; uncommitted work is repeated."),
@@ -27,7 +25,6 @@ def command(
     An instance that does not answer gets SIGTERM. If it still runs, the command fails, or with --force kills it.
     `flowql deploy` starts the queries again.
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     ended = end_instance(settings_of(scope.load()).data_dir, force=force)
     if ended is None:
         note("no instance is running")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.deploy.settings import settings_of
 from flowql.server.following import Deployed, compile_text, deployed, follow
 
@@ -17,17 +17,14 @@ if TYPE_CHECKING:
     from flowql.query.push import Start
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     what: Annotated[str, typer.Argument(help="A stream, a table, or SELECT ... EMIT CHANGES.", metavar="NAME|SELECT")],
     start: Annotated[
         str, typer.Option("--from", help="Where to start reading the streams.", metavar="earliest|latest")
     ] = "latest",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.
 
@@ -43,8 +40,6 @@ def command(
 
     A query over it:   flowql subscribe "SELECT ITEM, COUNT(*) AS N FROM ORDERS GROUP BY ITEM EMIT CHANGES"
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if start not in ("earliest", "latest"):
         raise typer.BadParameter(f"--from takes earliest or latest, not {start}")
     from_ = cast("Start", start)
@@ -57,5 +52,7 @@ def command(
             return compile_text(what, there, settings, found)
 
         with closing(follow(anew, settings, there, from_, limit, stopped)) as following:
-            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, following.query.result)
+            writer = (
+                JsonWriter() if scope.as_json else TableWriter(following.subscription.columns, following.query.result)
+            )
             write_changes(following, writer)

@@ -10,19 +10,16 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import note, print_json, print_text
 from flowql.errors import CommandError
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     pattern: Annotated[str, typer.Argument(help="Only tests whose name or file contains this.")] = "",
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
     update: Annotated[bool, typer.Option("--update", help="Write the actual rows into the failed tests.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report.", metavar="FILE")] = None,
     splits: Annotated[int, typer.Option(min=0, help="Random splits of the rows into batches, per test.")] = 3,
@@ -39,8 +36,6 @@ def command(
 
     From real records: flowql test --create DELAYS --from flights > tests/delays.yaml
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if create is not None:
         _create(scope, create, from_topic, rows)
         return
@@ -61,7 +56,7 @@ def command(
     seconds = time.perf_counter() - start
     if junit is not None:
         junit.write_text(report.junit(verdicts, found.project.name))
-    if as_json:
+    if scope.as_json:
         print_json(report.document(verdicts))
     else:
         for v in verdicts:

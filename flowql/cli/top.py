@@ -13,7 +13,7 @@ from flowql.cli.live import live_client
 from flowql.cli.monitoring.columns import COLUMNS
 from flowql.cli.monitoring.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, run
 from flowql.cli.monitoring.table import View, picture, text_of
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import print_json, print_json_line, print_text
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
@@ -25,12 +25,9 @@ KEYS = [c.key for c in COLUMNS]
 WIDTH_PIPED = 200  # of a table that goes to a file: everything fits
 
 
+@scoped("project target output var")
 def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
+    scope: Scope,
     sort: Annotated[
         str, typer.Option("--sort", help=f"By which column: {', '.join(KEYS)}.", metavar="COLUMN")
     ] = "share",
@@ -56,8 +53,6 @@ def command(
 
                flowql top --once -o json
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if sort not in KEYS:
         raise typer.BadParameter(f"--sort takes one of {', '.join(KEYS)}; not {sort!r}")
     view = View(sort, reverse, filter_)
@@ -66,8 +61,8 @@ def command(
     from rich.console import Console
 
     console = Console(highlight=False)
-    if once or as_json or not console.is_terminal:
-        _plain(scope, view, console, status, as_json=as_json, interval_s=None if once else interval)
+    if once or scope.as_json or not console.is_terminal:
+        _plain(scope, view, console, status, as_json=scope.as_json, interval_s=None if once else interval)
         return
     from flowql.cli.monitoring.keys import reading_keys
 

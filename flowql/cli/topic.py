@@ -13,7 +13,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from flowql.cli.import_output import import_and_tell, show_preview
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import OR_CSV, Output, Scope, scoped
 from flowql.cli.query import ResultOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
@@ -56,16 +56,9 @@ INTERRUPTED = 130
 
 
 @app.command("ls")
-def list_topics(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var", outputs=OR_CSV)
+def list_topics(scope: Scope) -> None:
     """List topics with number of records and declarations."""
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
     found, plan, log = _open(scope)
     with_names: dict[str, list[str]] = {}
     for s in plan.sources:
@@ -78,17 +71,20 @@ def list_topics(
     log.close()
     if not rows:
         note(f"the log of target `{found.target.name}` has no topics yet")
-    if form is Output.JSON:
+    if scope.output is Output.JSON:
         print_json([{"topic": t, "partitions": p, "records": n, "sources": s} for t, p, n, s in rows])
     elif rows:
         print_rows(
-            ("topic", "partitions", "records", "sources"), [(*r[:3], " ".join(r[3])) for r in rows], output=form.value
+            ("topic", "partitions", "records", "sources"),
+            [(*r[:3], " ".join(r[3])) for r in rows],
+            output=scope.output.value,
         )
 
 
 @app.command("create")
+@scoped("project target var")
 def create_topic(
-    ctx: typer.Context,
+    scope: Scope,
     topic: Topic,
     partitions: Partitions = None,
     config: Annotated[
@@ -97,13 +93,10 @@ def create_topic(
             "--config", help="Setting of Kafka, such as cleanup.policy=compact. Repeatable.", metavar="KEY=VALUE"
         ),
     ] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
 ) -> None:
     """Create a topic; does nothing if it exists with the same number of partitions."""
     wanted = _config(config or [])
-    found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    found, plan, log = _open(scope)
     with closing(log):
         name = topic_named(topic, plan, log)
         info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions), wanted)
@@ -113,22 +106,14 @@ def create_topic(
 
 
 @app.command("describe")
-def describe_topic(
-    ctx: typer.Context,
-    topic: Topic,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var")
+def describe_topic(scope: Scope, topic: Topic) -> None:
     """Show a topic's partitions, records, times, configuration, and the queries that write and read it."""
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     _, plan, log = _open(scope)
     with closing(log):
         name = topic_named(topic, plan, log)
         found = describe(log, _existing(name, log), plan)
-    if as_json:
+    if scope.as_json:
         print_json(found.to_data())
         return
     print_text("\n".join(found.lines()))
@@ -136,8 +121,9 @@ def describe_topic(
 
 
 @app.command("retention")
+@scoped("project target var")
 def set_retention(
-    ctx: typer.Context,
+    scope: Scope,
     topic: Topic,
     age: Annotated[
         str | None, typer.Argument(help="Maximum age, such as '7 days', or forever.", metavar="[AGE]")
@@ -148,9 +134,6 @@ def set_retention(
     compact: Annotated[
         bool | None, typer.Option("--compact/--no-compact", help="Keep the last record of each key, at any age.")
     ] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
 ) -> None:
     """Show, or change at once, how long a topic keeps records. Age counts from the time of a record.
 
@@ -158,7 +141,7 @@ def set_retention(
     flowql topic retention orders '7 days'      delete older ones, by segments of an eighth of that
     flowql topic retention users --compact      keep the last record of each key
     """
-    _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    _, plan, log = _open(scope)
     with closing(log):
         info = _existing(topic_named(topic, plan, log), log)
         if changes := retention_changes(info.config, age, size, compact):
@@ -167,16 +150,11 @@ def set_retention(
 
 
 @app.command("delete")
+@scoped("project target var")
 def delete_topic(
-    ctx: typer.Context,
-    topic: Topic,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
+    scope: Scope, topic: Topic, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 ) -> None:
     """Delete a topic that no deployed query uses."""
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     found, plan, log = _open(scope)
     with closing(log):
         name = topic_named(topic, plan, log)
@@ -193,23 +171,20 @@ def delete_topic(
 
 
 @app.command("export")
+@scoped("project target var")
 def export_topic(
-    ctx: typer.Context,
+    scope: Scope,
     topic: Topic,
     start: Annotated[
         str, typer.Option("--from", help="earliest or an offset.", metavar="earliest|OFFSET")
     ] = "earliest",
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
     output: ResultOption = None,
-    var: VarOption = None,
 ) -> None:
     """Write all existing records to a file or a pipe: partition, offset, timestamp, key and value (as JSON), headers.
 
     flowql topic export orders -o orders.parquet
     """
-    scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     if start != "earliest" and not start.isdigit():
         raise typer.BadParameter(f"--from takes earliest or an offset, not {start}")
@@ -224,8 +199,9 @@ def export_topic(
 
 
 @app.command("import")
+@scoped("project target var")
 def import_topic(
-    ctx: typer.Context,
+    scope: Scope,
     topic: Topic,
     file: Annotated[
         Path, typer.Argument(help="JSON lines, CSV or Parquet.", metavar="FILE", exists=True, dir_okay=False)
@@ -258,9 +234,6 @@ def import_topic(
         bool,
         typer.Option("--moved", help="The file was renamed: continue that import."),
     ] = False,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
 ) -> None:
     """Import a file into a topic, each record once, even if repeated. A missing topic is created.
 
@@ -279,7 +252,7 @@ def import_topic(
     ):
         if given is not None and given not in words:
             raise typer.BadParameter(f"{option} is {' or '.join(words)}, not {given}")
-    found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    found, plan, log = _open(scope)
     with closing(log):
         name = topic_named(topic, plan, log)
         source = source_over(plan, name)
@@ -309,8 +282,9 @@ def import_topic(
 
 
 @app.command("produce")
+@scoped("project target var")
 def produce(
-    ctx: typer.Context,
+    scope: Scope,
     topic: Topic,
     records: Annotated[
         list[str] | None,
@@ -320,16 +294,13 @@ def produce(
         ),
     ] = None,
     partitions: Partitions = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    var: VarOption = None,
 ) -> None:
     """Write records to a topic, creating a missing one. Records given as arguments are one transaction.
 
     Lines of stdin are committed every 0.2 s or 10,000 lines, and after Ctrl-C. A malformed line ends the command;
     earlier records are written.
     """
-    found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    found, plan, log = _open(scope)
     piped = Piped(sys.stdin.fileno()) if not records else None
     with closing(log):
         name = topic_named(topic, plan, log)
@@ -352,8 +323,9 @@ def produce(
 
 
 @app.command("consume")
+@scoped("project target output var")
 def consume(
-    ctx: typer.Context,
+    scope: Scope,
     topic: Topic,
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest or an offset.", metavar="earliest|latest|OFFSET")
@@ -361,14 +333,8 @@ def consume(
     most: Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     """Print all existing records, one JSON object per line."""
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    scope.only(Output.TABLE, Output.JSON)
     if start not in ("earliest", "latest") and not start.isdigit():
         raise typer.BadParameter(f"--from takes earliest, latest or an offset, not {start}")
     _, plan, log = _open(scope)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.render import print_json, print_text, show_diagnostics
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.errors import CompileError
 
 
-def command(
-    ctx: typer.Context,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
-) -> None:
+@scoped("project target output var")
+def command(scope: Scope) -> None:
     """Check the project and show all mistakes."""
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found = read_project(scope.start, target=scope.target, variables=scope.variables)
     compiled = compile_sources(found)
-    if as_json:
+    if scope.as_json:
         print_json(
             {
                 "ok": compiled.ok,
@@ -48,7 +39,7 @@ def command(
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
     show_diagnostics(compiled.diagnostics)
-    if not as_json:
+    if not scope.as_json:
         plan = compiled.plan
         sources = sum(s.query is None for s in plan.listed)
         print_text(

@@ -14,7 +14,7 @@ import typer
 
 from flowql.api.deploying import wanted_plan
 from flowql.cli.lost import lost_text
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, VarOption
+from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import json_value, note, print_json, print_rows, print_text, show_diagnostics
 from flowql.compiler.plan.topology import Plan
@@ -27,15 +27,12 @@ from flowql.verify.run import Side, compare_held, verify
 from flowql.verify.values import TOLERANCE
 
 
+@scoped("project select output var")
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     targets: Annotated[
         str, typer.Option("--targets", help="Targets of flowql.yaml, compared with the first.", metavar="A,B")
     ],
-    project: ProjectOption = None,
-    select: SelectOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
     held: Annotated[bool, typer.Option("--held", help="Compare existing results, without a run.")] = False,
     tolerance: Annotated[
         float, typer.Option("--tolerance", help="Maximum relative difference between DOUBLEs.", min=0.0)
@@ -51,10 +48,7 @@ def command(
     time). Exit code 1 if something differs.
     """
     names = _names(targets)
-    scope = replace(
-        Scope.of(ctx, project=project, target=names[0], select=select, output=output, var=var), several=True
-    )
-    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    scope = replace(scope, target=names[0], several=True)
     sides = [_side(scope, name) for name in names]
     plan, deployed = _plans(scope, sides[0])
     with ExitStack() as stack:
@@ -64,7 +58,7 @@ def command(
         else:
             folder = stack.enter_context(_folder(sides[0].settings.data_dir, keep))
             reports = verify(plan, deployed, sides, folder, bar, tolerance)
-    if as_json:
+    if scope.as_json:
         print_json(_document(reports))
     else:
         show_all(reports)

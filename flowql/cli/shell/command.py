@@ -8,25 +8,22 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.options import OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import OR_CSV, Scope, scoped
 from flowql.cli.render import note, show_diagnostics, show_failure
-from flowql.cli.shell.session import FORMS, Manner, Quit, Session
+from flowql.cli.shell.session import Manner, Quit, Session
 from flowql.cli.shell.split import split
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.server.address import read_address
 
 
+@scoped("project target output var", outputs=OR_CSV)
 def command(
-    ctx: typer.Context,
+    scope: Scope,
     statements: Annotated[
         list[str] | None,
         typer.Option("--command", "-c", help="Run this and exit. Repeatable.", metavar="STATEMENTS"),
     ] = None,
-    project: ProjectOption = None,
-    target: TargetOption = None,
-    output: OutputOption = None,
-    var: VarOption = None,
 ) -> None:
     r"""An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.
 
@@ -37,10 +34,9 @@ def command(
 
     A file of statements:  flowql shell -o json < queries.sql
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     found = scope.load()
     interactive = not statements and sys.stdin.isatty() and sys.stdout.isatty()
-    session = Session(found, settings_of(found), Manner(scope.only(*FORMS), interactive))
+    session = Session(found, settings_of(found), Manner(scope.output, interactive))
     if interactive:
         _talk(session)
     else:

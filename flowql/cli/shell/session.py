@@ -63,7 +63,6 @@ _WRITING = (
     *("ALTER", "ATTACH", "CALL", "COPY", "CREATE", "DROP", "INSTALL", "LOAD", "MERGE"),
     *("TERMINATE", "TRUNCATE", "USE"),
 )
-FORMS = (Output.TABLE, Output.JSON, Output.CSV)
 
 
 class Quit(Exception):
