@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
 _NO_VARIABLES: Mapping[str, str] = {}
 
-# Keys of a target that mean something and are not built: what to say instead of doing nothing.
-NOT_BUILT = {
-    "standbys": "remove it: the new owner of a task restores its state from the changelog",
-    "remote_state": "remove it: state is restored from the changelog",
-}
-
 
 def load_project(
     start: Path,
@@ -235,9 +229,6 @@ class _Loading:
 
     def _target(self, name: str, given: Mapping[str, Item]) -> Target:
         values = {k: i.value for k, i in given.items()}
-        for key, instead in NOT_BUILT.items():
-            if values.pop(key, 0):
-                self._error("FQ1901", f"`{key}` is not supported yet", given[key].key, "not built", instead)
         folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
         if is_address(folder):  # a path of that text would be a folder beside this file
             title = f"`data_dir` is a folder of this machine, and {folder} is an address"

@@ -37,8 +37,6 @@ TARGET = Record(
         "guarantee": Key(
             Choice(("exactly_once", "at_least_once")), "Whether a crash may repeat results (at_least_once) or not."
         ),
-        "standbys": Key(Whole(0, 16), "Not supported yet, must be 0: standby copies of state on other instances."),
-        "remote_state": Key(Text("an address"), "Not supported yet: address that checkpoints are copied to."),
         "metrics": Key(METRICS, "A port for Prometheus, usually 9464."),
         "api": Key(API, "A port for programs on other machines: `flowql.connect(URL, token=...)`."),
         "log_level": Key(Choice(LOG_LEVELS), "Lowest level that the instance logs; default: info."),

@@ -245,13 +245,10 @@ def test_a_target_is_watched_at_a_port_or_an_address() -> None:
     assert Settings.loads(settings.dumps()) == settings
 
 
-def test_a_knob_that_is_not_built_is_refused_instead_of_ignored() -> None:
-    text = "name: demo\ntargets:\n  a: {standbys: 1, remote_state: elsewhere}\n  b: {standbys: 0}\n"
-    found = read(text).diagnostics
-    assert [(d.code, d.title, d.span.line) for d in found] == [
-        ("FQ1901", "`standbys` is not supported yet", 3),
-        ("FQ1901", "`remote_state` is not supported yet", 3),
-    ]
+def test_a_setting_that_does_not_exist_is_refused_instead_of_ignored() -> None:
+    """`standbys` and `remote_state` existed, and had to be off."""
+    found = read("name: demo\ntargets:\n  a: {standbys: 1, remote_state: elsewhere}\n  b: {standbys: 0}\n").diagnostics
+    assert [(d.code, d.span.line) for d in found] == [("FQ3003", 3), ("FQ3003", 3), ("FQ3003", 4)]
 
 
 def test_a_port_that_is_none_is_shown_where_it_stands() -> None:
