@@ -11,6 +11,7 @@ from flowql.compiler.functions.aggregate_forms import Add, Asked, Init, Linear, 
 from flowql.compiler.functions.registry import OVER_RELATIONS, AddRuns, define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.user import aggregate_in_plan, is_users
+from flowql.compiler.plan.changes import GroupCall
 from flowql.compiler.plan.types import Kind, SqlType
 
 
@@ -47,6 +48,13 @@ def shows_one(function: str, init: Init) -> bool:
     """Whether an aggregate shows the first or the last value in an order."""
     found = OVER_RELATIONS.get(function)
     return found is not None and found.ordered is not None and found.ordered(init).reading in ("first", "last")
+
+
+def keeps_all_values(call: GroupCall, *, appends: bool) -> bool:
+    """Whether a group has the values of a call. Where rows only come, the value that is shown is enough for MIN, MAX and their like."""
+    if appends and shows_one(call.function, call.init):
+        return False
+    return call.distinct or needs_values(call.function)
 
 
 def names() -> frozenset[str]:

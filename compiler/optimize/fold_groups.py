@@ -52,7 +52,13 @@ def _gives_groups(node: Node) -> bool:
 def _fold(node: Node, spec: GroupAggregate) -> Node:
     types = {f.name: f.type for f in node.inputs[0].schema}
     calls = [_call(c, types) for c in spec.calls]
-    if not spec.keys or not calls or None in calls or any(types[k].kind not in _KEYS for k in spec.keys):
+    if (
+        spec.sessions is not None
+        or not spec.keys
+        or not calls
+        or None in calls
+        or any(types[k].kind not in _KEYS for k in spec.keys)
+    ):
         return node
     records = as_records(node.inputs[0])
     if records is None:

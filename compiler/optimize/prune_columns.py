@@ -69,8 +69,8 @@ def _prune(node: Node, needed: Names) -> Node:
             return _prune_join(node, needed, frozenset((*left_keys, *right_keys, *closing)))
         case VersionJoin(_, left_keys, right_keys, left_time, right_time):
             return _prune_join(node, needed, frozenset((*left_keys, *right_keys, left_time, right_time)))
-        case GroupAggregate(keys, calls):
-            return _prune_groups(node, needed, keys, calls)
+        case GroupAggregate(calls=calls):
+            return _prune_groups(node, needed, calls)
         case TopN(keys, order):
             own = frozenset((*keys, *(k.column for k in order)))
             below = _prune(node.inputs[0], (needed - {node.spec.rank}) | own | _keys(node.inputs[0]))
@@ -112,13 +112,14 @@ def _read(spec: Consolidate | AppendOnly | EmitClosed | TemporalFilter) -> Names
     return frozenset()
 
 
-def _prune_groups(node: Node, needed: Names, keys: tuple[str, ...], calls: tuple[GroupCall, ...]) -> Node:
+def _prune_groups(node: Node, needed: Names, calls: tuple[GroupCall, ...]) -> Node:
     """One aggregate stays at least: it counts the rows of a group."""
     kept = tuple(c for c in calls if c.name in needed) or calls[:1]
     read = [a for c in kept for a in (*c.args, *(k.column for k in c.order), c.filter)]
-    below = _prune(node.inputs[0], frozenset((*keys, *filter(None, read))) | _keys(node.inputs[0]))
-    schema = _only(node.schema, _keys(node) | frozenset(c.name for c in kept))
     assert isinstance(node.spec, GroupAggregate)
+    own = (*node.spec.partition, *(() if node.spec.sessions is None else (node.spec.sessions.time,)))
+    below = _prune(node.inputs[0], frozenset((*own, *filter(None, read))) | _keys(node.inputs[0]))
+    schema = _only(node.schema, _keys(node) | frozenset(c.name for c in kept))
     return replace(node, spec=replace(node.spec, calls=kept), inputs=(below,), schema=schema)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from flowql.compiler.optimize.drop_rekey import drop_rekey
 from flowql.compiler.optimize.fold_constants import fold_constants
 from flowql.compiler.optimize.fold_groups import fold_groups
+from flowql.compiler.optimize.fold_sessions import fold_sessions
 from flowql.compiler.optimize.mark_appends import mark_appends
 from flowql.compiler.optimize.merge_projects import merge_projects
 from flowql.compiler.optimize.prune_columns import prune_columns
@@ -20,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     fold_constants,
     push_filter,
     push_into_changes,
+    fold_sessions,
     fold_groups,
     merge_projects,
     drop_rekey,

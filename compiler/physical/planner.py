@@ -195,8 +195,8 @@ class _Planner:
     def _over_changes(self, node: Node, below: _Lowered) -> _Lowered:
         """Rows that are equal in the columns that the operator keeps its state by come to one task."""
         match node.spec:
-            case GroupAggregate(keys):
-                names = dict(zip(keys, (f.name for f in node.schema.key), strict=True))
+            case GroupAggregate():
+                names = dict(zip(node.spec.partition, (f.name for f in node.schema.key), strict=False))
             case TopN(keys) | Over(keys):
                 names = {k: k for k in keys}
             case _:

@@ -5,7 +5,7 @@
 - Join stream-table: the right rows. Join table-table: the rows of both sides.
 - Join foreign-key: the left rows by foreign key and own key, the right rows by theirs.
 - Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
-- GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call.
+- GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call; of sessions buckets of groups.
 - EquiJoin: per side buckets of rows by join key. TemporalJoin: those of the right side, and left rows that may leave with what they gave.
 - VersionJoin: left rows that wait, by time; buckets of right rows by join key; join keys by the time when versions may be forgotten.
 - TopN: buckets of rows by partition, in their order.
@@ -25,13 +25,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from flowql.compiler.functions.change_aggregates import needs_values, shows_one
+from flowql.compiler.functions.change_aggregates import keeps_all_values
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
-    GroupCall,
     Over,
     SetOperation,
     TemporalJoin,
@@ -72,6 +71,8 @@ def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -
 
 def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -> tuple[StoreSpec, ...]:
     if isinstance(spec, GroupAggregate):
+        if spec.sessions is not None:
+            return _buckets(name, schema.key[:-2], schema.value)
         groups = _table(name, schema.key, schema.value)
         call = Field("__call", INT, "key")
         values = _buckets(f"{name}-values", (*schema.key, call), ()) if keeps_values(spec) else ()
@@ -125,13 +126,6 @@ def _open(name: str, what: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
 def keeps_values(spec: GroupAggregate) -> bool:
     """Whether an aggregation keeps the values of its groups, and not numbers alone."""
     return any(keeps_all_values(c, appends=spec.appends) for c in spec.calls)
-
-
-def keeps_all_values(call: GroupCall, *, appends: bool) -> bool:
-    """Whether a group has the values of a call. Where rows only come, the value that is shown is enough for MIN, MAX and their like."""
-    if appends and shows_one(call.function, call.init):
-        return False
-    return call.distinct or needs_values(call.function)
 
 
 def _buckets(name: str, key: Sequence[Field], value: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:

@@ -53,18 +53,33 @@ class GroupCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Sessions:
+    """Rows of which each is at most `gap` behind the one before, in its reference value, by the column `time`."""
+
+    time: str
+    gap: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupAggregate:
     """Group by `keys` (columns of the input, NULLs are equal); a group without rows has no result.
 
     Without keys there is one group, and it always has a result, also of no rows. Key columns of the output: the values of
     `keys`, in order. Its other columns: those of the calls, by name. closing: keys that follow a watermark; a group that is closed
-    is forgotten, and its result stays.
+    is forgotten, and its result stays. sessions: the last two keys are no columns of the input, but the first and the last time of
+    each session of the rows that are equal in the other ones; rows only come, and no call keeps all values.
     """
 
     keys: tuple[str, ...]
     calls: tuple[GroupCall, ...]
     closing: tuple[Closing, ...] = ()
     appends: bool = False
+    sessions: Sessions | None = None
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        """The columns of the input that state is kept by."""
+        return self.keys if self.sessions is None else self.keys[:-2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ def change_text(spec: ChangeSpec) -> str:
     match spec:
         case GroupAggregate(keys, calls):
             return (
-                f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}{_forgotten(spec.closing)}"
+                f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}{_in_sessions(spec)}{_forgotten(spec.closing)}"
                 f"{_added(spec)}"
             )
         case EquiJoin(closing=(left, right)):
@@ -208,6 +208,10 @@ def _added(spec: GroupAggregate | EquiJoin | TopN | Consolidate) -> str:
 
 def _closing(columns: Sequence[Closing]) -> str:
     return " or ".join(f"{c.column} + {c.after}" for c in columns)
+
+
+def _in_sessions(spec: GroupAggregate) -> str:
+    return "" if spec.sessions is None else f", sessions of {spec.sessions.time} with a gap of {spec.sessions.gap}"
 
 
 def _group_call(c: GroupCall) -> str:

@@ -112,12 +112,14 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
     match spec:
         case GroupAggregate(keys, calls):
             read = [
-                *keys,
+                *spec.partition,
                 *(c.column for c in spec.closing),
                 *(a for c in calls for a in (*c.args, *(k.column for k in c.order), *filter(None, [c.filter]))),
             ]
             _known(read, inputs[0], where)
-            _holds(key == [_type(inputs[0], k) for k in keys], f"{where}: its key columns are not its groups")
+            bounds = [] if spec.sessions is None else 2 * [_type(inputs[0], spec.sessions.time)]
+            groups = [*(_type(inputs[0], k) for k in spec.partition), *bounds]
+            _holds(key == groups and len(keys) == len(groups), f"{where}: its key columns are not its groups")
             same = [(c.name, c.type) for c in calls] == [(f.name, f.type) for f in schema.fields if f.role != "key"]
             _holds(same, f"{where}: schema and aggregates differ")
         case (

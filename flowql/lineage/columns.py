@@ -84,8 +84,9 @@ def _made(node: Node, below: list[Origins]) -> Origins:
             return {f.name: of([f.expr]) for f in functions}
         case Aggregate(aggregates):
             return {a.name: of(a.args) for a in aggregates}
-        case GroupAggregate(keys, calls):
-            grouped = {f.name: _named(below, k) for f, k in zip(node.schema.key, keys, strict=True)}
+        case GroupAggregate(calls=calls, sessions=sessions):
+            read = (*node.spec.partition, *(() if sessions is None else 2 * (sessions.time,)))
+            grouped = {f.name: _named(below, k) for f, k in zip(node.schema.key, read, strict=True)}
             return {**grouped, **_results(below, calls)}
         case Over(calls=calls) | AsyncMap(calls):
             return _results(below, calls)

@@ -30,6 +30,7 @@ from flowql.runtime.operators.changes.emit_closed import EmitClosedOperator
 from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
 from flowql.runtime.operators.changes.group_aggregate import GroupAggregateOperator
 from flowql.runtime.operators.changes.over import OverOperator
+from flowql.runtime.operators.changes.session_groups import SessionGroupsOperator
 from flowql.runtime.operators.changes.set_operation import SetOperationOperator
 from flowql.runtime.operators.changes.temporal_filter import TemporalFilterOperator
 from flowql.runtime.operators.changes.temporal_join import TemporalJoinOperator
@@ -90,6 +91,8 @@ def build(plan: Operator, inputs: Sequence[Operator]) -> RuntimeOperator:
         if spec.window.kind == "session":
             return SessionAggregateOperator(plan, inputs)
         return WindowedAggregateOperator(plan, inputs)
+    if isinstance(spec, GroupAggregate) and spec.sessions is not None:
+        return SessionGroupsOperator(plan, inputs)
     factory = _PLAIN.get(type(spec))
     if factory is None:
         raise PlanUnsupported(f"operator {plan.id}: {type(spec).__name__} is not made by this factory")

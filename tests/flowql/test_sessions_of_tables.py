@@ -1,8 +1,8 @@
-"""SESSION in FROM over tables whose rows are inserted, updated and deleted: sessions grow, meet, split and go."""
+"""SESSION in FROM over tables whose rows are inserted, updated and deleted: sessions grow, meet, split and go; and over streams."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from random import Random
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.plan.changes import Over
+from flowql.compiler.plan.logical import walk_nodes
 from tests.slt.session import Shape, SqlSession
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, k INT, n INT, ts TIMESTAMP) ON CONFLICT OVERWRITE"
@@ -84,6 +86,62 @@ def test_each_row_is_in_the_session_of_its_time(seed: int, partitions: int, vect
                 assert sorted(map(repr, found)) == sorted(map(repr, wanted)), name
     finally:
         world.close()
+
+
+FOLDED = {
+    "totals": "k, window_start, window_end, count(*), sum(n), avg(n), min(n), max(n), sum(d) AS of_d {} GROUP BY window_end, k, window_start",
+    "firsts": "k, window_start AS s, first_value(n ORDER BY n DESC, id), window_end, bool_or(f) {} GROUP BY k, window_start, window_end",
+}
+NOT_FOLDED = {
+    "distinct": "k, window_start, window_end, count(DISTINCT n) {} GROUP BY k, window_start, window_end",
+    "failing": "k, window_start, window_end, sum(n / (id % 7)) {} GROUP BY k, window_start, window_end",
+    "all": "window_start, window_end, count(*) {} GROUP BY window_start, window_end",
+    "ends": "k, window_end, count(*) {} GROUP BY k, window_end",
+    "filtered": "k, window_start, window_end, count(*) {} WHERE n > 4 GROUP BY k, window_start, window_end",
+}
+
+
+@pytest.mark.parametrize(("seed", "partitions", "vector"), [(21, 1, True), (22, 3, None), (23, 2, False)])
+def test_sessions_of_a_stream_are_those_of_a_table(seed: int, partitions: int, vector: bool | None) -> None:
+    """Times come in any order, so sessions grow at both ends and meet. Where it can, a view of a stream keeps one row of each."""
+    random = Random(seed)
+    world = SqlSession(Shape(vector=vector, partitions=partitions))
+    columns, views = "k INT, n INT, d DOUBLE PRECISION, f BOOLEAN, ts TIMESTAMP", FOLDED | NOT_FOLDED
+    try:
+        topic = f"WITH (KAFKA_TOPIC = 's', PARTITIONS = {partitions}, VALUE_FORMAT = 'JSON')"
+        world.execute(f"CREATE STREAM s (id INT, {columns}) {topic}")
+        world.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
+        for name, view in views.items():
+            for source in "st":
+                of = f"FROM SESSION(TABLE {source} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTE)"
+                world.execute(f"CREATE VIEW {name}_{source} AS SELECT {view.format(of)}")
+        plan = {q.sink: [n.spec for n in walk_nodes(q.logical)] for q in world.plan.queries}
+        folded = {v for v in views if not any(isinstance(spec, Over) for spec in plan[f"{v}_s"])}
+        assert folded == set(FOLDED)
+        for turn in range(10):
+            rows = ", ".join(_row(random, 10 * turn + i) for i in range(random.randrange(1, 9)))
+            for source in "st":
+                world.execute(
+                    f"INSERT INTO {source} VALUES {rows}", rounds=random.randrange(3) if turn % 3 == 0 else None
+                )
+            held = world.contents([f"{v}_{source}" for v in views for source in "st"])
+            for v in views:
+                of_stream, of_table = (Counter(map(repr, held[f"{v}_{source}"].to_pylist())) for source in "st")
+                assert of_stream == of_table, v
+    finally:
+        world.close()
+
+
+def _row(random: Random, id_: int) -> str:
+    minute = random.choice([None, *range(0, 60, 3)])
+    values = [
+        id_,
+        random.choice([1, 2, None]),
+        random.randrange(9),
+        random.choice([None, 0.1, -0.0, 1e300]),
+        random.choice([True, False, None]),
+    ]
+    return f"({', '.join('NULL' if v is None else str(v) for v in values)}, {_time(minute)})"
 
 
 def _literal(value: int | None) -> str:
