@@ -13,17 +13,20 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
-from benchmarks.crowd import ROWS
 from benchmarks.isolation import plan_of
-from benchmarks.watchers import write_bids
 from flowql.bench.measuring import BenchFailed
+from flowql.bench.nexmark import BID_SCHEMA, bids
+from flowql.bench.nexmark_input import PARTITIONS, produce
 from flowql.deploy.settings import Settings
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.client import Client
 from flowql.server.ending import end_instance
 from flowql.server.http import Http
@@ -33,7 +36,7 @@ SQL = """
 CREATE STREAM BID (ID STRING KEY, PRICE BIGINT) WITH (KAFKA_TOPIC='bid', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE TABLE SPENT AS SELECT ID, COUNT(*) AS N, SUM(PRICE) AS TOTAL FROM BID GROUP BY ID;
 """
-EVENTS = 50_000  # which have ROWS different keys
+ROWS, EVENTS = 20_000, 50_000  # different keys, and their records
 REQUESTS = (
     ("GET", "/health", ""),
     ("POST", "/query", "SELECT * FROM spent WHERE id = '{n}'"),
@@ -54,9 +57,17 @@ class Latency:
     p99_ms: float
 
 
+def _few_auctions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        few = pa.array(np.asarray(batch.column(0)) % ROWS)
+        yield pa.RecordBatch.from_arrays([few, *batch.columns[1:]], schema=BID_SCHEMA)
+
+
 def measure(folder: Path, requests: int) -> list[Latency]:
     """Starts an instance in `folder`, fills its table, and ends it. Raises BenchFailed if it does not catch up."""
-    write_bids(folder, EVENTS)
+    with closing(EmbeddedLog(folder / "log")) as log:
+        log.admin().create_topic("bid", PARTITIONS)
+        produce(log, "bid", _few_auctions(bids(EVENTS)))
     client = spawn(Settings(folder, "requests", 1, 256 << 20))
     try:
         client.deploy(plan_of(SQL))

@@ -30,7 +30,7 @@ from flowql.runtime.budget import MIB
 WAITING_MAX = 64
 LOOK_S = 0.05  # between two looks at each process that works or starts
 KEPT_BYTES = 32 * MIB  # that an idle process may have more than it began with
-# Measured on two processors, `python -m benchmarks.saturation --keys 500000`: beside an idle task that never stops, queries process 79 % of the
+# Measured on two processors, over a table of 500,000 keys: beside an idle task that never stops, queries process 79 % of the
 # records they process alone; beside one that is stopped for two thirds of the time 97 %, of each 0.15 s 94 %.
 RUN_S, STOP_S = 0.2, 0.4
 BUSY = 0.5  # processors that the continuous queries use: below, none of them waits

@@ -1,8 +1,7 @@
 """How the process keeps memory that it will need again for the next batch.
 
 A batch's columns are arrays of some 100 KiB. As it comes, the C library maps each of them afresh and gives it back when the
-batch is done, or trims its heap: every page of every batch is then a fault again. `python -m benchmarks.kernels` prints the
-faults beside the times. Once the process is near its budget, what it keeps unused is returned to the system.
+batch is done, or trims its heap: every page of every batch is then a fault again. Once the process is near its budget, what it keeps unused is returned to the system.
 
 Arrow's arrays are the C library's, too: Arrow's own allocator (mimalloc) keeps pages for each thread and each size, which no other thread can return. With
 the thirty threads of an instance it held 47 MB where 0.2 MB were used, and 2.2 MB at most had been.

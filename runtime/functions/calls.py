@@ -38,7 +38,7 @@ from flowql.runtime.functions.workers import (
 )
 
 # After a call that failed, of a query of class `batch`: rows that fail are called one at a time, and thousands of them a second, in which two processes
-# wake each other, made the p99 of a critical query 1.37 of that alone, and 1.1 to 1.2 with pauses (`python -m benchmarks.bad_functions`).
+# wake each other, made the p99 of a critical query 1.37 of that alone, and 1.1 to 1.2 with pauses.
 PAUSE_SHARE, PAUSE_S_MAX = 0.5, 0.001
 SAMPLED = 64  # of the calls for one row in the engine's threads, one of so many is timed
 

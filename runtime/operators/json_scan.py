@@ -7,8 +7,6 @@ with arithmetic on whole columns. A record that is equal to the shape in every l
 (no escape, no control character, valid UTF-8) and JSON numbers, true, false or null, is proven to be JSON with exactly these
 keys; any other record is *declined* (`ok` False) and read by `flowql.runtime.serde.json`, the reference. Up to `SHAPES_MAX` shapes
 per batch are tried, for records with optional fields.
-
-`python -m benchmarks.kernels` measures it.
 """
 
 from __future__ import annotations

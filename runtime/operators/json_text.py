@@ -2,8 +2,6 @@
 
 Each column becomes a column of JSON values; one join per row puts them between the literal pieces. Values whose text
 Arrow would write differently (texts that need escapes, doubles in other notations) are written by the reference, one by one.
-
-`python -m benchmarks.kernels` measures it.
 """
 
 from __future__ import annotations

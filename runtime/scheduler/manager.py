@@ -28,8 +28,8 @@ from flowql.runtime.task.task import Task
 ALONE_NS = 25_000_000
 SLOW_NS = 50_000_000  # a slice longer than this is reported (rule R18), and its query counts as slow
 # Queries of far less weight than one that had work lately leave a thread to it. On two processors all that a critical record passes through
-# (reading, handing out, its slice, the process that appends) took twice as long while batch queries kept both busy:
-# `benchmarks.rebuild`. What they lose is little, as two threads share one interpreter lock. A commit counts as one of their threads: most of
+# (reading, handing out, its slice, the process that appends) took twice as long while batch queries kept both busy.
+# What they lose is little, as two threads share one interpreter lock. A commit counts as one of their threads: most of
 # what is in it is theirs. With 5 M records rebuilt, p99 from durable to output was 22 ms before and 18 ms after, and the rebuild took as long.
 FAR_LESS = 16  # times: batch against high, normal against critical
 LATELY_NS = 5_000_000_000

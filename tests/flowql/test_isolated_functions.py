@@ -157,7 +157,7 @@ def test_a_process_shares_the_session_of_its_parent_and_ctrl_c_does_not_reach_it
 def test_processes_of_a_module_whose_processes_do_not_live_long_have_a_lower_priority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their starts took time from a critical query, which was late by as much (`python -m benchmarks.bad_functions`)."""
+    """Their starts took time from a critical query, which was late by as much."""
     monkeypatch.setattr(workers.Starts, "pause_s", lambda _starts, _now_s: 0.0)
     priority, own = loaded(tmp_path, "PRIORITY"), os.getpriority(os.PRIO_PROCESS, 0)
     lower = min(19, own + workers.LOW_PRIORITY)
@@ -483,7 +483,7 @@ def test_calls_in_the_threads_of_the_engine_are_counted(tmp_path: Path, vectoriz
 def test_calls_that_fail_of_a_batch_query_are_followed_by_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes that wake each other thousands of times a second made a critical query late (`python -m benchmarks.bad_functions`)."""
+    """Two processes that wake each other thousands of times a second made a critical query late."""
     pauses: list[float] = []
     monkeypatch.setattr(calls, "time", SimpleNamespace(sleep=pauses.append, perf_counter=time.perf_counter))
     half = loaded(tmp_path, "HALF", FAILING)
