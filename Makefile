@@ -24,13 +24,20 @@ LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras 
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
   --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect
 
-.PHONY: help setup quickstart test check format docs clean distclean lock
+.PHONY: help links setup quickstart test check format docs clean distclean lock
 
 help: ## show the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
-setup: $(READY) ## create .venv and install everything (quick when it is already there)
+setup: links $(READY) ## create .venv and install everything (quick when it is already there)
 	@:
+
+# Where git's core.symlinks is off, a clone has files in place of the two links.
+links:
+	@for link in flowql/compiler flowql/runtime; do test -d $$link || { \
+	  git config core.symlinks true && rm -f $$link && git checkout -- $$link && test -d $$link \
+	  && echo "== setup: $$link was a file and is a link now" \
+	  || { echo "$$link cannot be made a link: use a file system that has symbolic links" >&2; exit 1; }; }; done
 
 # Build tools first: the source distributions of the lock are built with them, without a second download. PySpark, the large
 # one, is downloaded and built beside the others; pip keeps what it built for the next environment.

@@ -15,6 +15,7 @@ Names are loaded when they are used: importing the package itself loads nothing.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,11 @@ if TYPE_CHECKING:
     from flowql.query.change import Change as Change
     from flowql.query.change import Rebuilt as Rebuilt
 
+if os.path.isfile(f"{__path__[0]}/compiler"):
+    raise ImportError(
+        "this clone has files in place of the links flowql/compiler and flowql/runtime, because git's core.symlinks is off: "
+        "type `make setup`, which makes the links"
+    )
 _HOMES = {
     "AsyncProcessor": "flowql.compiler.processors.processor",
     "BatchProcessor": "flowql.compiler.processors.processor",
