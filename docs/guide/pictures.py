@@ -1,6 +1,6 @@
 """Draws docs/guide/top.svg and docs/guide/deploy.svg from real runs.
 
-    python docs/guide/pictures.py [top] [deploy]
+    python -m docs.guide.pictures [top] [deploy]
 
 top.svg: `flowql top` over four queries of different priorities that always have work. deploy.svg: a session in a terminal, in which an
 edit of a view is checked and deployed. Commands, output and figures are real; only the number of the process is replaced.
