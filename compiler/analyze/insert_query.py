@@ -9,7 +9,7 @@ from flowql.compiler.analyze.relation import project, sink_schema, with_key_role
 from flowql.compiler.analyze.relations.streams import keyed
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.functions.assignment import assigned
+from flowql.compiler.functions.assignment import advice, assigned
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node
@@ -58,7 +58,7 @@ def placed(node: Node, columns: tuple[str, ...], named: tuple[str, ...], target:
             title = (
                 f"column {name} of {target.name} is {wanted[name].type}, and {column} of the query is {types[column]}"
             )
-            help = f"write  CAST({column} AS {wanted[name].type})"
+            help = advice(types[column], wanted[name].type).replace("...", column)
             raise mistake("FQ2040", title, at, "cannot be assigned", help=help)
         given[name] = e
     made = project(node, [NamedExpr(n, given.get(n, Literal(f.type, None))) for n, f in wanted.items()])

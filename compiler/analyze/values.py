@@ -18,7 +18,6 @@ from flowql.compiler.functions.evaluate import RowFunction, compile_row
 from flowql.compiler.functions.registry import FAILURES
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_intervals import interval_text
-from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import SPAN, Kind, SqlType
@@ -84,10 +83,7 @@ def _interval(e: Literal, field: Field) -> Literal:
 def _refuse(node: Ast, e: Expr, field: Field) -> NoReturn:
     span = getattr(node, "span", NOWHERE)
     title = f"column {field.name} is {field.type}, the value is {e.type}"
-    help = f"write  CAST(... AS {field.type})"
-    if e.type.kind is Kind.MICROS and field.type.kind is Kind.TIMESTAMP:
-        help = f"declare the column {finer(field.type)}, or write  CAST(... AS {field.type}(3))  to round"
-    raise mistake("FQ2005", title, span, f"this is {e.type}", help=help)
+    raise mistake("FQ2005", title, span, f"this is {e.type}", help=assignment.advice(e.type, field.type))
 
 
 def _computed(e: Expr) -> Expr:

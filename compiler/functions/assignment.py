@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import SPAN, STRING, Kind, SqlType
 
@@ -46,6 +47,13 @@ def assigned(e: Expr, to: SqlType, *, quoted: bool = False) -> Expr | None:
         return None
     name = sql_cast(e.type, to) or ("cast" if can_cast(e.type, to) else "")
     return Call(to, name, (e,), span) if name else None
+
+
+def advice(source: SqlType, to: SqlType) -> str:
+    """What to write where a value of type `source` is not assigned to a column of type `to`."""
+    if source.kind is Kind.MICROS and to.kind is Kind.TIMESTAMP:
+        return f"declare the column {finer(to)}, or write  CAST(... AS {to}(3))  to round"
+    return f"write  CAST(... AS {to})"
 
 
 def _constructed(e: Call, to: SqlType) -> Expr | None:

@@ -7,16 +7,19 @@ from itertools import chain, islice
 from typing import TypeVar
 
 import duckdb
+import orjson
 import pyarrow as pa
 
 from flowql.compiler.analyze.relations.asked import ShownColumn
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.functions.duckdb_sums import DECLINED
+from flowql.compiler.plan.codec import to_data
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import arrow_type
 from flowql.query.answer import CHUNK_ROWS, named_schema
 from flowql.query.asked import in_places, over_rows
+from flowql.query.errors import TYPES
 from flowql.query.interactive import InteractiveQuery, Isolated
 from flowql.query.over_snapshot import NotRendered
 from flowql.query.relations import answered_schema, as_shown
@@ -121,7 +124,8 @@ def _pieces(
     assert statement.asked is not None
     columns = statement.asked.columns
     given = answered_schema(Schema(tuple(Field(f"c{n}", c.type) for n, c in enumerate(columns))))
-    schema = named_schema([c.name for c in columns], given.types, metadata)
+    types = orjson.dumps(to_data([c.type for c in columns]))
+    schema = named_schema([c.name for c in columns], given.types, {**metadata, TYPES: types})
     pieces = (_renamed(as_shown(_as_asked(c, columns), given), schema) for c in chunks)
     return schema, query.room.keep(pieces) if statement.is_short else query.room.passing(pieces)
 

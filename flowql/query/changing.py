@@ -5,45 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import orjson
 import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.functions.assignment import assigned
+from flowql.compiler.functions.assignment import advice, assigned
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.compiler.functions.sql_intervals import interval_text
-from flowql.compiler.functions.sql_micros import finer
-from flowql.compiler.plan.expr import Column, Expr, Literal
+from flowql.compiler.plan.codec import from_data
+from flowql.compiler.plan.expr import Column, Expr
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
-from flowql.compiler.plan.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTES,
-    DATE,
-    DOUBLE,
-    INT,
-    JSONB,
-    SPAN,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    UUID,
-    Kind,
-    SqlType,
-    arrow_type,
-    decimal,
-    map_of,
-    struct,
-)
-from flowql.compiler.plan.types import array as array_of
+from flowql.compiler.plan.types import SPAN, SqlType, arrow_type
 from flowql.query.answer import Done, unique
-from flowql.query.errors import INVALID, QueryError
+from flowql.query.errors import INVALID, TYPES, QueryError
 from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
 from flowql.runtime.batch import Row, to_arrow, to_python
@@ -59,19 +38,6 @@ if TYPE_CHECKING:
 
 FUNCTION = "FQ3012"
 Ask = Callable[[str], pa.Table]  # the answer to an interactive query
-_SIMPLE: tuple[tuple[object, SqlType], ...] = (
-    (pa.types.is_boolean, BOOLEAN),
-    (pa.types.is_floating, DOUBLE),
-    (pa.types.is_string, STRING),
-    (pa.types.is_large_string, STRING),
-    (pa.types.is_binary, BYTES),
-    (pa.types.is_large_binary, BYTES),
-    (pa.types.is_date, DATE),
-    (pa.types.is_time, TIME),
-    (lambda t: pa.types.is_timestamp(t) and t.tz is not None, TIMESTAMPTZ),
-    (pa.types.is_timestamp, TIMESTAMP),
-    (pa.types.is_null, INT),
-)
 
 
 def carry_out(
@@ -200,14 +166,14 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
         wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
         title = f"INSERT INTO {source.name}: the query gives {table.num_columns} columns, and there are {wanted}"
         raise QueryError(title, code=INVALID, help="name the columns that are given:  INSERT INTO t (a, b) SELECT ...")
-    found = [_finer(_sql_type(f.type), to.type) for f, to in zip(table.schema, fields, strict=True)]
+    found: tuple[SqlType, ...] = from_data(orjson.loads(table.schema.metadata[TYPES]))
     names = [f"c{i}" for i in range(len(fields))]
     bare = literal_columns(change.select) if change.kind == "insert" else frozenset()
     exprs = [
         _as(Column(t, n), f, source, bare=i in bare)
         for i, (t, n, f) in enumerate(zip(found, names, fields, strict=True))
     ]
-    columns = [_values(c, t, f.name) for c, t, f in zip(table.columns, found, fields, strict=True)]
+    columns = [_values(c, t) for c, t in zip(table.columns, found, strict=True)]
     done: list[Row] = []
 
     def refuse(index: int, error: Exception) -> None:
@@ -227,58 +193,17 @@ def _field(source: SourceDef, name: str) -> Field:
 
 
 def _as(e: Column, field: Field, source: SourceDef, *, bare: bool) -> Expr:
-    """As of values that are written. bare: a string in quotes, or NULL. Answers do not tell JSONB and UUID from other strings."""
-    if bare and e.type.kind is not Kind.STRING:
-        return Literal(field.type, None)
-    found = assigned(e, field.type, quoted=bare or field.type.form in (JSONB.form, UUID.form))
+    """As of values that are written. bare: a string in quotes, or NULL."""
+    found = assigned(e, field.type, quoted=bare)
     if found is None:
         title = f"column {field.name} of {source.name} is {field.type}, the query gives {e.type}"
-        raise QueryError(title, code=INVALID, help=f"write  CAST(... AS {field.type})")
+        raise QueryError(title, code=INVALID, help=advice(e.type, field.type))
     return found
 
 
-def _finer(t: SqlType, to: SqlType) -> SqlType:
-    """The type of an answer's column, whose times are in microseconds where those of the column it goes to are."""
-    if t.kind is Kind.TIMESTAMP and to.kind is Kind.MICROS:
-        return finer(t)
-    if t.kind is to.kind and len(t.args) == len(to.args) and len(t.fields) == len(to.fields):
-        args = tuple(_finer(a, b) for a, b in zip(t.args, to.args, strict=True))
-        fields = tuple((n, _finer(a, b)) for (n, a), (_, b) in zip(t.fields, to.fields, strict=True))
-        return replace(t, args=args, fields=fields)
-    return t
-
-
-def _sql_type(t: pa.DataType) -> SqlType:
-    """The type of a column of an answer."""
-    if pa.types.is_integer(t):
-        return INT if t.bit_width < 32 or t == pa.int32() else BIGINT
-    if pa.types.is_decimal(t):
-        return decimal(t.precision, t.scale)
-    if pa.types.is_map(t):
-        return map_of(_sql_type(t.key_type), _sql_type(t.item_type))
-    if pa.types.is_list(t) or pa.types.is_large_list(t):
-        return array_of(_sql_type(t.value_type))
-    if pa.types.is_struct(t):
-        return struct(*((f.name, _sql_type(f.type)) for f in t))
-    if pa.types.is_interval(t):
-        return SPAN
-    for test, of in _SIMPLE:
-        if callable(test) and test(t):
-            return of
-    raise QueryError(f"a column of type {t} cannot be inserted", code=INVALID, help="write  CAST(... AS ...)")
-
-
-def _values(column: pa.ChunkedArray, t: SqlType, name: str) -> Sequence[object]:
+def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
     if t == SPAN:
         return [
             None if v is None else interval_text((v.months, v.days, v.nanoseconds // 1000)) for v in column.to_pylist()
         ]
-    try:
-        cast = column.cast(arrow_type(t)).combine_chunks()
-    except pa.ArrowInvalid as error:
-        what = str(error)
-        if t.kind in (Kind.TIMESTAMP, Kind.TIME):
-            way = ", which are not supported" if t.kind is Kind.TIME else f": declare the column {finer(t)}"
-            what = f"a {t} has parts of a millisecond{way}"
-        raise StatementFailed(f"column {name} of the query: {what}") from error
-    return to_python(cast.chunk(0) if isinstance(cast, pa.ChunkedArray) else cast, t)
+    return to_python(column.cast(arrow_type(t)).combine_chunks(), t)

@@ -27,6 +27,7 @@ MOMENTS = b"flowql.moments"  # the same: what it combines though it may be of di
 APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at the same offsets of their input
 
 
+TYPES = b"flowql.types"  # in the metadata of an answer in standard SQL: the types of its columns, as plans have them
 ENGINE = b"flowql.engine"  # in the metadata of an answer: whose SQL the statement is in, if not the dialect's
 
 

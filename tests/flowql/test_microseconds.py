@@ -168,8 +168,9 @@ def test_a_frame_is_a_distance_in_microseconds(world: SqlSession) -> None:
 
 
 def test_the_query_of_an_insert_cuts_nothing(world: SqlSession) -> None:
-    with pytest.raises(StatementFailed, match=r"declare the column TIMESTAMP\(6\)"):
+    with pytest.raises(QueryError, match=r"the query gives TIMESTAMP\(6\)") as refused:
         world.execute("INSERT INTO t (id, ts) SELECT 9, m FROM t WHERE id = 1")
+    assert "declare the column TIMESTAMP(6)" in refused.value.help
     with pytest.raises(QueryError, match=r"TIMESTAMP\(7\) is not a type"):
         world.ask("SELECT m::timestamp(7) FROM t")
 
