@@ -45,12 +45,16 @@ def _finite(x: float) -> float:
     return x
 
 
-def _sind(x: float) -> float:
+def _half_circle(x: float) -> tuple[float, float]:
+    """The sign of the sine of an angle, and an angle of 0 to 180 whose sine is as large. Raises ValueError for an infinity."""
     sign, x = 1.0, math.fmod(_finite(x), 360.0)
     if x < 0.0:
         sign, x = -sign, -x
-    if x > 180.0:
-        sign, x = -sign, 360.0 - x
+    return (-sign, 360.0 - x) if x > 180.0 else (sign, x)
+
+
+def _sind(x: float) -> float:
+    sign, x = _half_circle(x)
     return sign * _sin_of_quadrant(180.0 - x if x > 90.0 else x)
 
 
@@ -62,11 +66,7 @@ def _cosd(x: float) -> float:
 
 
 def _quotient(x: float, over: Callable[[float], float], under: Callable[[float], float], unit: float) -> float:
-    sign, x = 1.0, math.fmod(_finite(x), 360.0)
-    if x < 0.0:
-        sign, x = -sign, -x
-    if x > 180.0:
-        sign, x = -sign, 360.0 - x
+    sign, x = _half_circle(x)
     if x > 90.0:
         sign, x = -sign, 180.0 - x
     divisor = under(x)

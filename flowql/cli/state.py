@@ -16,6 +16,7 @@ from flowql.cli.query import ResultOption, say_apart
 from flowql.cli.render import note
 from flowql.cli.results import BINARY, destination, write_answer
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field
 from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec
 from flowql.compiler.plan.types import BIGINT, Kind
@@ -145,7 +146,7 @@ class _KeyedRelation:
     def select(self, conditions: Iterable[str], limit: int | None = None) -> str:
         where = " AND ".join(conditions)
         return (
-            f"SELECT * FROM {_quoted(self.name)}"
+            f"SELECT * FROM {quoted(self.name)}"
             + (f" WHERE {where}" if where else "")
             + (f" LIMIT {limit}" if limit is not None else "")
         )
@@ -187,7 +188,7 @@ def _visible_key(plan: Plan, table: SourceDef) -> Sequence[Field]:
 
 
 def _equal(keys: Sequence[Field], given: Sequence[str]) -> list[str]:
-    return [f"{_quoted(f.name)} = {_literal(f, text)}" for f, text in zip(keys, given, strict=False)]
+    return [f"{quoted(f.name)} = {_literal(f, text)}" for f, text in zip(keys, given, strict=False)]
 
 
 def _between(keys: Sequence[Field], low: str | None, high: str | None, prefix: str | None, name: str) -> list[str]:
@@ -196,7 +197,7 @@ def _between(keys: Sequence[Field], low: str | None, high: str | None, prefix: s
         return []
     if not keys:
         raise CommandError(f"all key columns of {name} are given, and no one is left for a range", code=BAD_KEY)
-    field, column = keys[0], _quoted(keys[0].name)
+    field, column = keys[0], quoted(keys[0].name)
     found = [] if low is None else [f"{column} >= {_literal(field, low)}"]
     found += [] if high is None else [f"{column} < {_literal(field, high)}"]
     if prefix is not None:
@@ -243,7 +244,3 @@ def _literal(field: Field, text: str) -> str:
     if field.type.kind is Kind.BOOLEAN and text.lower() in ("true", "false"):
         return text
     return f"CAST({quoted} AS {field.type})"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

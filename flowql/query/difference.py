@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.plan.topology import SourceDef
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.interactive import InteractiveQuery
@@ -117,8 +118,8 @@ def _keys(serving: SourceDef, built: SourceDef) -> list[str]:
 
 
 def _column(name: str, old: pa.DataType, new: pa.DataType) -> str:
-    quoted = _quoted(name)
-    return f"CAST({quoted} AS VARCHAR) AS {quoted}" if old != new or pa.types.is_nested(new) else quoted
+    column = quoted(name)
+    return f"CAST({column} AS VARCHAR) AS {column}" if old != new or pa.types.is_nested(new) else column
 
 
 def _as_multisets(connection: duckdb.DuckDBPyConnection, shown: int) -> Found:
@@ -128,15 +129,15 @@ def _as_multisets(connection: duckdb.DuckDBPyConnection, shown: int) -> Found:
 
 
 def _by_key(connection: duckdb.DuckDBPyConnection, keys: Sequence[str], names: Sequence[str], shown: int) -> Found:
-    on = " AND ".join(f"o.{_quoted(k)} IS NOT DISTINCT FROM n.{_quoted(k)}" for k in keys)
+    on = " AND ".join(f"o.{quoted(k)} IS NOT DISTINCT FROM n.{quoted(k)}" for k in keys)
     alone = "SELECT {x}.* FROM {a} {x} WHERE NOT EXISTS (SELECT 1 FROM {b} {y} WHERE {on})"
     missing, missing_rows = _rows(connection, alone.format(a="old", x="o", b="new", y="n", on=on), shown)
     extra, extra_rows = _rows(connection, alone.format(a="new", x="n", b="old", y="o", on=on), shown)
     values = [n for n in names if n not in keys]
-    differs = " OR ".join(f"o.{_quoted(v)} IS DISTINCT FROM n.{_quoted(v)}" for v in values) or "FALSE"
+    differs = " OR ".join(f"o.{quoted(v)} IS DISTINCT FROM n.{quoted(v)}" for v in values) or "FALSE"
     pairs = f"FROM old o JOIN new n ON {on} WHERE {differs}"
     different = _count(connection, f"SELECT COUNT(*) {pairs}")
-    order = ", ".join(f"n.{_quoted(k)}" for k in keys)
+    order = ", ".join(f"n.{quoted(k)}" for k in keys)
     sides = [_shown(connection.sql(f"SELECT {x}.* {pairs} ORDER BY {order} LIMIT {shown}")) for x in ("o", "n")]
     return missing, extra, different, missing_rows, extra_rows, list(zip(*sides, strict=True))
 
@@ -160,7 +161,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -63,32 +63,18 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class SentRelation:
-    """Rows that the parent sends. They can be read once, after those of relations that were sent before."""
+    """Rows that the parent sends. They can be read once, after those of relations that were sent before. incoming: None for no rows."""
 
     name: str
     schema: Schema
-    incoming: Incoming
+    incoming: Incoming | None = None
 
     def batches(
         self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
     ) -> Iterator[pa.RecordBatch]:
         """What the parent read for the same conditions and columns."""
         del conditions, columns, room
-        return self.incoming.next_stream()
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRelation:
-    """Names and columns, without rows."""
-
-    name: str
-    schema: Schema
-
-    def batches(
-        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
-    ) -> Iterator[pa.RecordBatch]:
-        del conditions, columns, room
-        return iter(())
+        return iter(()) if self.incoming is None else self.incoming.next_stream()
 
 
 class Server:
@@ -151,7 +137,7 @@ class Server:
         return GivenCommit(Plan(), snapshot, MemoryLog(), "", known=known)
 
     def _sent(self, request: WorkerRequest) -> Commit:
-        known: dict[str, Callable[[], Relation]] = {n: partial(ShownRelation, n, s) for n, s in request.shown}
+        known: dict[str, Callable[[], Relation]] = {n: partial(SentRelation, n, s) for n, s in request.shown}
         known |= {n: partial(SentRelation, n, s, self._incoming) for n, s in request.sent}
         return commit_of(known, request.sequence)
 

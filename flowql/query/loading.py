@@ -8,6 +8,7 @@ from itertools import chain
 import duckdb
 import pyarrow as pa
 
+from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.query.interactive import Heavy, InteractiveQuery, QueryLocation, Rows
 from flowql.query.pace import Pace
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, as_shown, zoned_schema
@@ -62,8 +63,7 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
     query.connection.unregister(name)  # it was smaller when this query began for the first time
     query.connection.register(_LOADING, rows)
     try:
-        quoted = '"' + name.replace('"', '""') + '"'
-        query.connection.execute(f"CREATE TEMP TABLE {quoted} AS SELECT * FROM {_LOADING}").fetchall()
+        query.connection.execute(f"CREATE TEMP TABLE {quoted(name)} AS SELECT * FROM {_LOADING}").fetchall()
     except (duckdb.Error, OSError):
         if rows.trouble is not None:
             raise rows.trouble from None

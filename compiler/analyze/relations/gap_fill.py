@@ -22,6 +22,7 @@ from flowql.compiler.dialect.standard.lower_expressions import lower_duration
 from flowql.compiler.dialect.standard.parser import parse_fragment
 from flowql.compiler.dialect.standard.queries import parse_query
 from flowql.compiler.dialect.standard.refuse import fail
+from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.plan.types import Kind
 
 N = TypeVar("N", bound=t.Node)
@@ -86,14 +87,14 @@ def _fill(node: t.Expr, known: dict[str, RelColumn]) -> str:
 def _query(table: t.Table, columns: tuple[RelColumn, ...], time: str, ms: int, by: dict[str, str]) -> t.Query:
     """In `r` are the rows with what follows each, in `g` the times from a row's own to that of the next."""
     step = f"INTERVAL '{ms / 1000} seconds'"
-    keys = ", ".join(_quoted(c.name) for c in columns if by.get(c.name) == "partition_by")
-    over = f"OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {_quoted(time)})"
+    keys = ", ".join(quoted(c.name) for c in columns if by.get(c.name) == "partition_by")
+    over = f"OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {quoted(time)})"
     moved = [c.name for c in columns if by.get(c.name) == "interpolate"]
-    following = [f"LEAD({_quoted(n)}) {over} AS {_next(n)}" for n in dict.fromkeys((time, *moved))]
-    own, until = f"r.{_quoted(time)}", f"r.{_next(time)}"
+    following = [f"LEAD({quoted(n)}) {over} AS {_next(n)}" for n in dict.fromkeys((time, *moved))]
+    own, until = f"r.{quoted(time)}", f"r.{_next(time)}"
     steps = f"CEIL(EXTRACT(EPOCH FROM {until} - {own}) / {ms / 1000})"
     items = [_item(c, time, by.get(c.name, "keepnull"), steps) for c in columns]
-    relation = ".".join(map(_quoted, table.name))
+    relation = ".".join(map(quoted, table.name))
     return parse_fragment(
         SourceText(
             "GAP_FILL",
@@ -106,11 +107,11 @@ def _query(table: t.Table, columns: tuple[RelColumn, ...], time: str, ms: int, b
 
 
 def _item(c: RelColumn, time: str, fill: str, steps: str) -> str:
-    own = f"r.{_quoted(c.name)}"
+    own = f"r.{quoted(c.name)}"
     if c.name == time:
-        return f"COALESCE(g.at, {own}) AS {_quoted(c.name)}"
+        return f"COALESCE(g.at, {own}) AS {quoted(c.name)}"
     if fill in ("partition_by", "locf"):
-        return f"{own} AS {_quoted(c.name)}"
+        return f"{own} AS {quoted(c.name)}"
     made = ""
     if fill == "interpolate":
         # Whole numbers go up in whole steps.
@@ -120,18 +121,14 @@ def _item(c: RelColumn, time: str, fill: str, steps: str) -> str:
         )
         of = f"NUMERIC({c.type.precision}, {c.type.scale})" if c.type.kind is Kind.DECIMAL else _TYPES[c.type.kind]
         made = f" ELSE CAST({own} + (g.n - 1) * ({part}) AS {of})"
-    return f"CASE WHEN g.at IS NULL OR g.n = 1 THEN {own}{made} END AS {_quoted(c.name)}"
+    return f"CASE WHEN g.at IS NULL OR g.n = 1 THEN {own}{made} END AS {quoted(c.name)}"
 
 
 _TYPES = {Kind.INT: "INT", Kind.BIGINT: "BIGINT", Kind.DOUBLE: "DOUBLE PRECISION"}
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _next(name: str) -> str:
-    return _quoted(f"next {name}")
+    return quoted(f"next {name}")
 
 
 def _placed(node: N, span: Span) -> N:

@@ -20,6 +20,7 @@ from flowql.compiler.dialect.ast import (
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.lower_tables import (
+    check_key,
     is_own_table,
     limit_of,
     lower_delete,
@@ -31,7 +32,8 @@ from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.query_statements import CreateView
-from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.dialect.standard.tree import Query
 
 _CONSTRAINTS = {
     "NOT NULL": "leave it out; a column may be NULL unless it is of the key",
@@ -50,19 +52,7 @@ def lower_statement(statement: st.Statement) -> list[Statement]:
 def _create_table(s: st.CreateTable) -> list[Statement]:
     name = plain_name(s.name, s)
     if s.query is not None:
-        return [
-            CreateView(
-                s.text,
-                s.span,
-                name=name,
-                kind=s.kind,
-                properties=s.properties,
-                or_replace=s.or_replace,
-                if_not_exists=s.if_not_exists,
-                name_span=s.name_span,
-                tree=s.query,
-            )
-        ]
+        return [_view(s, s.kind, s.query)]
     if is_own_table(s):
         return [lower_table(s, name)]
     watermark = lower_watermark(s)
@@ -94,13 +84,7 @@ def _create_table(s: st.CreateTable) -> list[Statement]:
 def _columns(s: st.CreateTable) -> tuple[ColumnDef, ...]:
     """Those of a key in the order in which it names them, each where it stands."""
     columns = s.columns or ()
-    names = {c.name for c in columns}
-    for key in s.primary_key:
-        if key not in names:
-            title = f"the PRIMARY KEY names {key}, which is no column of the table"
-            fail(
-                "FQ2002", title, s.name_span, label="unknown key column", help=f"columns are {', '.join(sorted(names))}"
-            )
+    check_key(s)
     return tuple(_column(c, "primary_key" if c.name in s.primary_key else c.role) for c in columns)
 
 
@@ -116,20 +100,21 @@ def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key",
 
 
 def _create_view(s: st.CreateView) -> list[Statement]:
-    return [
-        CreateView(
-            s.text,
-            s.span,
-            name=plain_name(s.name, s),
-            kind="table",
-            properties=s.properties,
-            or_replace=s.or_replace,
-            if_not_exists=s.if_not_exists,
-            name_span=s.name_span,
-            tree=s.query,
-            columns=s.columns,
-        )
-    ]
+    return [replace(_view(s, "table", s.query), columns=s.columns)]
+
+
+def _view(s: st.CreateTable | st.CreateView, kind: Literal["stream", "table"], query: Query) -> CreateView:
+    return CreateView(
+        s.text,
+        s.span,
+        name=plain_name(s.name, s),
+        kind=kind,
+        properties=s.properties,
+        or_replace=s.or_replace,
+        if_not_exists=s.if_not_exists,
+        name_span=s.name_span,
+        tree=query,
+    )
 
 
 def _create_type(s: st.CreateType) -> list[Statement]:

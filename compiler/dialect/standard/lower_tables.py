@@ -151,7 +151,13 @@ def _primary_key(s: st.CreateTable, columns: Sequence[st.ColumnDefinition]) -> t
     if len(of_columns) + bool(s.primary_key) > 1:
         help = f"write  PRIMARY KEY ({', '.join(dict.fromkeys((*of_columns, *s.primary_key)))})"
         fail("FQ1003", "a table has one PRIMARY KEY", s.name_span, label="more than one", help=help)
-    names = [c.name for c in columns]
+    check_key(s)
+    return s.primary_key or of_columns
+
+
+def check_key(s: st.CreateTable) -> None:
+    """Raises CompileError where the PRIMARY KEY names another column than those of the table."""
+    names = [c.name for c in s.columns or ()]
     for key in s.primary_key:
         if key not in names:
             title = f"the PRIMARY KEY names {key}, which is no column of the table"
@@ -159,7 +165,6 @@ def _primary_key(s: st.CreateTable, columns: Sequence[st.ColumnDefinition]) -> t
             near = closest(key, names)
             edit = renamed(s.span, key, near[0]) if near else None
             fail("FQ2002", title, s.name_span, label="unknown key column", help=help, edit=edit)
-    return s.primary_key or of_columns
 
 
 def _column(c: st.ColumnDefinition) -> TableColumn:
