@@ -30,8 +30,7 @@ def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:
         cur.expected("STREAM, TABLE or TYPE after DROP", words=kinds)
     kind = kinds[cur.next().upper]
     if_exists = cur.accept_words("IF", "EXISTS")
-    name_tok = cur.tok
-    name = cur.expect_name(f"the name of the {kind}")
+    name, name_span = cur.expect_placed(f"the name of the {kind}")
     delete_topic = kind != "type" and cur.accept_words("DELETE", "TOPIC")
     return [
         Drop(
@@ -41,7 +40,7 @@ def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:
             kind=kind,
             if_exists=if_exists,
             delete_topic=delete_topic,
-            name_span=cur.span_of(name_tok),
+            name_span=name_span,
         )
     ]
 

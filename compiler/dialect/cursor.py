@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn, Self, TypeVar
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.edits import Edit, before, behind
@@ -13,6 +13,7 @@ from flowql.compiler.diagnostics.suggest import closest
 from flowql.compiler.dialect.tokens import Positions, Tok
 from flowql.compiler.dialect.words import RESERVED, VERBS
 
+T = TypeVar("T")
 CHAIN_MAX = 200  # operators in a row that each nest the tree one deeper: a + b + c ...
 _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,000 there are
 
@@ -139,6 +140,25 @@ class Cursor:
         if not self.at_name():
             self._not_a_name(what)
         return self.fold(self.next())
+
+    def expect_names(self, what: str) -> tuple[str, ...]:
+        """`(a, b)`."""
+        self.expect_op("(")
+        names = self.listed(lambda cur: cur.expect_name(what))
+        self.expect_op(")", label="a comma or `)` goes here")
+        return names
+
+    def expect_placed(self, what: str) -> tuple[str, Span]:
+        """As `expect_name`, with where it stands."""
+        tok = self.tok
+        return self.expect_name(what), self.span_of(tok)
+
+    def listed(self, rule: Callable[[Self], T]) -> tuple[T, ...]:
+        """What `rule` reads, once or several times with commas between."""
+        found = [rule(self)]
+        while self.accept_op(","):
+            found.append(rule(self))
+        return tuple(found)
 
     def expect_end(self) -> None:
         if self.tok.kind == "end":

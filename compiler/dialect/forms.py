@@ -67,9 +67,9 @@ def _array(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
         return None
     cur.next()
     cur.next()
-    items = [] if cur.tok.op == "]" else _elements(cur, expr)
+    items = () if cur.tok.op == "]" else cur.listed(expr)
     cur.expect_op("]", label="a comma or `]` goes here")
-    return Func("array", tuple(items), cur.span_since(start))
+    return Func("array", items, cur.span_since(start))
 
 
 def _map(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
@@ -111,13 +111,6 @@ def _distinct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 def _exists(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
     cur.unsupported("EXISTS")
-
-
-def _elements(cur: Cursor, expr: Rule) -> list[Ast]:
-    items = [expr(cur)]
-    while cur.accept_op(","):
-        items.append(expr(cur))
-    return items
 
 
 def with_t(text: str) -> str:

@@ -189,10 +189,7 @@ def _keys(cur: Cursor) -> tuple[Ast, ...]:
         if cur.accept_op(")") and _ends_keys(cur):
             return tuple(keys)
         cur.pos = before  # the parentheses belong to the first key only
-    keys = [parse_value(cur)]
-    while cur.accept_op(","):
-        keys.append(parse_value(cur))
-    return tuple(keys)
+    return cur.listed(parse_value)
 
 
 def _ends_keys(cur: Cursor) -> bool:

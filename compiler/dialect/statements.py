@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Literal, NoReturn
 
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import (
     AlterSource,
     AssertRow,
@@ -74,9 +75,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
         cur.expected("STREAM, TABLE or TYPE after CREATE", help=_KIND_HELP, words=["STREAM", "TABLE", "TYPE"])
     kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name_tok = cur.tok
-    name = cur.expect_name(f"the name of the {kind}")
-    name_span = cur.span_of(name_tok)
+    name, name_span = cur.expect_placed(f"the name of the {kind}")
     columns = parse_columns(cur, kind) if cur.tok.op == "(" else None
     with_start = cur.tok
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
@@ -133,9 +132,7 @@ def _refuse_view(cur: Cursor) -> NoReturn:
 def _create_type(cur: Cursor, start: Tok) -> Statement:
     cur.next()
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name_tok = cur.tok
-    name = cur.expect_name("the name of the type")
-    name_span = cur.span_of(name_tok)
+    name, name_span = cur.expect_placed("the name of the type")
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
     ref = parse_type_ref(cur)
     return CreateType(
@@ -151,12 +148,10 @@ def _create_type(cur: Cursor, start: Tok) -> Statement:
 def _insert(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     cur.expect_word("INTO")
-    name_tok = cur.tok
-    target = cur.expect_name("the name of a stream or table")
-    name_span = cur.span_of(name_tok)
-    columns = _column_names(cur) if cur.tok.op == "(" else ()
+    target, name_span = cur.expect_placed("the name of a stream or table")
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.tok.upper == "VALUES":
-        return [*_rows(cur, start, name_tok, target, columns)]
+        return [*_rows(cur, start, name_span, target, columns)]
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     if columns or cur.tok.upper != "SELECT":
         cur.expected("VALUES" if columns else "SELECT or VALUES", words=["SELECT", "VALUES"])
@@ -165,40 +160,28 @@ def _insert(cur: Cursor, start: Tok) -> list[Statement]:
     return [InsertInto(text, span, target=target, query=query, properties=properties, name_span=name_span)]
 
 
-def _column_names(cur: Cursor) -> tuple[str, ...]:
-    cur.expect_op("(")
-    names = [cur.expect_name("the name of a column")]
-    while cur.accept_op(","):
-        names.append(cur.expect_name("the name of a column"))
-    cur.expect_op(")", label="a comma or `)` goes here")
-    return tuple(names)
-
-
-def _rows(cur: Cursor, start: Tok, name_tok: Tok, target: str, columns: tuple[str, ...]) -> list[InsertRow]:
+def _rows(cur: Cursor, start: Tok, name_span: Span, target: str, columns: tuple[str, ...]) -> list[InsertRow]:
     cur.next()
     rows: list[tuple[Ast, ...]] = []
     while not rows or cur.accept_op(","):
         cur.expect_op("(", help="write  VALUES (1, 'a')")
-        row = [] if cur.tok.op == ")" else [parse_expr(cur)]
-        while cur.accept_op(","):
-            row.append(parse_expr(cur))
+        row = () if cur.tok.op == ")" else cur.listed(parse_expr)
         cur.expect_op(")", label="a comma or `)` goes here")
-        rows.append(tuple(row))
-    text, span, name_span = cur.text_since(start), cur.span_since(start), cur.span_of(name_tok)
+        rows.append(row)
+    text, span = cur.text_since(start), cur.span_since(start)
     return [InsertRow(text, span, target=target, columns=columns, values=row, name_span=name_span) for row in rows]
 
 
 def _alter(cur: Cursor, start: Tok) -> Statement:
     cur.next()
     kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
-    name_tok = cur.tok
-    name = cur.expect_name(f"the name of a {kind}")
+    name, name_span = cur.expect_placed(f"the name of a {kind}")
     columns: list[ColumnDef] = []
     while not columns or cur.accept_op(","):
         cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
         cur.accept_words("COLUMN")
         columns.append(parse_column(cur, kind))
-    return AlterSource(cur.text_since(start), cur.span_since(start), name, kind, tuple(columns), cur.span_of(name_tok))
+    return AlterSource(cur.text_since(start), cur.span_since(start), name, kind, tuple(columns), name_span)
 
 
 def _select(cur: Cursor, start: Tok) -> list[Statement]:
@@ -218,12 +201,11 @@ def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
     if deleted:
         cur.next()
     cur.expect_word("VALUES")
-    name_tok = cur.tok
-    target = cur.expect_name("the name of a stream or table")
-    columns = _column_names(cur) if cur.tok.op == "(" else ()
+    target, name_span = cur.expect_placed("the name of a stream or table")
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
         cur.expected("VALUES", words=["VALUES"])
-    rows = _rows(cur, start, name_tok, target, columns)
+    rows = _rows(cur, start, name_span, target, columns)
     return [
         AssertRow(
             r.text, r.span, target=target, columns=columns, values=r.values, deleted=deleted, name_span=r.name_span

@@ -138,17 +138,13 @@ def parse_window(cur: Reader) -> WindowSpec:
     cur.expect_op("(")
     named = cur.at_name() and cur.tok.upper not in _FRAMES and not cur.at_words("PARTITION", "BY")
     base = cur.fold(cur.next()) if named else ""
-    partition: list[Expr] = []
-    if cur.accept_words("PARTITION", "BY"):
-        partition.append(cur.rules.expr(cur))
-        while cur.accept_op(","):
-            partition.append(cur.rules.expr(cur))
+    partition = cur.listed(cur.rules.expr) if cur.accept_words("PARTITION", "BY") else ()
     order_by = _order_by(cur)
     if cur.at_words("SESSION", "WITH"):
         cur.unsupported("a SESSION frame", help="write  ROWS or RANGE BETWEEN ... AND ...")
     frame = _frame(cur) if cur.tok.upper in _FRAMES else None
     cur.expect_op(")", label="not expected in a window")
-    return WindowSpec(base, tuple(partition), order_by, frame, span=cur.span_since(start))
+    return WindowSpec(base, partition, order_by, frame, span=cur.span_since(start))
 
 
 def _frame(cur: Reader) -> Frame:

@@ -71,7 +71,7 @@ def _on_conflict(cur: Reader) -> OnConflict | None:
     if not cur.accept_words("UPDATE"):
         cur.expected("NOTHING or UPDATE SET", words=["NOTHING", "UPDATE"])
     cur.expect_word("SET", help="write  DO UPDATE SET column = EXCLUDED.column")
-    assignments = _assignments(cur)
+    assignments = cur.listed(_assignment)
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     return OnConflict(columns, assignments, where, span=cur.span_since(start))
 
@@ -83,7 +83,7 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
     target, name_span = _target(cur)
     alias = _alias(cur)
     cur.expect_word("SET", help="write  UPDATE table SET column = value WHERE condition")
-    assignments = _assignments(cur)
+    assignments = cur.listed(_assignment)
     source = parse_relations(cur) if cur.accept_words("FROM") else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     return Update(
@@ -99,13 +99,6 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
         span=cur.span_since(start),
         name_span=name_span,
     )
-
-
-def _assignments(cur: Reader) -> tuple[Assignment, ...]:
-    found = [_assignment(cur)]
-    while cur.accept_op(","):
-        found.append(_assignment(cur))
-    return tuple(found)
 
 
 def _assignment(cur: Reader) -> Assignment:

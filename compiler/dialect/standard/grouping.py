@@ -18,10 +18,7 @@ def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
         cur.next()
     elif cur.tok.upper == "ALL":
         cur.unsupported("GROUP BY ALL", help="name the columns to group by")
-    found = [_element(cur)]
-    while cur.accept_op(","):
-        found.append(_element(cur))
-    return tuple(found)
+    return cur.listed(_element)
 
 
 def _ends(cur: Reader) -> bool:
@@ -50,9 +47,7 @@ def _element(cur: Reader) -> GroupElement:
 def _sets(cur: Reader, start: Tok, kind: Literal["sets", "rollup", "cube"]) -> Grouping:
     cur.enter()
     cur.expect_op("(")
-    elements = [_element(cur)]
-    while cur.accept_op(","):
-        elements.append(_element(cur))
+    elements = cur.listed(_element)
     cur.expect_op(")", label="a comma or `)` goes here")
     cur.leave()
-    return Grouping(kind, tuple(elements), span=cur.span_since(start))
+    return Grouping(kind, elements, span=cur.span_since(start))

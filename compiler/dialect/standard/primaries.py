@@ -178,11 +178,10 @@ def _parenthesised(cur: Reader, start: Tok) -> Expr:
     if cur.tok.op != ",":
         cur.expect_op(")", label="this `(` group is not closed here")
         return first
-    items = [first]
-    while cur.accept_op(","):
-        items.append(cur.rules.expr(cur))
+    cur.next()
+    items = (first, *cur.listed(cur.rules.expr))
     cur.expect_op(")", label="a comma or `)` goes here")
-    return Row(tuple(items), span=cur.span_since(start))
+    return Row(items, span=cur.span_since(start))
 
 
 def _name(cur: Reader, start: Tok) -> Expr:
@@ -313,9 +312,7 @@ def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
     """`MAP['a', 1, 'b', 2]`, as Flink writes it. A map's column is no map of pairs: `map['a']` has one value inside."""
     before = cur.pos
     cur.pos += 2
-    items: list[Expr] = [cur.rules.expr(cur)]
-    while cur.accept_op(","):
-        items.append(cur.rules.expr(cur))
+    items = cur.listed(cur.rules.expr)
     if len(items) == 1:
         cur.pos = before
         return _name(cur, start)

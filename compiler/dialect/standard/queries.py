@@ -60,10 +60,7 @@ def parse_with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
     if not cur.accept_words("WITH"):
         return False, ()
     recursive = cur.accept_words("RECURSIVE")
-    found = [_common_table(cur)]
-    while cur.accept_op(","):
-        found.append(_common_table(cur))
-    return recursive, tuple(found)
+    return recursive, cur.listed(_common_table)
 
 
 def _common_table(cur: Reader) -> With:
@@ -149,14 +146,12 @@ def parse_rows(cur: Reader) -> tuple[tuple[Expr, ...], ...]:
     while not rows or cur.accept_op(","):
         at = cur.tok
         cur.expect_op("(", help="write  VALUES (1, 'a')")
-        row = [] if cur.tok.op == ")" else [parse_expr(cur)]
-        while cur.accept_op(","):
-            row.append(parse_expr(cur))
+        row = () if cur.tok.op == ")" else cur.listed(parse_expr)
         cur.expect_op(")", label="a comma or `)` goes here")
         if rows and len(row) != len(rows[0]):
             title = f"the rows of VALUES have different lengths: {len(rows[0])} and {len(row)} values"
             cur.fail("FQ1001", title, at=cur.span_since(at), help=f"give this row {len(rows[0])} values")
-        rows.append(tuple(row))
+        rows.append(row)
     return tuple(rows)
 
 
@@ -171,7 +166,7 @@ def _select(cur: Reader) -> Select:
     window = parse_window_clause(cur) if _at_time_window(cur) else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     group_by = parse_group_by(cur) if cur.accept_words("GROUP", "BY") else ()
-    partition_by = _expressions(cur) if cur.accept_words("PARTITION", "BY") else ()
+    partition_by = cur.listed(parse_expr) if cur.accept_words("PARTITION", "BY") else ()
     having = parse_expr(cur) if cur.accept_words("HAVING") else None
     windows = _named_windows(cur) if cur.tok.upper == "WINDOW" else ()
     qualify = _qualify(cur)
@@ -206,7 +201,7 @@ def _distinct(cur: Reader) -> tuple[bool, tuple[Expr, ...]]:
         return True, ()
     cur.next()
     cur.next()
-    on = _expressions(cur)
+    on = cur.listed(parse_expr)
     cur.expect_op(")", label="a comma or `)` goes here")
     return True, on
 
@@ -243,7 +238,7 @@ def _star(cur: Reader, star: Star) -> Star:
         return star
     cur.next()
     start = cur.next()
-    excluded = _expressions(cur)
+    excluded = cur.listed(parse_expr)
     cur.expect_op(")", label="a comma or `)` goes here")
     from_columns = tuple(e for e in excluded if isinstance(e, ColumnRef))
     if len(from_columns) < len(excluded):
@@ -266,22 +261,12 @@ def _named_windows(cur: Reader) -> tuple[NamedWindow, ...]:
     return tuple(found)
 
 
-def _expressions(cur: Reader) -> tuple[Expr, ...]:
-    found = [parse_expr(cur)]
-    while cur.accept_op(","):
-        found.append(parse_expr(cur))
-    return tuple(found)
-
-
 # --- behind the body ---
 
 
 def parse_order_items(cur: Reader) -> tuple[OrderItem, ...]:
     """Parses the items after ORDER BY."""
-    found = [_order_item(cur)]
-    while cur.accept_op(","):
-        found.append(_order_item(cur))
-    return tuple(found)
+    return cur.listed(_order_item)
 
 
 def _order_item(cur: Reader) -> OrderItem:

@@ -61,15 +61,6 @@ class Reader(Cursor):
             self.expected(what)
         return self.fold(self.next())
 
-    def expect_names(self, what: str) -> tuple[str, ...]:
-        """`(a, b)`."""
-        self.expect_op("(")
-        names = [self.expect_name(what)]
-        while self.accept_op(","):
-            names.append(self.expect_name(what))
-        self.expect_op(")", label="a comma or `)` goes here")
-        return tuple(names)
-
     def expect_dotted(self, what: str) -> tuple[str, ...]:
         """`t` or `schema.t`."""
         parts = [self.expect_name(what)]

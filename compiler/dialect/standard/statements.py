@@ -244,9 +244,7 @@ def _index_items(cur: Reader) -> tuple[Expr, ...]:
 def _create_type(cur: Reader, start: Tok) -> Statement:
     cur.next()
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    at = cur.tok
-    name = cur.expect_name("the name of the type")
-    name_span = cur.span_of(at)
+    name, name_span = cur.expect_placed("the name of the type")
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
     if cur.tok.upper in ("ENUM", "RANGE") and cur.after.op == "(":
         cur.unsupported(f"CREATE TYPE ... AS {cur.tok.upper}", help="write  TEXT  as the type of the column")
@@ -301,9 +299,7 @@ def _drop(cur: Reader, start: Tok) -> Statement:
 def _alter(cur: Reader, start: Tok) -> Statement:
     cur.next()
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
-    at = cur.tok
-    name = cur.expect_name(f"the name of a {kind}")
-    name_span = cur.span_of(at)
+    name, name_span = cur.expect_placed(f"the name of a {kind}")
     columns: list[ColumnDefinition] = []
     while not columns or cur.accept_op(","):
         if cur.tok.upper in ("RENAME", "DROP", "ALTER", "OWNER", "SET"):
@@ -357,9 +353,7 @@ def _assert(cur: Reader, start: Tok) -> Statement:
         return Control(parse_assertion(cur, start), span=cur.span_since(start))
     deleted = cur.accept_words("NULL")
     cur.expect_word("VALUES")
-    at = cur.tok
-    target = cur.expect_name("the name of a stream or table")
-    name_span = cur.span_of(at)
+    target, name_span = cur.expect_placed("the name of a stream or table")
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
         cur.expected("VALUES", words=["VALUES"])

@@ -74,11 +74,9 @@ def _zoned(cur: Reader, name: str) -> str:
 
 def _parameters(cur: Reader) -> tuple[int, ...]:
     cur.expect_op("(")
-    found = [_whole(cur)]
-    while cur.accept_op(","):
-        found.append(_whole(cur))
+    found = cur.listed(_whole)
     cur.expect_op(")", label="a comma or `)` goes here")
-    return tuple(found)
+    return found
 
 
 def _whole(cur: Reader) -> int:
