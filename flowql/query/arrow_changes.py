@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.schema import Schema
 from flowql.query.change import Change, Op
+from flowql.query.far_times import far_time
 from flowql.query.tail import with_bounds
 from flowql.runtime.batch import to_arrow
 
@@ -34,8 +35,11 @@ def to_batch(changes: Sequence[Change], result: Schema) -> pa.RecordBatch:
 
 
 def of_batch(batch: pa.RecordBatch) -> Iterator[Change]:
-    """The changes of a batch, DECIMAL as `Decimal`, DATE and TIMESTAMP as `date` and `datetime`."""
-    ops, times, *columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
+    """The changes of a batch, DECIMAL as `Decimal`, DATE and TIMESTAMP as `date` and `datetime`. Raises QueryError for times that these do not hold."""
+    try:
+        ops, times, *columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
+    except OverflowError as error:
+        raise far_time() from error
     names = batch.schema.names[2:]
     key = {n: i for i, n in enumerate(names) if n in json.loads(batch.schema.metadata[_KEY])}
     for i, (op, time) in enumerate(zip(ops, times, strict=True)):

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from flowql.compiler.plan.generations import plain, runtime_name
 from flowql.compiler.plan.logical import Format
-from flowql.compiler.plan.topology import Plan, SourceDef, stores_of
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef, stores_of
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
+from flowql.query.of_plan import OfPlan
 from flowql.query.room import Room
 from flowql.runtime.app.plan_topic import read_plan
 from flowql.runtime.errors import LogCorrupt, StateDamaged, StateError
@@ -104,10 +105,17 @@ class Commit:
         return relations_of(self.plan, self.snapshot, self.log, letters)
 
 
+def _makers(plan: Plan) -> dict[str, QueryPlan]:
+    made = {s.name.casefold(): q for s in plan.sources for q in [plan.by_id.get(s.query or "")] if q is not None}
+    return made | {plain(store.name, query.generation).casefold(): query for query, store in stores_of(plan)}
+
+
+makers = OfPlan(_makers)  # of relations, by their folded names
+
+
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:
     """The queries that make these relations (names as people write them), by the names under which they run."""
-    made = {s.name.casefold(): q for s in plan.sources for q in [plan.by_id.get(s.query or "")] if q is not None}
-    made |= {plain(store.name, query.generation).casefold(): query for query, store in stores_of(plan)}
+    made = makers(plan)
     return {runtime_name(made[name.casefold()]) for name in relations if name.casefold() in made}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from flowql.compiler.plan import generations
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan
-from flowql.query.committed import Commit, queries_behind
+from flowql.query.committed import Commit, makers
 from flowql.runtime.app.exchanges import STORE as EXCHANGES
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import topic_named
@@ -21,17 +21,13 @@ from flowql.runtime.task.input_buffer import topic_named
 def why_separate(commit: Commit, relations: Collection[str]) -> str:
     """A sentence about what is combined though it may be of different moments; empty if nothing is."""
     plan = commit.plan
-    makers = {name: query for name in relations if (query := _maker(plan, name)) is not None}
-    if not makers or commit.apart:  # the answer says that already
+    made = makers(plan)
+    behind = {name: made[name.casefold()] for name in relations if name.casefold() in made}
+    if not behind or commit.apart:  # the answer says that already
         return ""
-    upstream = _upstream(plan, makers.values())
-    said = _side_by_side(commit, relations, makers) or next(filter(None, (_inside(plan, q) for q in upstream)), "")
+    upstream = _upstream(plan, behind.values())
+    said = _side_by_side(commit, relations, behind) or next(filter(None, (_inside(plan, q) for q in upstream)), "")
     return "" if said and _has_read_all(commit, upstream) else said
-
-
-def _maker(plan: Plan, relation: str) -> QueryPlan | None:
-    names = queries_behind(plan, [relation])
-    return next((q for q in plan.queries if runtime_name(q) in names), None) if names else None
 
 
 def _upstream(plan: Plan, queries: Iterable[QueryPlan]) -> list[QueryPlan]:
@@ -45,15 +41,15 @@ def _upstream(plan: Plan, queries: Iterable[QueryPlan]) -> list[QueryPlan]:
     return list(found.values())
 
 
-def _side_by_side(commit: Commit, relations: Iterable[str], makers: Mapping[str, QueryPlan]) -> str:
+def _side_by_side(commit: Commit, relations: Iterable[str], behind: Mapping[str, QueryPlan]) -> str:
     """What is read beside each other by the interactive query itself: views, and tables that views are over."""
     plan = commit.plan
-    inputs = {frozenset(_topics(q)) for q in makers.values()}
+    inputs = {frozenset(_topics(q)) for q in behind.values()}
     is_aligned = len(inputs) == 1 and commit.others is None and not any(t in plan.writers for t in next(iter(inputs)))
-    names = list(makers) if len({q.id for q in makers.values()}) > 1 and not is_aligned else []
-    below = {topic for query in _upstream(plan, makers.values()) for topic in _topics(query)}
-    tables = [name for name in relations if name not in makers and _topic(plan, name) in below]
-    names = [*tables, *makers] if tables else names
+    names = list(behind) if len({q.id for q in behind.values()}) > 1 and not is_aligned else []
+    below = {topic for query in _upstream(plan, behind.values()) for topic in _topics(query)}
+    tables = [name for name in relations if name not in behind and _topic(plan, name) in below]
+    names = [*tables, *behind] if tables else names
     return f"{_listed(names)} {_SEPARATELY}" if names else ""
 
 

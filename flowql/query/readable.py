@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from flowql.compiler.plan.topology import Plan, SourceDef, stores_of
 from flowql.query.letters import LettersRelation
+from flowql.query.of_plan import OfPlan
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.views import ViewMaker, store_views
 from flowql.runtime.log.base import Log
@@ -19,9 +20,8 @@ def relations_of(plan: Plan, snapshot: Snapshot, log: Log, letters: SourceDef) -
         found[source.name] = _topic(log, source)
     found[letters.name] = lambda: LettersRelation(_topic(log, letters)(), letters.name)
     found[STORES] = lambda: StoresRelation([(q.id, s) for q, s in stores_of(plan)], snapshot)
-    present = {s.name: s for s in snapshot.stores()}
-    for name, spec, make in store_views(plan):
-        found[name] = _store(snapshot, name, make, present.get(spec.name) == spec)
+    for name, make in _views(plan):
+        found[name] = _store(snapshot, name, make)
     for source in plan.sources:
         if source.relation:  # as it is declared, whatever stores have its name
             found[source.name] = _topic(log, source)
@@ -32,5 +32,8 @@ def _topic(log: Log, source: SourceDef) -> Callable[[], TopicRelation]:
     return lambda: TopicRelation(source.name, source, log, spans_of(log, source.topic))
 
 
-def _store(snapshot: Snapshot, name: str, make: ViewMaker, present: bool) -> Callable[[], Relation]:
-    return lambda: StoreRelation(name, make(), snapshot, present, make)
+def _store(snapshot: Snapshot, name: str, make: ViewMaker) -> Callable[[], Relation]:
+    return lambda: StoreRelation(name, make(), snapshot, make.spec in snapshot.stores(), make)
+
+
+_views = OfPlan(lambda plan: list(store_views(plan)))

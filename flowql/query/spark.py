@@ -37,12 +37,13 @@ class SparkCommit(Commit):
     def relations(self) -> dict[str, Callable[[], Relation]]:
         kept = {s.name for s in self.snapshot.stores()}
         found = Commit.relations(self)
-        for _, spec, make in store_views(self.plan):
-            source = self.plan.source(spec.name)
+        for _, make in store_views(self.plan):
+            name = make.spec.name
+            source = self.plan.source(name)
             if source is not None:
-                found[spec.name] = self._table(source, make)  # its topic needs no Spark to be read
-            elif spec.name not in kept:
-                del found[spec.name]  # natively, Spark keeps it in a form of its own; in a batch nothing is kept
+                found[name] = self._table(source, make)  # its topic needs no Spark to be read
+            elif name not in kept:
+                del found[name]  # natively, Spark keeps it in a form of its own; in a batch nothing is kept
         for name, read in self.files.items():
             source = self.plan.source(name)
             assert source is not None, f"the plan has no source {name}"
@@ -50,7 +51,7 @@ class SparkCommit(Commit):
         return found
 
     def not_kept(self, name: str) -> str:
-        stores = {spec.name.casefold() for _, spec, _ in store_views(self.plan)}
+        stores = {make.spec.name.casefold() for _, make in store_views(self.plan)}
         if name.casefold() not in stores:
             return ""
         return "Spark keeps it in a form of its own, or nowhere in a batch: ask the table, or keep stores with  streams: exact  and --rebuild"

@@ -64,7 +64,7 @@ class ViewMaker:
         return _view(self.op, self.inputs, self.number, self.spec)
 
 
-def store_views(plan: Plan) -> Iterator[tuple[str, StoreSpec, ViewMaker]]:
+def store_views(plan: Plan) -> Iterator[tuple[str, ViewMaker]]:
     """Every store of a plan by the name that people use."""
     for query in plan.queries:
         for sub in query.subtopologies:
@@ -72,7 +72,7 @@ def store_views(plan: Plan) -> Iterator[tuple[str, StoreSpec, ViewMaker]]:
             for op in sub.operators:
                 inputs = tuple(by_id[i].schema for i in op.inputs)
                 for number, spec in enumerate(op.stores):
-                    yield plain(spec.name, query.generation), spec, ViewMaker(op, inputs, number, spec)
+                    yield plain(spec.name, query.generation), ViewMaker(op, inputs, number, spec)
 
 
 def _view(op: Operator, inputs: Sequence[Schema], number: int, spec: StoreSpec) -> StoreView:

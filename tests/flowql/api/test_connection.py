@@ -99,6 +99,15 @@ def test_changes_have_python_values(instance: flowql.Instance) -> None:
     assert found["ada"].row["SIZES"] is None
 
 
+def test_a_change_with_a_date_beyond_python_is_an_error_that_says_so(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    day = pa.array([10**7], pa.int32()).cast(pa.date32())
+    shop.produce("ORDERS", pa.table({"customer": ["eve"], "amount": [Decimal(500)], "day": day, "at": [AT]}))
+    changes = shop.subscribe("LARGE", start="earliest", limit=1)
+    with closing(changes), pytest.raises(flowql.CommandError, match="after the year 9999"):
+        next(changes)
+
+
 def test_a_subscription_ends_when_another_thread_closes_it(instance: flowql.Instance) -> None:
     changes = instance.connection.subscribe("LARGE")
     found: list[object] = []
