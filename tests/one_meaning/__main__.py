@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
 import signal
 import sys
 import time
@@ -31,6 +32,7 @@ SEEDS = 10_000  # batches of a seed
 
 def main(argv: list[str] | None = None) -> int:
     options = _options(argv)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # child processes would compile all modules each time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # what was started ends, too
     logging.getLogger("flowql").setLevel(logging.CRITICAL)
     with ExitStack() as stack:

@@ -105,7 +105,7 @@ def run(
         if postgres is not None:
             _into_postgres(batch, postgres)
             found[0][POSTGRES] = _of_postgres(batch, postgres)
-        if changes:
+        if changes or EXEC in ways:
             taken, tables, streams = made.change([t.change() for t in batch.tables for _ in range(changes)])
             if postgres is not None:
                 tables |= _changed(batch, taken, postgres)

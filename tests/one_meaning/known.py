@@ -21,7 +21,9 @@ class Known:
         return all(re.search(pattern, of) for pattern, of in found)
 
 
-ACCEPTED: tuple[Known, ...] = ()
+ACCEPTED: tuple[Known, ...] = (
+    Known("PostgreSQL adds doubles in the order of rows", r"\bsums\b", "against postgres", "^other values: .*double"),
+)
 OPEN: tuple[Known, ...] = ()
 
 

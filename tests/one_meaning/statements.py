@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.one_meaning.expressions import WideExpressions
-from tests.one_meaning.tables import LooseTable, WideTable, cast_back
+from tests.one_meaning.tables import LooseTable, SumsTable, WideTable, cast_back
 from tests.standard_views.case import CHOICE
 from tests.standard_views.queries import Maker, Query, listed
 from tests.standard_views.sources import Source
@@ -16,7 +16,12 @@ from tests.standard_views.tables import Relation
 
 TABLES = (2, 3)
 ROWS = (6, 14)
-LOOSE = "loose"  # the table whose rows are written with values of other types
+LOOSE, SUMS = (
+    "loose",
+    "sums",
+)  # the tables whose rows are written with values of other types, and whose sums depend on the order
+_SUMMED = ("SUM(x)", "AVG(x)", "SUM(x) FILTER (WHERE id < 2)", "SUM(x + 1)", "SUM(DISTINCT x)")
+_OVER = ("PARTITION BY g", "", "ORDER BY ts", "PARTITION BY g ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,22 @@ def batch(seed: int, count: int) -> Batch:
     rng = Random(f"tables {seed}")
     tables = tuple(WideTable(f"t{i}", rng) for i in range(rng.randint(*TABLES)))
     relations, loose = [t.relation for t in tables], LooseTable(LOOSE, rng)
-    tables = (*tables, loose)
+    tables = (*tables, loose, SumsTable(SUMS, rng))
     rows = tuple(t.rows(rng.randint(*ROWS)) for t in tables)
     written = Statement(
         f"SELECT {', '.join(c.name for c in loose.relation.columns)} FROM {LOOSE}", frozenset({"assignment"})
     )
-    made = (_statement(f"{seed} {n}", relations) for n in range(1, count))
-    return Batch(seed, tables, rows, (written, *made))
+    made = (_statement(f"{seed} {n}", relations) for n in range(2, count))
+    return Batch(seed, tables, rows, (written, Statement(_summed(rng), frozenset({"sums of doubles"})), *made))
+
+
+def _summed(rng: Random) -> str:
+    calls, keys = rng.sample(_SUMMED, 3), rng.choice(("g", ""))
+    if rng.random() < 0.3:
+        over = (f"{rng.choice(('SUM', 'AVG'))}(x) OVER ({rng.choice(_OVER)}) AS o{n}" for n in range(2))
+        return f"SELECT g, ts, {', '.join(over)} FROM {SUMS}"
+    items = ", ".join(f"{call} AS o{n}" for n, call in enumerate(calls))
+    return f"SELECT {keys}, {items} FROM {SUMS} GROUP BY {keys}" if keys else f"SELECT {items} FROM {SUMS}"
 
 
 def _statement(seed: str, relations: list[Relation]) -> Statement:

@@ -49,6 +49,7 @@ LOOSE = {
     "date": ("'2024-02-29'", "TIMESTAMP '2024-02-28 23:59:59'"),
     "timestamp": ("'2024-02-29'", "'2024-02-29 01:02:03.5'", "DATE '1969-12-31'"),
 }
+SUMMED = tuple(f"CAST({n} AS DOUBLE PRECISION)" for n in ("1e16", "-1e16", "1e16", "-1e16", "1", "0.1", "0.3", "-3"))
 _START, _STEP = datetime(2024, 3, 30, 20), timedelta(hours=1)
 KEYLESS = ("ints", "texts", "jsonb", "double")
 WIDE = {"z": "timestamptz", "n": "ints", "o": "texts", "j": "jsonb"}
@@ -119,6 +120,18 @@ class LooseTable(WideTable):
 
     def _value(self, c: Column) -> str:
         return self._rng.choice((*LOOSE[c.type], "NULL"))
+
+
+class SumsTable(WideTable):
+    """A table of doubles whose sum is another one in another order."""
+
+    def __init__(self, name: str, rng: Random) -> None:
+        super().__init__(name, rng)
+        columns = (Column("id", "int"), Column("g", "int"), Column("x", "double"), Column("ts", "timestamp"))
+        self.relation = Relation(name, columns, 10.0, (), is_table=True)
+
+    def _value(self, c: Column) -> str:
+        return self._rng.choice(SUMMED) if c.type == "double" else str(self._rng.randrange(3))
 
 
 def _in_stream(c: Column) -> str:
