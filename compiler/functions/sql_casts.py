@@ -3,6 +3,7 @@ r"""Casts that mean something else in standard SQL than in ksqlDB: numbers are r
 | from | to | here | ksqlDB |
 |---|---|---|---|
 | DECIMAL, DOUBLE | INT, BIGINT | rounded; an error out of range | cut, wrapped or clamped |
+| DOUBLE | DECIMAL | of 15 significant digits, then rounded | of the shortest digits that give the value again |
 | BIGINT | INT | an error out of range | wrapped |
 | STRING | BOOLEAN | an error for what is neither true nor false | false |
 | STRING | DATE, TIMESTAMP | all of year, month and day; an offset is not read; an error for a part of a millisecond | any beginning; cut |
@@ -25,18 +26,19 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from flowql.compiler.functions.casts import Cast, can_cast
-from flowql.compiler.functions.numeric import WIDE, NumericOverflow
+from flowql.compiler.functions.casts import Cast, can_cast, parse_decimal
+from flowql.compiler.functions.numeric import WIDE, NumericOverflow, fit_decimal
 from flowql.compiler.functions.registry import Reference, define, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type, spark_type
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, decimal, duckdb_type, spark_type
 
 # Target -> (function, kinds it takes).
 _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
     Kind.INT: ("sql_to_int", frozenset({Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE, Kind.BOOLEAN})),
     Kind.BIGINT: ("sql_to_bigint", frozenset({Kind.DECIMAL, Kind.DOUBLE})),
+    Kind.DECIMAL: ("sql_to_decimal", frozenset({Kind.DOUBLE})),
     Kind.BOOLEAN: ("sql_to_boolean", frozenset({Kind.STRING, Kind.INT})),
     Kind.TIMESTAMP: ("sql_to_timestamp", frozenset({Kind.STRING})),
     Kind.MICROS: ("sql_to_micros", frozenset({Kind.STRING})),
@@ -155,6 +157,33 @@ for _t in (INT, BIGINT):
         summary=f"Rounds to {_t}, decimals half away from zero; out of range is an error.",
         example=f"CAST(2.5 AS {_t}) -> 3",
     )
+
+
+def _double(types: tuple[SqlType, ...]) -> Resolution:
+    """The target is not among the arguments: the analyzer sets it as the type of the call."""
+    if len(types) != 1 or types[0].kind is not Kind.DOUBLE:
+        raise FunctionTypeError(f"a DOUBLE is needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, decimal(38, 18))
+
+
+def _to_decimal(r: Resolution) -> Cast:
+    precision, scale = r.result.precision, r.result.scale
+    return lambda v: fit_decimal(parse_decimal(f"{v:.15g}"), precision, scale)
+
+
+def _to_decimal_sql(args: Sequence[str], r: Resolution) -> str:
+    return f"TRY_CAST(format('{{:.15g}}', {args[0]}) AS {duckdb_type(r.result)})"
+
+
+define(
+    "sql_to_decimal",
+    _double,
+    _to_decimal,
+    duckdb=_to_decimal_sql,
+    declines=lambda a, r: f"({a[0]} IS NOT NULL AND {_to_decimal_sql(a, r)} IS NULL)",
+    summary="Rounds the 15 significant digits of a DOUBLE to the scale of the DECIMAL.",
+    example="CAST(1.005E0 AS DECIMAL(10, 2)) -> 1.01",
+)
 
 
 def _read_boolean(text: str) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -20,9 +21,10 @@ from flowql.compiler.functions.aggregate_forms import Acc, Add, Asked, Init, Lin
 from flowql.compiler.functions.change_aggregates import linear_aggregate
 from flowql.compiler.functions.duckdb_sums import digits, finisher, whole_sql
 from flowql.compiler.functions.exact_sums import Scaled, plus, ratio, reduced, scaled, whole_of
+from flowql.compiler.functions.numeric import WIDE, fit_decimal
 from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
-from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType
+from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, decimal
 
 # (count, mean x, mean y, sum of dx², sum of dy², sum of dx·dy); one variable uses x = y.
 Moments = tuple[int, float, float, float, float, float]
@@ -102,8 +104,10 @@ _register("CORRELATION", 2, _correlation, "Pearson's correlation of two columns;
 
 # --- standard SQL ---
 
+EXACT = (Kind.INT, Kind.BIGINT, Kind.DECIMAL)
 
-def _exact_variance(args: tuple[SqlType, ...], sample: bool, root: bool) -> Linear | None:
+
+def _exact_variance(args: tuple[SqlType, ...], of: SqlType, sample: bool, root: bool) -> Linear | None:
     """Accumulator: (n, sum, sum of squares, values that are not finite), sums as m and e: nothing is rounded before the end."""
     if len(args) != 1 or not args[0].is_numeric:
         return None
@@ -131,9 +135,18 @@ def _exact_variance(args: tuple[SqlType, ...], sample: bool, root: bool) -> Line
             return math.nan
         squares = Fraction(m2) * Fraction(2) ** e2 - (Fraction(m) * Fraction(2) ** e) ** 2 / n
         found = squares * unit * unit / (n - sample)
+        if of.kind is Kind.DECIMAL:
+            return _decimal(found, of, root=root)
         return _root(found) if root else ratio(found.numerator, 0, found.denominator)
 
     return Linear((0, 0, 0, 0, 0, 0), part, add, result)
+
+
+def _decimal(value: Fraction, of: SqlType, *, root: bool) -> Decimal:
+    """The value, or its square root, rounded half up to the scale of the type."""
+    shift = 10**of.scale
+    doubled = math.isqrt(math.floor(4 * value * shift * shift)) if root else math.floor(2 * value * shift)
+    return fit_decimal(Decimal((doubled + 1) // 2).scaleb(-of.scale, WIDE), of.precision, of.scale)
 
 
 def _root(value: Fraction) -> float:
@@ -147,9 +160,19 @@ def _number(types: tuple[SqlType, ...]) -> SqlType | None:
     return DOUBLE if all(t.is_numeric for t in types) else None
 
 
+def _variance_type(types: tuple[SqlType, ...], *, root: bool) -> SqlType | None:
+    """DECIMAL with 18 places at least if it holds the result of any rows, else DOUBLE."""
+    if len(types) != 1 or types[0].kind not in EXACT:
+        return _number(types)
+    t = types[0]
+    whole = {Kind.INT: 10, Kind.BIGINT: 19}.get(t.kind, t.precision - t.scale)
+    places = max(18, t.scale)
+    return decimal(38, places) if whole * (1 if root else 2) + places <= 38 else DOUBLE
+
+
 def _asked_variance(function: str, linear: Callable[..., Linear | None], call: Asked) -> str | None:
     """Of exact numbers: their squares are summed as whole numbers."""
-    if len(call.args) != 1 or call.types[0].kind not in (Kind.INT, Kind.BIGINT, Kind.DECIMAL):
+    if len(call.args) != 1 or call.types[0].kind not in EXACT:
         return None
     t, arg, over = call.types[0], call.args[0], call.over
     whole = whole_sql(arg, t)
@@ -160,10 +183,12 @@ def _asked_variance(function: str, linear: Callable[..., Linear | None], call: A
 
 
 def _register_variance(*names: str, sample: bool, root: bool, summary: str) -> None:
-    linear = lambda args, _result: _exact_variance(args, sample, root)  # noqa: E731
+    linear = lambda args, result: _exact_variance(args, result, sample, root)  # noqa: E731
     asked = partial(_asked_variance, names[0], linear)
     linear_aggregate(
-        OverRelations(names, _number, linear=linear, asked=asked), summary=summary, takes="another argument"
+        OverRelations(names, partial(_variance_type, root=root), linear=linear, asked=asked),
+        summary=summary,
+        takes="another argument",
     )
 
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from tests.one_meaning.answers import NAN, Answer, Double
 
 BIN = Path("/usr/lib/postgresql/15/bin")
-_BOOL, _TEXTS, _DATE, _STAMP, _STAMPTZ, _JSONB = 16, (25, 1043, 2950), 1082, 1114, 1184, 3802
+_BOOL, _TEXTS, _DATE, _TIME, _STAMP, _STAMPTZ, _JSONB = 16, (25, 1043, 2950), 1082, 1083, 1114, 1184, 3802
 _NUMBERS, _DOUBLES = (20, 21, 23, 1700), (700, 701)
 _ARRAYS = {1000: _BOOL, 1005: 21, 1007: 23, 1016: 20, 1231: 1700, 1022: 701, 1009: 25, 1015: 25, 1182: _DATE, 1115: _STAMP, 1185: _STAMPTZ, 3807: _JSONB}  # fmt: skip
 _EPOCH = datetime(1970, 1, 1)
@@ -145,6 +145,8 @@ def _of(text: str, type_: int) -> Any:
         return NAN if text == "NaN" else Double(float(text))
     if type_ == _DATE:
         return text if "BC" in text or len(text) != 10 else ("day", (date.fromisoformat(text) - date(1970, 1, 1)).days)
+    if type_ == _TIME:
+        return time.fromisoformat(text)
     if type_ in (_STAMP, _STAMPTZ):
         return _moment(text)
     if type_ in _ARRAYS:

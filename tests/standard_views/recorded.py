@@ -35,6 +35,10 @@ VIEWS = {
     "distinct_values": "SELECT COUNT(*) AS n FROM (SELECT DISTINCT j -> 'p' AS p FROM t UNION SELECT '1.1000'::jsonb) AS q",
     "other_values": "SELECT COUNT(*) AS n FROM (SELECT j -> 'p' AS p FROM t EXCEPT SELECT '1.1000'::jsonb) AS q",
     "numbered_values": "SELECT k, ROW_NUMBER() OVER (PARTITION BY j -> 'p' ORDER BY k) AS n FROM t",
+    "doubles_as_numbers": "SELECT k, ROUND((n * 0.15::float8)::numeric, 2) AS x, (4.1::float8 * a * 0.15::float8)::numeric(8, 2) AS y FROM t",
+    "deviations": "SELECT ROUND(STDDEV(a), 6) AS a, ROUND(STDDEV_POP(n), 6) AS n, ROUND(VARIANCE(k), 6) AS k, ROUND(VAR_POP(n), 6) AS m FROM t",
+    "split_in_from": "SELECT k, w FROM u CROSS JOIN LATERAL regexp_split_to_table(s || ' b  c', E'\\\\s+') AS w",
+    "split_in_select": "SELECT k, string_to_table(s || ',z', ',') AS w, regexp_split_to_table(s || '-y', '-') AS v FROM t",
     "null_if_equal": "SELECT k, NULLIF(j -> 'p', '1.100') AS v, j -> 'p' = ANY(ARRAY['1.100'::jsonb]) AS a FROM t",
 }
 CHANGES = (

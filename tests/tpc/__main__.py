@@ -14,9 +14,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.beside_postgres import Run
 from tests.one_meaning import postgres
 from tests.tpc.data import BENCHMARKS, load, make
-from tests.tpc.world import Run
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,13 +29,13 @@ def main(argv: list[str] | None = None) -> int:
         theirs = stack.enter_context(postgres.server())
         for benchmark in options.benchmark or BENCHMARKS:
             tables, queries = load(options.folder, benchmark)
-            chosen = {n: q for n, q in queries.items() if not options.queries or n in options.queries}
+            chosen = [n for n in queries if not options.queries or int(n[1:]) in options.queries]
             began_s = time.monotonic()
-            run = stack.enter_context(Run(tables, chosen, theirs, options.partitions, options.together))
-            for number, text in run.follow(options.commits, options.seed):
+            run = stack.enter_context(Run(tables, queries, theirs, options.partitions, options.together))
+            for name, text in run.follow(chosen, options.commits, options.seed):
                 wrong += 1
-                print(f"  q{number}: {text}", flush=True)
-            print(f"{benchmark}: {run.summary()}, in {time.monotonic() - began_s:.0f} s", flush=True)
+                print(f"  {name}: {text}", flush=True)
+            print(f"{benchmark}: {run.summary(chosen)}, in {time.monotonic() - began_s:.0f} s", flush=True)
     return 1 if wrong else 0
 
 

@@ -36,6 +36,13 @@ class Table:
     def definition(self) -> str:
         return f"CREATE TABLE {self.name} ({', '.join(f'{f.name} {_type(f.type)}' for f in self.schema)})"
 
+    @property
+    def index(self) -> str:
+        return self.schema.names[0]
+
+    def begin(self, rng: Random) -> Iterator[str]:
+        return self.inserts(self.rows)
+
     def inserts(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
         for at in range(0, len(rows), AT_ONCE):
             values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows[at : at + AT_ONCE])
@@ -57,11 +64,11 @@ class Table:
             yield f"UPDATE {self.name} SET {name} = {name} + {rng.choice(('1.25', '-0.5', '10'))} WHERE {where}"
 
 
-def load(folder: Path, benchmark: str) -> tuple[list[Table], dict[int, str]]:
+def load(folder: Path, benchmark: str) -> tuple[list[Table], dict[str, str]]:
     """The tables and the queries, by number."""
     tables = [_table(path) for path in sorted((folder / benchmark).glob("*.parquet"))]
     queries = json.loads((folder / benchmark / "queries.json").read_text())
-    return tables, {int(n): text.strip().rstrip(";") for n, text in queries.items()}
+    return tables, {f"q{n}": text.strip().rstrip(";") for n, text in queries.items()}
 
 
 def make(folder: Path) -> None:

@@ -25,7 +25,7 @@ from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.signatures import FunctionTypeError
-from flowql.compiler.functions.sql_jsonb import ROWS
+from flowql.compiler.functions.sql_jsonb import ROWS as ROWS_OF_JSONB
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node
@@ -33,6 +33,11 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array
 
+# As those of JSONB: the arrays whose elements are the columns, and the names of these.
+ROWS = ROWS_OF_JSONB | {
+    "regexp_split_to_table": (("REGEXP_SPLIT_TO_ARRAY",), ("regexp_split_to_table",)),
+    "string_to_table": (("STRING_TO_ARRAY",), ("string_to_table",)),
+}
 _FUNCTIONS = ("unnest", "generate_series", *ROWS)
 VALUES_MAX = 10_000
 
@@ -158,7 +163,7 @@ def unnested(
 
 
 def is_unnest(node: t.Node) -> bool:
-    """Whether it is UNNEST(...), generate_series(...), or a function of JSONB that gives rows, as a value."""
+    """Whether it is UNNEST(...), generate_series(...), or another function that gives rows, as a value."""
     return isinstance(node, t.Call) and node.name[0] in _FUNCTIONS and len(node.name) == 1 and node.over is None
 
 

@@ -1,0 +1,3 @@
+select distinct upper(country) as country_code
+from raw_customers
+where country is not null

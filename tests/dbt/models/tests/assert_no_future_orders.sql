@@ -1,0 +1,1 @@
+select * from stg_orders where ordered_at > now()

@@ -1,0 +1,3 @@
+select 1
+from stg_order_items
+where not(discount_rate between 0 and 1)

@@ -1,0 +1,1 @@
+select email from stg_customers where trim(email) = ''

@@ -1,0 +1,3 @@
+select customer_id
+from stg_customers
+where customer_id is null
