@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flowql.compiler.optimize.close_groups import close_groups
 from flowql.compiler.optimize.drop_rekey import drop_rekey
 from flowql.compiler.optimize.fold_constants import fold_constants
 from flowql.compiler.optimize.fold_groups import fold_groups
@@ -23,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     push_into_changes,
     fold_sessions,
     fold_groups,
+    close_groups,
     merge_projects,
     drop_rekey,
     prune_columns,

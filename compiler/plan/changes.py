@@ -67,7 +67,8 @@ class GroupAggregate:
     Without keys there is one group, and it always has a result, also of no rows. Key columns of the output: the values of
     `keys`, in order. Its other columns: those of the calls, by name. closing: keys that follow a watermark; a group that is closed
     is forgotten, and its result stays. sessions: the last two keys are no columns of the input, but the first and the last time of
-    each session of the rows that are equal in the other ones; rows only come, and no call keeps all values.
+    each session of the rows that are equal in the other ones; rows only come, and no call keeps all values. final: a group has a
+    result when it is closed, and never one that changes.
     """
 
     keys: tuple[str, ...]
@@ -75,6 +76,7 @@ class GroupAggregate:
     closing: tuple[Closing, ...] = ()
     appends: bool = False
     sessions: Sessions | None = None
+    final: bool = False
 
     @property
     def partition(self) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ def change_text(spec: ChangeSpec) -> str:
     match spec:
         case GroupAggregate(keys, calls):
             return (
-                f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}{_in_sessions(spec)}{_forgotten(spec.closing)}"
+                f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}{_in_sessions(spec)}{_forgotten(spec.closing, 'given' if spec.final else 'forgotten')}"
                 f"{_added(spec)}"
             )
         case EquiJoin(closing=(left, right)):
@@ -198,8 +198,8 @@ def _edge(e: Edge) -> str:
     return moment + (f" + {e.after_ms} ms" if e.after_ms else "")
 
 
-def _forgotten(columns: Sequence[Closing]) -> str:
-    return f", forgotten when the watermark is at {_closing(columns)}" if columns else ""
+def _forgotten(columns: Sequence[Closing], what: str = "forgotten") -> str:
+    return f", {what} when the watermark is at {_closing(columns)}" if columns else ""
 
 
 def _added(spec: GroupAggregate | EquiJoin | TopN | Consolidate) -> str:

@@ -122,6 +122,10 @@ def _words(node: Node) -> str:
             return f"processors of {topology.partition('@')[0]}"
         case Aggregate(window=window) if window is not None:
             return f"aggregate, {_window(window)}"
+        case GroupAggregate(sessions=sessions) if sessions is not None:
+            return f"aggregate, session {duration(sessions.gap)}"
+        case GroupAggregate(final=True):
+            return "aggregate, closed windows"
         case Aggregate() | GroupAggregate():
             return "aggregate"
         case Rekey():

@@ -5,7 +5,7 @@ A frozen key is hashable: lists become tuples and structs become tuples of their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -45,6 +45,11 @@ def freeze(value: Any, t: SqlType) -> Hashable:
     return tuple((freeze(k, t.args[0]), freeze(v, t.args[1])) for k, v in value.items())
 
 
+def is_frozen(types: Iterable[SqlType]) -> bool:
+    """Whether values of these types are their own frozen form."""
+    return all(t.kind not in _NESTED and t.kind is not Kind.DOUBLE for t in types)
+
+
 def thaw(value: Any, t: SqlType) -> Any:
     """The inverse of `freeze`."""
     if value is None or t.kind not in _NESTED:
@@ -71,7 +76,7 @@ def frozen_picker(schema: Schema, columns: Sequence[str]) -> Callable[[Row], Key
     names = schema.names
     types = tuple(schema.fields[names.index(c)].type for c in columns)
     pick = picker([names.index(c) for c in columns])
-    if all(t.kind not in _NESTED and t.kind is not Kind.DOUBLE for t in types):
+    if is_frozen(types):
         return pick
     return lambda row: tuple([freeze(v, t) for v, t in zip(pick(row), types, strict=True)])
 
@@ -87,12 +92,11 @@ class RowKey:
         self.types = tuple(f.type for f in self.fields)
         values = value_fields(schema)
         self.flat = all(t.kind not in _NESTED for t in self.types)
-        plain = self.flat and all(t.kind is not Kind.DOUBLE for t in self.types)
         self._key = picker([names.index(f.name) for f in self.fields])
         self._value = picker([names.index(f.name) for f in values])
         stored = [f.name for f in self.fields] + [f.name for f in values]
         self._rebuild = None if tuple(stored) == names else picker([stored.index(n) for n in names])
-        self.of: Callable[[Row], Key] = self._key if plain else self._frozen
+        self.of: Callable[[Row], Key] = self._key if is_frozen(self.types) else self._frozen
 
     def _frozen(self, row: Row) -> Key:
         return tuple(freeze(v, t) for v, t in zip(self._key(row), self.types, strict=True))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from flowql.compiler.analyze.relation import with_key_roles
 from flowql.compiler.analyze.relations.relation import column_of
-from flowql.compiler.plan.changes import Consolidate, EquiJoin, SetOperation, TemporalJoin, VersionJoin
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TemporalJoin, VersionJoin
 from flowql.compiler.plan.expr import ROWTIME, Column, columns_of
 from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node, Project, Scan, Union, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
@@ -27,7 +27,7 @@ _Keys = tuple[tuple[Field, ...], Mapping[str, int]]  # key columns of a stream, 
 def only_adds(node: Node) -> bool:
     """Whether no row that a node has given ever leaves again."""
     match node.spec:
-        case AppendOnly() | EmitClosed():
+        case AppendOnly() | EmitClosed() | GroupAggregate(final=True):
             return True
         case TemporalJoin() | VersionJoin():  # a row looks once
             return only_adds(node.inputs[0])

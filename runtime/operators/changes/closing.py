@@ -139,12 +139,13 @@ class ClosingKeys:
         self._text = order_text([SortPart(f.type) for f in fields])
         self._stores = stores[-2:]
 
-    def note(self, keys: Iterable[Key], run: MicroBatchContext) -> None:
-        """Keys that are new."""
+    def note(self, keys: Iterable[Key], run: MicroBatchContext) -> int:
+        """Keys that are new; how many of them a watermark will close."""
         waiting = self._waiting(run)
         due = [(ms, key) for key in keys if (ms := self._due(key)) is not None]
         waiting.bucket.put_many([(waiting.entry(ms, self._text(key)), key) for ms, key in due])
         waiting.flush()
+        return len(due)
 
     def taken(self, run: MicroBatchContext) -> list[Key]:
         """Keys that are closed now, and waited for no more."""

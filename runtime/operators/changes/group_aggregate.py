@@ -41,7 +41,7 @@ class GroupAggregateOperator:
     only come, MIN, MAX and their like keep the value that the result shows and no bucket.
 
     Groups whose keys follow a watermark wait to be closed, in a bucket of (when, key) -> key: one entry per new group. One that is
-    closed is forgotten with all its values, and nothing is given out for it.
+    closed is forgotten with all its values. If the plan says `final`, its result is given out then, and never before.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -53,6 +53,7 @@ class GroupAggregateOperator:
         self._keeping = [c for c in self._calls if c.keeps_values]
         self._names = [plain_name(c.call.function) for c in self._calls]
         self._always = not plan.spec.keys
+        self._final = plan.spec.final
         self._closing = closing_keys(inputs[0].schema, plan.spec.keys, plan.spec.closing, plan.stores)
         self.follows_watermark = self._closing is not None
         made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
@@ -81,7 +82,9 @@ class GroupAggregateOperator:
             assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
         out = None if batch is None or not len(batch) else self._apply(self._changes(batch, run), run)
         if self._closing is not None:
-            self._forget(self._closing.taken(run), run)
+            taken = self._closing.taken(run)
+            out = self._results_of(taken, run) if self._final else out
+            self._forget(taken, run)
         return out
 
     def _changes(self, batch: Batch, run: MicroBatchContext) -> dict[Key, GroupDelta]:
@@ -99,6 +102,8 @@ class GroupAggregateOperator:
             delta = deltas[key]
             after = self._after(key, self._nothing if before is None else before, delta, buckets)
             written.append(after if after[_ROWS] or self._always else None)
+            if self._final:
+                continue
             old = None if before is None else self._row(key, before)
             new = None if written[-1] is None else self._row(key, after, run, delta.seq)
             if not self._same(old, new):
@@ -107,10 +112,20 @@ class GroupAggregateOperator:
         if buckets is not None:
             buckets.flush()
         if self._closing is not None:
-            self._closing.note([k for k, before in zip(keys, groups, strict=True) if before is None], run)
+            noted = self._closing.note([k for k, before in zip(keys, groups, strict=True) if before is None], run)
+            run.hold(self.plan.id, noted if self._final else 0)
         out = Emitter(self.plan.schema)
         for seq, old, new, time in sorted(changes, key=lambda c: c[0]):
             out.change(old, new, time, seq, retract=True)
+        return out.batch()
+
+    def _results_of(self, keys: Sequence[Key], run: MicroBatchContext) -> Batch | None:
+        """The results of groups that are closed."""
+        run.hold(self.plan.id, -len(keys))
+        out = Emitter(self.plan.schema)
+        for key, group in zip(keys, run.state.store(self.plan.stores[0].name).get_many(keys), strict=True):
+            assert group is not None, f"group {key} of {self.plan.id} is closed and has no rows"
+            out.change(None, self._row(key, group, run, run.last_seq), group[_TIME], run.last_seq, retract=True)
         return out.batch()
 
     def _forget(self, keys: Sequence[Key], run: MicroBatchContext) -> None:
@@ -182,7 +197,9 @@ class GroupAggregateOperator:
                 run.fail_row(seq, AGGREGATE_FAILED, message)
         if failed:
             return None
-        row = (*(thaw(v, t) for v, t in zip(key, self._deltas.key_types, strict=True)), *results)
+        if not self._deltas.plain_keys:
+            key = tuple(thaw(v, t) for v, t in zip(key, self._deltas.key_types, strict=True))
+        row = (*key, *results)
         return row if self._arrange is None else self._arrange(row)
 
 

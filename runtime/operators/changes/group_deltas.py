@@ -24,7 +24,7 @@ from flowql.runtime.operators.changes.deltas import Signs, signs
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.changes.placement import whole_numbers
 from flowql.runtime.operators.fold import AggregateUnsupported
-from flowql.runtime.operators.keys import freeze, frozen_picker
+from flowql.runtime.operators.keys import freeze, frozen_picker, is_frozen
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.store import Key
 
@@ -121,6 +121,7 @@ class GroupDeltas:
         self._keys = [names.index(k) for k in keys]
         self.key_types = [source.fields[i].type for i in self._keys]
         self._key_of = frozen_picker(source, keys)
+        self.plain_keys = is_frozen(self.key_types)
 
     def of_rows(self, batch: Batch) -> dict[Key, GroupDelta]:
         """The reference."""
@@ -155,9 +156,6 @@ class GroupDeltas:
             return None
         return found
 
-    def _key(self, values: Row) -> Key:
-        return tuple(freeze(v, t) for v, t in zip(values, self.key_types, strict=True))
-
     def _delta(self, found: dict[Key, GroupDelta], key: Key, rowtime: int, seq: int) -> GroupDelta:
         delta = found.get(key)
         if delta is None:
@@ -180,10 +178,12 @@ class GroupDeltas:
         keys = [
             to_python(batch.arrow().column(i).take(index), t) for i, t in zip(self._keys, self.key_types, strict=True)
         ]
+        if not self.plain_keys:
+            keys = [[freeze(v, t) for v in column] for column, t in zip(keys, self.key_types, strict=True)]
         by_code: list[Any] = [None] * count
         times_, seqs_ = times.tolist(), seqs.tolist()
-        for n, code in enumerate(present):
-            delta = self._delta(found, self._key(tuple(k[n] for k in keys)), times_[code], seqs_[code])
+        for code, key in zip(present, zip(*keys, strict=True) if keys else [()] * len(present), strict=True):
+            delta = self._delta(found, key, times_[code], seqs_[code])
             delta.rows += rows[code]
             by_code[code] = delta
         return by_code

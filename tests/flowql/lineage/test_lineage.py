@@ -253,7 +253,7 @@ def test_the_table_says_what_standard_views_do(flowql, tmp_path):
         "buyers": ["except"],
         "priced": ["left join"],
         "dearest": ["top rows"],
-        "closed": ["aggregate", "closed windows"],
+        "closed": ["aggregate, closed windows"],
         "recent": ["filter by the clock"],
     }
     assert {n: [d for d in found[n] if d != "filter"] for n in wanted} == wanted
