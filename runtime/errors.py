@@ -171,7 +171,7 @@ class OffsetOutOfRange(LogError):
 
 
 class OffsetAboveEnd(OffsetOutOfRange):
-    """A position above the end of the log, which does not get there: the topic was made anew, or brokers have lost records."""
+    """A position above the end of the log, which does not get there: the topic was created again, or brokers have lost records."""
 
 
 class TopicReplaced(OffsetOutOfRange):

@@ -138,7 +138,7 @@ def _refused(node: Node, where: str) -> UnsupportedError:
 
 def _unsupported(call: Call, where: str) -> UnsupportedError:
     title = f"a call of the asynchronous function {plain_name(call.name)} {where}"
-    help_ = "call it in a query of its own that makes a stream, and read that stream here"
+    help_ = "call it in a separate query that makes a stream, and read that stream here"
     return unsupported(title, _span(call), "asynchronous", help=help_)
 
 

@@ -84,7 +84,7 @@ def _a_day_behind(
     if any((found := sources.get(name)) is not None and found.watermark is None for name in read):
         yield Diagnostic(
             DAY_BEHIND,
-            f"{query.id} leaves out records that are more than a day behind",
+            f"{query.id} drops records that are more than a day behind",
             span,
             "a join of streams without a watermark",
             why="rows are dropped when no record can meet them, and without a watermark any record might",
@@ -105,7 +105,7 @@ def _outruns_retention(window: Window) -> bool:
 def _lost_windows(query: QueryPlan, window: Window, span: Span) -> Diagnostic:
     return Diagnostic(
         LOST_WINDOWS,
-        f"{query.id} loses windows where its input pauses",
+        f"{query.id} loses windows when its input pauses",
         span,
         "EMIT FINAL, and windows are kept for their size and grace only",
         why="the record that closes a window gives it. If that record is so late that stream time jumps over the next window, too, the window "

@@ -146,7 +146,7 @@ def _check(target: SourceDef, where: str) -> None:
         raise mistake(CODE, f"{where}, whose rows Debezium writes", help="let the topology write another table")
     if target.kind == "table" and target.query is not None:
         raise mistake(
-            CODE, f"{where}, a table that {target.query} writes", help="let the topology write a table of its own"
+            CODE, f"{where}, a table that {target.query} writes", help="let the topology write a separate table"
         )
     if target.schema.window is not None:
         raise mistake(CODE, f"{where}, whose key has a window", help="write the bounds of windows as columns")

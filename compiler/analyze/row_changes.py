@@ -141,10 +141,10 @@ def _changeable(name: str, catalog: Catalog, at: Span, verb: str) -> SourceDef:
     target = find_source(catalog, name, at)
     refuse_view(target, at, verb)
     if target.rules is None and target.query is not None:
-        title = f"{name} is made by a query: {verb} changes the rows of tables of one's own"
+        title = f"{name} is made by a query: {verb} changes rows of local tables only"
         raise mistake("FQ2041", title, at, "made by a query", help="change what the query reads")
     if target.rules is None:
-        title = f"{name} is over the topic {target.topic}: {verb} changes the rows of tables of one's own"
+        title = f"{name} is over the topic {target.topic}: {verb} changes rows of local tables only"
         help = "create the table without KAFKA_TOPIC, or write records:  flowql topic produce"
         raise mistake("FQ2041", title, at, f"a {target.kind} over a topic", help=help)
     if target.rules.append_only:

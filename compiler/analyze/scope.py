@@ -103,7 +103,7 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
     edit = correction(name.span, column, names)
     if edit is None and not qualifier and written(name.span) == f'"{column}"':
         text = "'" + column.replace("'", "''") + "'"
-        hint, edit = f"a text stands in single quotes: {text}", Edit(name.span, text)
+        hint, edit = f"write a string in single quotes: {text}", Edit(name.span, text)
     raise mistake("FQ2002", title, name.span, "unknown column", help=hint, edit=edit)
 
 

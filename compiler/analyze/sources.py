@@ -289,7 +289,7 @@ def _check_pattern(pattern: str, span: Span) -> None:
     try:
         parts_of(pattern)
     except ValueError as problem:
-        help = "letters that are text stand in quotes: yyyy-MM-dd''T''HH:mm:ss"
+        help = "write literal letters in quotes: yyyy-MM-dd''T''HH:mm:ss"
         raise mistake("FQ2011", f"TIMESTAMP_FORMAT: {problem}", span, "not a pattern", help=help) from None
 
 

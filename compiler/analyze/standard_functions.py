@@ -44,7 +44,7 @@ _NO_SCALE = (
 ADVICE = {
     "PROCTIME": "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; the time of a stream's record is  ROWTIME",
     "MZ_NOW": "a view does not change with the clock: keep the time in a column, and filter where the view is asked",
-    "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to leave out what is not closed yet",
+    "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to show closed windows only",
     "MEDIAN": "write  PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)",
     **dict.fromkeys(("REGEXP_MATCHES",), "write  REGEXP_LIKE(text, pattern)  or  REGEXP_MATCH(text, pattern)"),
     **dict.fromkeys(("COUNT_IF", "COUNTIF"), "write  COUNT(*) FILTER (WHERE condition)"),

@@ -456,14 +456,14 @@ def _insert(
         return BoundChange(bind_insert_select(statement, target, catalog, at), at)
     if statement.on_conflict is not None:
         raise unsupported(
-            "ON CONFLICT is for tables of one's own",
+            "ON CONFLICT is for local tables",
             statement.on_conflict.span,
             f"{target.name} is over a topic",
             help="a record with the key of another replaces it",
         )
     if statement.returning:
         raise unsupported(
-            "RETURNING is for tables of one's own",
+            "RETURNING is for local tables",
             statement.returning[0].span,
             f"{target.name} is over a topic",
             help="leave it out",
@@ -472,9 +472,7 @@ def _insert(
         return _insert_relation(statement, target, catalog, at)
     rows = row_statements(statement)
     if rows is None:
-        raise unsupported(
-            "DEFAULT is for tables of one's own", at, f"{target.name} is over a topic", help="give the value"
-        )
+        raise unsupported("DEFAULT is for local tables", at, f"{target.name} is over a topic", help="give the value")
     return BoundRows(tuple(insert_row(r, catalog, at) for r in rows))
 
 

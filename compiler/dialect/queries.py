@@ -32,7 +32,7 @@ def parse_select(cur: Cursor) -> Query:
     """A query: `SELECT items FROM source [joins] [WINDOW] [WHERE] [GROUP BY] [PARTITION BY] [HAVING] [EMIT] [LIMIT]`."""
     start = cur.tok
     if cur.tok.upper == "WITH":
-        cur.unsupported("WITH ... AS (a common table expression)", help="make it a stream or table of its own")
+        cur.unsupported("WITH ... AS (a common table expression)", help="make it a separate stream or table")
     cur.expect_word("SELECT")
     if cur.tok.upper == "DISTINCT":
         cur.unsupported("SELECT DISTINCT", help="group by the columns instead")
@@ -154,7 +154,7 @@ def parse_join_clause(cur: Cursor) -> JoinClause:
     cur.next()
     on = parse_expr(cur)
     if cur.tok.upper == "WITHIN":
-        cur.fail("FQ1003", "WITHIN stands before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
+        cur.fail("FQ1003", "WITHIN comes before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
     return JoinClause(kind, right, on, within, cur.span_since(start))
 
 

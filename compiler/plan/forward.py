@@ -81,7 +81,7 @@ def _results(old: QueryPlan, new: QueryPlan) -> str:
     if (_written(was.key_format), before.key, before.window) != (_written(now.key_format), after.key, after.window):
         return f"the key of {now.name} is another one"
     if was.partitions != now.partitions:
-        return f"{now.topic} is to have another number of partitions, and its records would have to be made anew"
+        return f"{now.topic} gets another number of partitions, so its records would have to be rewritten"
     if _written(was.value_format) != _written(now.value_format):
         return f"values of {now.name} are written in another format"
     types = {f.name: f.type for f in before.value}

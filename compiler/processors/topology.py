@@ -79,7 +79,7 @@ class Topology:
         """
         given: object = factory
         if not callable(given) or isinstance(given, Processor):
-            hint = "give the class, not an object: each task has an object of its own"
+            hint = "give the class, not an object: each task makes an object"
             raise DefinitionError(f"processor {name} of {self.name} is an object of {type(given).__name__}", hint)
         if missing := sorted(getattr(given, "__abstractmethods__", ())):
             hint = f"def {missing[0]}(self, {'batch' if 'batch' in missing[0] else 'key, value'}): ..."

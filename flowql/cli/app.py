@@ -54,7 +54,7 @@ VERBS = {
     "deployments": "Show recent deployments: when, what changed, and the outcome.",
     "import": "Import projects of other systems.",
     "export": "Export projects for other systems.",
-    "app": "Delete or reset an application: what it has on its log and on this machine.",
+    "app": "Delete or reset an application's data on its log and this machine.",
     "spark": "Package a project for a Spark cluster, and submit it.",
     "topic": "Topics and their records.",
     "dlq": "Dead letters: list, repair and replay records that queries could not process.",

@@ -149,7 +149,7 @@ class Loop:
             show_deployment(done)
             self._results.follow(self._client.plan()[0])
             return True
-        note("nothing was changed: the last good version goes on")
+        note("nothing was changed: the last good version continues")
         return False
 
     def look(self, rows_max: int) -> None:

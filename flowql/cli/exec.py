@@ -25,8 +25,8 @@ def command(
     """Insert, update and delete rows of tables, each statement as one transaction.
 
     Works with and without a running instance, on the rows at the end of the log. UPDATE and DELETE need a table
-    without KAFKA_TOPIC. RETURNING writes the changed rows as `flowql query` does: -o json in each statement's
-    document, csv, arrow, parquet and files for one statement.
+    without KAFKA_TOPIC. RETURNING writes the changed rows as `flowql query` does. With -o json they are in each
+    statement's document; csv, arrow, parquet and files take one statement.
 
     flowql exec "INSERT INTO users VALUES (1, 'ada')"
     flowql exec "UPDATE users SET name = 'eve' WHERE id = 1 RETURNING *"

@@ -67,9 +67,7 @@ def verify_log(
     for sentence in concerned:
         note(sentence)
     if forgotten:
-        note(
-            "with them the record of what is deployed; flowql deploy, after flowql stop, computes all queries from the beginning"
-        )
+        note("with them the deployments; flowql deploy, after flowql stop, computes all queries from the beginning")
     if (new and not skip_damaged) or found.other:
         raise typer.Exit(1)
 
@@ -82,7 +80,7 @@ def _tell(found: Verified, new: list[Damage], *, left_out: bool) -> None:
     note(f"{found.segments:,} segments, {found.batches:,} batches, {found.bytes:,} bytes: {_verdict(found)}")
     records = sum(d.end - d.first for d in new)
     if records and left_out:
-        note(f"{records:,} records are left out from now on, by readers and by rebuilds")
+        note(f"{records:,} records are skipped by readers and rebuilds")
     elif records:
         note("restore a backup (flowql restore), or leave these records out:  flowql log verify --skip-damaged")
 

@@ -48,5 +48,5 @@ def check_engine(log: Log, application_id: str, topic: str, other: str) -> None:
     if topic in log.admin().partition_counts([topic]):
         title = f"on this Kafka the application {application_id} belongs to {other}"
         raise CommandError(
-            title, code=OTHER_ENGINE, help="give the target an app_id, and its queries topics, of its own"
+            title, code=OTHER_ENGINE, help="give the target its own app_id, and its queries other topics"
         )

@@ -102,7 +102,7 @@ def check_targets(spark: Settings, then: Settings) -> None:
         )
     elif then.engine != "runtime":
         title, help_ = (
-            "the target of --then goes on with the history, and has `engine: spark`",
+            "the target of --then continues with the history, and has `engine: spark`",
             "--then a target with `engine: runtime`",
         )
     elif then.kafka is not None:
@@ -149,7 +149,7 @@ def _check(query: QueryPlan, known: dict[str, int], renewed: set[str], repaired:
         if topic not in known:
             raise _refused(query.id, f"there is no topic {topic}", "flowql deploy  starts it: there is no history")
         if topic in renewed:
-            why = f"{topic} is itself computed anew, by a query that is rebuilt with it"
+            why = f"{topic} is itself rebuilt with it"
             raise _refused(
                 query.id, why, "backfill the query that writes it: the runtime rebuilds its readers from the new result"
             )

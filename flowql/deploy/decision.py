@@ -125,7 +125,7 @@ def _decided(
             swap=Hold(hold=request.shadow),
         )
     except ForwardRefused as error:
-        title = "\n".join(f"{query} cannot go on with its new text: {why}" for query, why in error.reasons)
+        title = "\n".join(f"{query} cannot continue with its new SQL: {why}" for query, why in error.reasons)
         names = " ".join(f"--full-refresh {query}" for query, _ in error.reasons)
         ways = "deploy without --forward, or" if request.forward else "to rebuild it nevertheless:"
         raise CommandError(title, code=REFUSED, help=f"{ways}  flowql deploy {names}") from error

@@ -90,7 +90,7 @@ def _check_history(log: EmbeddedLog, physical: Physical, state_dir: Path, config
         if others and not log.last_sequence(config.transactional_id):
             raise StateError(
                 f"the state in {state_dir} is of {' or '.join(others)}, and not of {config.application_id}: where the name of the project was "
-                f"changed, write  name: {others[0]}  in flowql.yaml again; else give the target a data_dir of its own"
+                f"changed, write  name: {others[0]}  in flowql.yaml again; else give the target another data_dir"
             )
         raise StateError(
             f"{why}; put back the log that the state was made from, or  mv {state_dir} {state_dir}.old  to recompute it"

@@ -18,7 +18,7 @@ from flowql.compiler.plan.visit import functions_called
 # metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
 # forward: its new text applies to new records.
 Class = Literal["unchanged", "metadata", "compatible", "added", "forward", "rebuilt", "removed"]
-_BUILDING = {"": "", "continued": "it is being built already", "dropped": "what was being built of it is dropped"}
+_BUILDING = {"": "", "continued": "it is being built already", "dropped": "its new generation is dropped"}
 
 
 @dataclass(frozen=True, slots=True)

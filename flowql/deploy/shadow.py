@@ -19,7 +19,7 @@ def group_of(deployed: Deployed, name: str) -> tuple[SwapGroup, QueryPlan]:
             if name.casefold() in (query.id.casefold(), query.sink.casefold()):
                 return group, query
     built = [q.id for q in deployed.building]
-    title = f"no generation of {name} is being built, beside the one that serves"
+    title = f"no generation of {name} is being built"
     raise CommandError(
         title, code=NOTHING_BUILT, help=f"built are {', '.join(built)}" if built else "flowql deploy --shadow"
     )
@@ -31,9 +31,7 @@ def groups_meant(deployed: Deployed, name: str | None) -> Sequence[SwapGroup]:
         return [group_of(deployed, name)[0]]
     found = groups_of(deployed)
     if not found:
-        raise CommandError(
-            "no generation is being built, beside what serves", code=NOTHING_BUILT, help="flowql deploy --shadow"
-        )
+        raise CommandError("no generation is being built", code=NOTHING_BUILT, help="flowql deploy --shadow")
     return found
 
 
@@ -51,7 +49,7 @@ def abandoned(deployed: Deployed, name: str | None) -> tuple[Plan, Hold, list[st
     groups, lost = groups_meant(deployed, name), dict(deployed.lost)
     stuck = [q.id for g in groups for q in g.gone if runtime_name(q) in lost]
     if stuck:
-        title = f"{', '.join(stuck)} cannot go on as it serves: its state is gone, or its input lies in other partitions now"
+        title = f"{', '.join(stuck)} cannot continue: its state is gone, or its input lies in other partitions now"
         raise CommandError(title, code=NOTHING_BUILT, help="flowql promote")
     return without(deployed, groups), Hold(abandoned=tuple(_ids(groups))), _ids(groups)
 

@@ -40,7 +40,7 @@ def examine_stored(name: str, target: Target, application_id: str) -> Iterator[F
                 return
             found = list(islice(damages(files, log, directory), SHOWN + 1))
             if found:
-                skip = f"without a backup:  flowql log verify --skip-damaged -t {target.name}   # goes on without these records"
+                skip = f"without a backup:  flowql log verify --skip-damaged -t {target.name}   # continues without these records"
                 yield failed(f"{name}: log", _listed(found), f"{restore}   # DIR: a backup\n  {skip}")
                 return
             yield ok(f"{name}: log", f"{len(log.topics)} topics, all committed bytes are there")

@@ -42,7 +42,7 @@ PROCESSING_LOG = "KSQL_PROCESSING_LOG"
 _DEPTH_MAX = 20  # of scripts that run scripts
 
 # What to do about a mistake that is none in the cluster the script comes from, where there is no better advice.
-_JAVA = "a function of your own in Java cannot run here; leave out what calls it:  --leave-out"
+_JAVA = "a user-defined Java function cannot run here; omit its callers:  --leave-out"
 _REGISTRY = "name the registry that knows it:  --registry http://localhost:8081"
 
 Role = Literal["type", "source", "query", "insert", "rows", "assert"]

@@ -50,7 +50,7 @@ _WHY: dict[str, tuple[Kind, str, str]] = {
     "num.stream.threads": ("changed", "it is `threads` of the target, of all queries together", ""),
     "ksql.fail.on.deserialization.error": (
         "differs",
-        "a record that cannot be read goes to the table DEAD_LETTERS, and its query goes on",
+        "a record that cannot be read goes to the table DEAD_LETTERS, and its query continues",
         "",
     ),
     "sasl.jaas.config": (

@@ -36,4 +36,4 @@ class Rebuilt:
 
     def __str__(self) -> str:
         rebuilt = ", ".join(f"generation {n} of {name}" for name, n in self.generations.items())
-        return f"{rebuilt or 'what is read has been rebuilt'}: all rows follow again"
+        return f"{rebuilt or 'an input has been rebuilt'}: all rows follow again"

@@ -121,18 +121,18 @@ class SparkEngine:
             title = "a computed history is handed over to a target with `engine: runtime`"
             raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded recomputes everything")
         if swap.hold:
-            title = "--shadow is not supported for targets with `engine: spark`, which build no generation beside the one that serves"
+            title = "--shadow is not supported for targets with `engine: spark`, which build no second generation"
             raise CommandError(
                 title,
                 code=UNSUPPORTED_TARGET,
-                help="try the change on a target of its own, and compare:  flowql verify",
+                help="try the change on a separate target, and compare:  flowql verify",
             )
         if refresh:
             title = "--full-refresh is not supported for targets with `engine: spark`"
             raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded recomputes everything")
         onward = [c.query for c in decide_change(self.deployed, plan, forward=forward).changes if c.action == "forward"]
         if onward:
-            title = f"{', '.join(onward)} cannot go on with a new text: not supported for targets with `engine: spark`"
+            title = f"{', '.join(onward)} cannot continue with new SQL: not supported for targets with `engine: spark`"
             raise CommandError(
                 title, code=UNSUPPORTED_TARGET, help="deploy without --forward and ON_CHANGE = 'forward'"
             )
@@ -159,7 +159,7 @@ class SparkEngine:
 
     def diff(self, name: str, database: QueryDatabase) -> dict[str, Any]:
         del database
-        title = f"{name}: a target with `engine: spark` builds no generation beside the one that serves"
+        title = f"{name}: a target with `engine: spark` builds no second generation"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql verify  compares targets")
 
     def free_bytes(self) -> int | None:

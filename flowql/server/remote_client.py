@@ -123,7 +123,7 @@ class RemoteClient(Calls):
 
     def broken_off(self, reason: str) -> CommandError:
         title = f"the subscription at {self.url} broke off: {reason}"
-        return CommandError(title, code=LOST, help="what came until then is complete; subscribe again to go on")
+        return CommandError(title, code=LOST, help="changes until then are complete; subscribe again to continue")
 
     def _check(self) -> None:
         """CommandError if there is no instance, one that refuses the token, or one of another protocol."""

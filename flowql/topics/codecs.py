@@ -50,7 +50,7 @@ class KeyWriter:
         fields: Sequence[Field] = source.schema.key if source is not None else _ANY_KEY
         if source is not None and source.schema.window is not None:
             title = f"{source.name} has windowed keys, which cannot be written by hand"
-            raise CommandError(title, code="FQ5010", help="insert into what it is made from")
+            raise CommandError(title, code="FQ5010", help="insert into its sources")
         fmt = source.key_format if source is not None else _KAFKA
         if key_format is not None and key_format.upper() != fmt.name:
             fmt = Format(key_format.upper(), wrap=False)

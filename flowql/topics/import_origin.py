@@ -36,7 +36,7 @@ def carried_over(log: Log, job: Job) -> Progress | None:
             f"{job.file.name} begins with {progress.records:,} records that are in topic {job.topic} already: they were imported from "
             f"{progress.path or 'another path'}"
         )
-        help_ = "--moved  if it is that file under another path: goes on behind them;  --again  imports all of it, beside the existing records"
+        help_ = "--moved  if it is that file under another path: continues after them;  --again  imports all of it, beside the existing records"
         raise CommandError(title, code=SAME_RECORDS, help=help_)
     if job.moved:
         title = f"nothing in topic {job.topic} was imported from a file that begins as {job.file.name} does"

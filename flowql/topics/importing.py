@@ -221,7 +221,7 @@ class _Import:
         there = self._committed.records
         help_ = "mend the line and try again, or leave such records out:  --on-error skip  or  --on-error dead-letter"
         if there:
-            help_ += f"; {there:,} records before it are in the topic, and the next try goes on behind them"
+            help_ += f"; {there:,} records before it are in the topic, and the next try continues after them"
         return CommandError(title, code=NOT_IMPORTED, help=help_)
 
 

@@ -54,7 +54,7 @@ def parse_record(text: str, keys: KeyWriter, values: ValueWriter, now_ms: int) -
         return Record(keys.encode_one(key_text), values.encode_one(orjson.loads(rest)), now_ms)
     except orjson.JSONDecodeError as e:
         title = f"the value of {text[:60]!r} is not JSON: {e}"
-        raise CommandError(title, code="FQ5011", help='texts stand in double quotes: key:"text"') from None
+        raise CommandError(title, code="FQ5011", help='write strings in double quotes: key:"text"') from None
     except BadRecord as e:
         raise CommandError(f"{text[:60]!r}: {e}", code="FQ5011") from None
 

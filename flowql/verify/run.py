@@ -96,7 +96,7 @@ def compare_held(plan: Plan, sides: Sequence[Side], watch: Watch, tolerance: flo
     for side in sides[1:]:
         if _same_topics(sides[0], side):
             title = f"targets {sides[0].name} and {side.name} write into the same topics"
-            raise CommandError(title, code=SAME_TOPICS, help="without --held each runs on a broker of its own")
+            raise CommandError(title, code=SAME_TOPICS, help="without --held each runs on a separate broker")
     return [_compare(plan, (sides[0], other), watch, tolerance) for other in sides[1:]]
 
 

@@ -509,7 +509,7 @@ def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
                 queries = ", ".join(q.id for q in group.queries if q.topic == topic)
                 raise OutsideRecords(
                     f"{topic} holds records that {others} has written, not its queries: to rebuild {queries} would lose them; "
-                    "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
+                    "flowql deploy --forward  applies the change to new records and keeps them, or give the result another topic "
                     "(KAFKA_TOPIC)"
                 )
 

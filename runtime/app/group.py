@@ -507,7 +507,7 @@ class GroupStep(Reconciler):
         for task, why in gone.items():
             query = self._host.running.by_id.get(task.rpartition("/")[0])
             assert query is not None, f"the query of {task} is not in the plan"
-            way = f"flowql deploy --full-refresh {user_id(query.id, query.generation)}  computes it anew"
+            way = f"flowql deploy --full-refresh {user_id(query.id, query.generation)}  recomputes it"
             self._host.query_states.stop(query.id, StateLost(f"rows of {task} are not here, and {why}; {way}"))
         return bool(gone)
 

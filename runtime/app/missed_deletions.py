@@ -91,7 +91,7 @@ def _said(host: QueryHost, name: str, i: LogInput) -> str:
     return (
         f"{i.tp} was last read to its end {_span(away_ms)} ago ({since}), the topic keeps deletions for {_span(i.deletions.kept_ms)} "
         f"(delete.retention.ms), and compaction has removed records from offset {i.next_fetch} on: rows of {query} may have been deleted;  "
-        f"flowql deploy --full-refresh {query}  computes it anew"
+        f"flowql deploy --full-refresh {query}  recomputes it"
     )
 
 

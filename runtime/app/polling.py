@@ -301,7 +301,7 @@ class PollingStep:
         if self._above.is_long(tp, head if head > end else None, self._now_ms):
             title = f"{tp}: offset {head} is above the log's end {end}"
             self._on_unreadable(
-                tp, OffsetAboveEnd(f"{title}: the topic was deleted and made anew, or has lost records")
+                tp, OffsetAboveEnd(f"{title}: the topic was deleted and created again, or has lost records")
             )
 
     def _look_at_topics(self, now_ms: int) -> None:
@@ -330,7 +330,7 @@ class PollingStep:
         if self._stalls.is_long(tp, head if waits else None, self._now_ms):
             self._main.seek(tp, head)
             error = LogUnavailable(
-                f"{tp}: nothing arrives from offset {head} on, though the log ends at {end}; it is read anew"
+                f"{tp}: nothing arrives from offset {head} on, though the log ends at {end}; it is read again"
             )
             error.partition = tp
             self._note(error)

@@ -142,7 +142,7 @@ class Rebuilding:
         lost = {name for name, _ in host.deployed.lost}
         if still := next((q.id for q in group.gone if runtime_name(q) in lost), ""):
             raise ComparisonUnavailable(
-                f"{still} stands still where its state was lost, and the built generation goes on beyond it"
+                f"{still} stopped where its state was lost, and the new generation continues beyond it"
             )
         both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
         try:

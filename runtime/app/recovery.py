@@ -49,7 +49,7 @@ def check_records(log: Log, application_id: str) -> None:
     if metadata.topic not in admin.topics():
         return
     for why in lost_records(admin, [metadata]).values():
-        way = "give the application another app_id, and it computes all anew"
+        way = "give the application another app_id, and it recomputes everything"
         raise StateLost(f"what the members of {application_id} have done is not known any more, as {why}; {way}")
     if read_deployed(log, application_id) is None:
         check_deployment_lost(log, application_id)
@@ -62,7 +62,7 @@ def check_deployment_lost(log: Log, application_id: str) -> None:
     if any(task.sequence > UNCOUNTED_MAX for task in read_tasks(log, application_id).values()):
         raise StateLost(
             f"what was deployed as {application_id} is not known any more, as its record in the topic {topic_name(application_id)} is gone; "
-            "give the application another app_id, and it computes all anew"
+            "give the application another app_id, and it recomputes everything"
         )
 
 
@@ -99,7 +99,7 @@ def _check_positions(log: Log, application_id: str) -> None:
         if written > UNCOUNTED_MAX:
             raise StateError(
                 f"the committed positions of {application_id} are gone, after commit {written}: Kafka deletes those of a group that was inactive for "
-                "offsets.retention.minutes (7 days); give the application another app_id, and it computes all anew from what its topics still have"
+                "offsets.retention.minutes (7 days); give the application another app_id, and it recomputes everything that its topics still have"
             )
 
 

@@ -130,7 +130,7 @@ class Watchdog:
 
     def _leave(self, member: GroupMember, causes: list[StuckStep], now_ms: int) -> None:
         """The others learn of what hangs before they can get it; without brokers they do not, after a while."""
-        why = f"{causes[0].step} is stuck: this member has left its group until it goes on"
+        why = f"{causes[0].step} is stuck: this member has left its group until it continues"
         if self._leaves_ms is None:
             self._leaves_ms = now_ms
             self._host.commit.lose(why)  # first: others may have the partitions as soon as they are given back

@@ -58,9 +58,7 @@ class StateReopening:
             raise
         except Exception as error:  # whatever the physical store says
             return str(error)
-        then = (
-            "tasks are restored from changelogs" if self.is_behind else "what it lacked was brought back from the log"
-        )
+        then = "tasks are restored from changelogs" if self.is_behind else "its missing writes came from the log"
         self.failures, self.is_behind = 0, False
         self._pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, 2 * self._pause_ms))
         self._again_at_ms = now_ms + self._pause_ms

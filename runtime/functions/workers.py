@@ -182,7 +182,7 @@ class Worker:
         said = self._asked(code, START_S)
         if isinstance(said, Failed):
             self.end()
-            raise QueryFailure(f"{code.module} cannot be imported in a process of its own: {said.kind}: {said.text}")
+            raise QueryFailure(f"{code.module} cannot be imported in a separate process: {said.kind}: {said.text}")
         assert isinstance(said, float)
         self.start_s = said
 

@@ -111,7 +111,7 @@ def refuse_shared_files(plan: Plan, settings: SparkSettings) -> None:
     for topic, queries in writers.items():
         if len(queries) > 1:
             title = f"{' and '.join(queries)} write topic {topic} as streams, and its files can only be of one"
-            help_ = "let them write topics of their own, each with files; or compute them as batches, with --bounded"
+            help_ = "let them write separate topics, each with files; or compute them as batches, with --bounded"
             raise FilesUnfit(title, help=help_)
 
 

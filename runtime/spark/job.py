@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     from pyspark.sql import SparkSession
 
     parser = argparse.ArgumentParser(prog="job.py")
-    parser.add_argument("--checkpoint", help="a folder or an address: runs streams, which go on from there")
+    parser.add_argument("--checkpoint", help="a folder or an address: runs streams, which continue from there")
     parser.add_argument(
         "--available-now", action="store_true", help="streams end when they have read all input that is present"
     )

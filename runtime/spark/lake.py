@@ -130,7 +130,7 @@ def results_gone(place: str, epoch: int | None = None) -> FilesUnfit:
     """Results of a stream would be where no earlier epoch has written: without its rows they would be taken for the whole."""
     before = "earlier micro-batches" if epoch is None else f"the micro-batches before {epoch}"
     title = f"{place} does not exist, and {before} have written their results there"
-    way = "put it back, or compute all results anew: --rebuild with flowql run or flowql deploy, another checkpoint with flowql.spark.start"
+    way = "put it back, or recompute all results: --rebuild with flowql run or flowql deploy, another checkpoint with flowql.spark.start"
     return FilesUnfit(title, help=way)
 
 

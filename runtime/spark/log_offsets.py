@@ -121,7 +121,7 @@ def check_positions(log: Log, topics: Collection[str], positions: Offsets) -> Of
         if len(at) != len(first[topic]):
             raise PartitionsChanged(
                 f"{topic} has {len(first[topic])} partitions, and had {len(at)} when the query began: keys may be in other partitions than their state; "
-                "--rebuild  with flowql run or flowql deploy computes it anew",
+                "--rebuild  with flowql run or flowql deploy recomputes it",
                 len(first[topic]),
             )
     _check_within(positions, first, after)
@@ -138,7 +138,7 @@ def _check_within(positions: Offsets, first: Offsets, after: Offsets) -> None:
                 )
             if offset > after[topic][p]:
                 raise OffsetOutOfRange(
-                    f"{topic}-{p}: offset {offset} is above the log's end {after[topic][p]}: the topic was made anew"
+                    f"{topic}-{p}: offset {offset} is above the log's end {after[topic][p]}: the topic was created again"
                 )
 
 

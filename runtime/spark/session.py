@@ -226,9 +226,7 @@ def _refuse_others() -> None:
 
     title = ""
     if SparkContext._active_spark_context is not None:
-        title = (
-            f"this process runs a Spark of its own, {SparkContext._active_spark_context.appName}, which stays as it is"
-        )
+        title = f"this process runs another Spark, {SparkContext._active_spark_context.appName}, which stays as it is"
     elif "PYSPARK_GATEWAY_PORT" in os.environ:
         title = "this process was started by spark-submit, whose Spark stays as it is"
     if title:

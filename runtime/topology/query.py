@@ -415,7 +415,7 @@ def check_results(
     name = user_id(query.id, query.generation)
     raise PartitionsChanged(
         f"{topic} has {partitions[topic]} partitions, and had {before} when {name} began: updates of a row would go to another partition than "
-        f"the row;  flowql deploy --full-refresh {name}  writes all rows anew",
+        f"the row;  flowql deploy --full-refresh {name}  rewrites all rows",
         partitions[topic],
     )
 
@@ -433,7 +433,7 @@ def partitions_changed(query: QueryPlan, topic: str, before: int, now: int) -> P
     name = user_id(query.id, query.generation)
     return PartitionsChanged(
         f"{topic} has {now} partitions, and had {before} when {name} began: keys may be in other partitions than their state;  flowql deploy "
-        f"--full-refresh {name}  computes it anew, which is right if no key of {topic} has records in two partitions, or does not matter to the query",
+        f"--full-refresh {name}  recomputes it, which is right if no key of {topic} has records in two partitions, or does not matter to the query",
         now,
     )
 
@@ -441,7 +441,8 @@ def partitions_changed(query: QueryPlan, topic: str, before: int, now: int) -> P
 def replaced(tp: TopicPartition, topic_id: str) -> TopicReplaced:
     """topic_id: of the topic that is in the log."""
     return TopicReplaced(
-        f"{tp}: the topic was deleted and made anew: the next records are not those that follow what was read", topic_id
+        f"{tp}: the topic was deleted and created again: the next records are not those that follow what was read",
+        topic_id,
     )
 
 

@@ -166,7 +166,7 @@ MISFITS = {
     "written": (
         ('"TOTALS", "total"', '"LARGE", "total"'),
         "LARGE, a table that CTAS_LARGE writes",
-        "a table of its own",
+        "a separate table",
     ),
     "two": (
         ('.add_sink("results"', '.add_sink("o", "ORDERS", "total").add_sink("results"'),

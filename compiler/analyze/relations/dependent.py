@@ -97,7 +97,7 @@ def check_repeatable(node: Node, span: Span) -> None:
     """A relation that is read twice must be the same both times; what a temporal join finds depends on when it looks."""
     if any(isinstance(n.spec, TemporalJoin) for n in walk_nodes(node)):
         what = "a sub-query that depends on what a temporal join has found"
-        unsupported(what, span, "make the join a view of its own")
+        unsupported(what, span, "make the join a separate view")
 
 
 def _domain(rel: Rel, columns: list[Column], span: Span, names: Names) -> Rel:

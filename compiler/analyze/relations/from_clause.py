@@ -277,7 +277,7 @@ class FromBinder(ABC):
         self.inlined += times
         if self.inlined > INLINED_MAX:
             title = f"common table expressions and views are named more than {INLINED_MAX} times in one query"
-            raise mistake("FQ1013", title, table.span, help="make one of them a view of its own")
+            raise mistake("FQ1013", title, table.span, help="make one of them a separate view")
 
     def _aliased(self, rel: Rel, alias: str, written: t.Alias | None) -> Rel:
         columns = written.columns if written is not None else ()
@@ -295,7 +295,7 @@ class FromBinder(ABC):
         if is_asof(join) and (
             is_temporal(join) or (join.on is not None and has_query(join.on)) or _depends(join.right)
         ):
-            unsupported("such a right side or condition of ASOF JOIN", join.at, "put it into a view of its own")
+            unsupported("such a right side or condition of ASOF JOIN", join.at, "put it into a separate view")
         as_of = as_of_time(join)
         self.follows_watermark |= as_of is not None
         left = self._side(join.left, tables, outer)
@@ -374,7 +374,7 @@ class FromBinder(ABC):
     ) -> Rel:
         """An outer join with sub-queries in ON: each row of the side that is kept, with the pairs of an inner join that it is in."""
         if join.kind == "full" or is_temporal(join):
-            unsupported("a sub-query in ON of a FULL or temporal join", on.span, "put it into a view of its own")
+            unsupported("a sub-query in ON of a FULL or temporal join", on.span, "put it into a separate view")
         at = 1 if join.kind == "right" else 0
         check_repeatable(sides[at].node, on.span)
         kept = Rel(with_identity(sides[at].node, self.names), sides[at].columns)

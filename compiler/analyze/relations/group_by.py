@@ -196,7 +196,7 @@ class GroupBy:
             args = [self._below.bound(a) for a in n.args]
             if not 0 < len(args) <= GROUPING_MAX or any(all(a not in one for one in sets) for a in args):
                 title = "arguments to GROUPING must be grouping expressions of the query"
-                raise mistake("FQ2020", title, n.span, help="name what stands in GROUP BY")
+                raise mistake("FQ2020", title, n.span, help="name an expression of GROUP BY")
             found.append((Column(INT, self._names.fresh("grouping")), args))
             return self._placeholders.add(n, found[-1][0])
 

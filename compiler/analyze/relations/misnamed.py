@@ -37,7 +37,7 @@ def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
             None,
         )
     elif has_aggregates(item.expr) and clause != "HAVING":
-        help, edit = f"conditions on aggregates stand behind GROUP BY:  HAVING {expr} ...", None
+        help, edit = f"put conditions on aggregates after GROUP BY:  HAVING {expr} ...", None
     elif has_query(item.expr):
         edit = None
     return mistake(

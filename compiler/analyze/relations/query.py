@@ -70,7 +70,7 @@ class QueryBinder(FromBinder):
             self._nested += 1
             if self._nested > NESTED_MAX:
                 title = "the sub-queries of this query depend on each other in too many ways"
-                raise mistake("FQ1013", title, query.span, help="make one of them a view of its own")
+                raise mistake("FQ1013", title, query.span, help="make one of them a separate view")
         tables = self.with_tables(query, tables)
         limit, offset = self._count(query.limit), self._count(query.offset)
         is_limited = limit is not None or bool(offset)

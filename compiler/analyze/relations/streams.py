@@ -50,7 +50,7 @@ def stream_of(view: Node, query: t.Query, name: str) -> Node:
 
 
 def _refuse(view: Node, query: t.Query, name: str) -> NoReturn:
-    title, reason = f"the rows that are to be in the stream {name} change", _reason(view)
+    title, reason = f"the rows of the stream {name} change", _reason(view)
     help = "write  CREATE VIEW name AS SELECT ..."
     if reason == _CLAUSES[EquiJoin]:
         help += ";  a row of a stream finds a table as it is then by  JOIN t FOR SYSTEM_TIME AS OF PROCTIME() ON ..."

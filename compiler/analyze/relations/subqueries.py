@@ -402,7 +402,7 @@ def _gives_rows_of_from(query: t.Query) -> bool:
 
 def _check_one_column(count: int, span: Span) -> None:
     if count != 1:
-        title = "a sub-query that stands for a value must return one column"
+        title = "a sub-query used as a value must return one column"
         raise mistake("FQ2005", title, span, "several columns" if count else "no column")
 
 

@@ -45,7 +45,7 @@ def present(relation: t.Relation, common: Container[str]) -> t.Table:
     assert isinstance(relation, t.Table)
     assert relation.as_of is not None
     if len(relation.name) == 1 and relation.name[0] in common:
-        unsupported("FOR SYSTEM_TIME AS OF with a common table expression", relation.span, "make it a view of its own")
+        unsupported("FOR SYSTEM_TIME AS OF with a common table expression", relation.span, "make it a separate view")
     return replace(relation, as_of=None)
 
 
@@ -102,7 +102,7 @@ def version_joined(
         )
     if others and kind == "left":
         unsupported(
-            "a condition other than equalities in a LEFT JOIN AS OF a time", join.at, "put it into a view of its own"
+            "a condition other than equalities in a LEFT JOIN AS OF a time", join.at, "put it into a separate view"
         )
     left, left_keys = as_columns(left, [p.left for p in pairs], names, "key")
     right, right_keys = as_columns(right, [p.right for p in pairs], names, "key")

@@ -162,7 +162,7 @@ def _refuse_key(cur: Reader, given: Mapping[str, Property], encoding: Encoding |
         help = "write  'connector' = 'upsert-kafka'  if the record's key holds it, or leave the PRIMARY KEY out"
     cur.fail(
         "FQ2022",
-        "a PRIMARY KEY over plain records: each record is a row of its own",
+        "a PRIMARY KEY over plain records: each record is a separate row",
         at=encoding.span if encoding is not None else cur.span_of(at),
         label="rows that only come",
         help=help,

@@ -8,7 +8,7 @@ from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.tokens import Tok
 
-_ONE_BY_ONE = "each statement is a transaction of its own"
+_ONE_BY_ONE = "each statement is a separate transaction"
 _ASK = "ask it with  flowql query,  and follow its changes with  flowql subscribe"
 _ONE_PROJECT = "a project is one name space; leave it out"
 _SETTINGS = "addresses and passwords are those of the target in flowql.yaml"
@@ -24,7 +24,7 @@ _VERBS = {
     "TRUNCATE": "write  DELETE FROM t",
     "REFRESH": "a view is up to date by itself",
     **dict.fromkeys(("CANCEL", "KILL", "STOP"), "a query is stopped by  PAUSE name,  and ended by  DROP VIEW name"),
-    **dict.fromkeys(("HELP", "QUIT", "EXIT"), "commands of the shell begin with a dot or stand in  flowql --help"),
+    **dict.fromkeys(("HELP", "QUIT", "EXIT"), "commands of the shell begin with a dot or are in  flowql --help"),
     "RENAME": "create the table or view with its other name",
 }  # fmt: skip
 _KINDS_OF_VIEWS = ("CONTINUOUS", "DYNAMIC", "LIVE", "STREAMING", "INCREMENTAL", "FORCE")
@@ -34,7 +34,7 @@ _OBJECTS = {
     "SEQUENCE": "write  GENERATED ALWAYS AS IDENTITY  behind a column", **dict.fromkeys(("CONNECTION", "CONNECTOR", "SECRET"), _SETTINGS),
     "SUBSCRIPTION": "follow a view with  flowql subscribe", "CLUSTER": "write  WITH (PRIORITY = 'high')  of a view",
     **dict.fromkeys(("USER", "ROLE", "EXTENSION", "DOMAIN", "TABLESPACE"), "leave it out"),
-    **dict.fromkeys(("TRIGGER", "PROCEDURE", "RULE"), "write a view of what is to be computed"),
+    **dict.fromkeys(("TRIGGER", "PROCEDURE", "RULE"), "write a view that computes it"),
     **dict.fromkeys(("TEMP", "TEMPORARY", "UNLOGGED", "GLOBAL", "LOCAL"), "leave it out"), "RECURSIVE": "",
     "DEFAULT": "leave the index out: views are kept by their key", "PUBLICATION": "follow a view with  flowql subscribe",
     **dict.fromkeys(("POLICY", "OPERATOR", "CAST", "COLLATION", "LANGUAGE", "SERVER", "FOREIGN", "EVENT", "STATISTICS", "ACCESS"), "leave it out"),

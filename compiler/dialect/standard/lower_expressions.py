@@ -489,7 +489,7 @@ def _placed(name: str, node: t.Call, places: Sequence[str]) -> list[t.Expr]:
             if any(isinstance(a, t.Named) for a in node.args[:i]):
                 fail(
                     "FQ1001",
-                    "an argument without a name stands behind one with a name",
+                    "an argument without a name follows one with a name",
                     arg.span,
                     help="move it to the front",
                 )

@@ -320,7 +320,7 @@ def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
     if len(items) % 2:
         cur.fail(
             "FQ1001",
-            "MAP[...] takes keys and values in turn",
+            "MAP[...] takes alternating keys and values",
             at=cur.span_since(start),
             help="write  MAP['key', value]",
         )

@@ -77,7 +77,7 @@ def _common_table(cur: Reader) -> With:
         materialized = True
     cur.expect_op("(", help=f"write  WITH {start.text} AS (SELECT ...)")
     if cur.tok.upper in ("INSERT", "UPDATE", "DELETE"):
-        cur.unsupported(f"{cur.tok.upper} inside WITH", help="make it a statement of its own")
+        cur.unsupported(f"{cur.tok.upper} inside WITH", help="make it a separate statement")
     query = parse_query(cur)
     cur.expect_op(")", label="this `(` group is not closed here")
     return With(name, query, columns, materialized, span=cur.span_since(start))

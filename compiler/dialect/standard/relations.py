@@ -133,7 +133,7 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
         kind_named = "NATURAL JOIN" if natural else "CROSS JOIN"
         cur.fail("FQ1003", f"{kind_named} has no condition", label="not here", help="write  JOIN other ON ...")
     if cur.tok.upper == "WITHIN":
-        cur.fail("FQ1003", "WITHIN stands before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
+        cur.fail("FQ1003", "WITHIN comes before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
     return Join(kind, left, right, on, using, natural, within, " ".join(variant), at=named, span=cur.span_since(start))
 
 

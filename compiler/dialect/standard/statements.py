@@ -365,7 +365,7 @@ def _assert(cur: Reader, start: Tok) -> Statement:
 
 def _set(cur: Reader, start: Tok) -> Statement:
     if cur.after.kind == "word":
-        help = "a property of FlowQL stands in quotes:  SET 'name' = 'value'"
+        help = "write a property of FlowQL in quotes:  SET 'name' = 'value'"
         cur.unsupported(f"{start.upper} {cur.after.text}", help=help)
     (made,) = parse_set(cur, start)
     return Control(made, text=made.text, span=made.span)

@@ -18,7 +18,7 @@ from flowql.errors import CommandError
 
 Status = Mapping[str, Any]
 HELP = """\
-q           quit                      p or blank  stop the picture, and go on
+q           quit                      p or blank  stop and continue the display
 s  left  right   sort by another column        r  turn the order
 /           show only queries with this text in id, class or state; Escape shows all
 up  down    move through the queries  + -         look less, or more often

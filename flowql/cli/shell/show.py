@@ -79,9 +79,7 @@ def functions(pattern: str = "") -> Rows:
     known = {n: (f.summary, "") for n, f in all_functions().items() if n.isupper()}
     known |= {n: (f.summary, "aggregate") for n, f in all_aggregates().items()}
     wanted = pattern.upper()
-    return Rows(
-        ("function", "kind", "what it gives"), [(n, k, s) for n, (s, k) in sorted(known.items()) if wanted in n]
-    )
+    return Rows(("function", "kind", "result"), [(n, k, s) for n, (s, k) in sorted(known.items()) if wanted in n])
 
 
 def function(name: str) -> str:

@@ -27,7 +27,7 @@ from flowql.runtime.log.embedded.state import Segment, Stored, after_ranges
 from flowql.runtime.log.files import PAGE, File, Files
 
 MISSING = "the file is missing"
-_WAYS = "; restore a backup (flowql restore), or go on without its records:  flowql log verify --skip-damaged"
+_WAYS = "; restore a backup (flowql restore), or continue without its records:  flowql log verify --skip-damaged"
 OLD_HEADER: pa.Buffer = RECORD_SCHEMA.serialize()  # segments from before there were checksums
 HEADER: pa.Buffer = RECORD_SCHEMA.with_metadata({"flowql.checksum": "crc32"}).serialize()
 # Batches are mapped through windows of this size: large enough that many small batches share one, small enough that

@@ -54,7 +54,7 @@ class ChangedFiles:
             first = new[0][0]
             named = str(first) if len(new) == 1 else f"{first} and {len(new) - 1} more files"
             text = f"{named} changed after being read; a stream reads each file once, so the new content is not read. "
-            text += "Write new rows into new files; to read all files anew:  flowql run --rebuild"
+            text += "Write new rows into new files; to read all files again:  flowql run --rebuild"
             say(WARNING, "files.changed", text, query=query, files=len(new))
         self._next_ms = now_ms + max(LOOK_MS, REST * (self._clock.timer_ms() - began_ms))
 

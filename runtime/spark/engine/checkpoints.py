@@ -21,7 +21,7 @@ from flowql.runtime.spark.log_append import CommittedEpochs
 from flowql.runtime.spark.log_offsets import Offsets
 
 NONE = -1  # no batch yet
-REBUILD = "--rebuild  with flowql run or flowql deploy computes it anew, and all that reads it"
+REBUILD = "--rebuild  with flowql run or flowql deploy recomputes it and all that reads it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def check_fits(query: QueryPlan, record: Record | None, committed: CommittedEpoc
             raise CheckpointLost(title, help=REBUILD)
         return
     if record.form == "batch":
-        title = f"the results of {query.id} were computed as a batch, so there is nothing a stream could go on from"
+        title = f"the results of {query.id} were computed as a batch, so a stream has no position to continue from"
         raise ResultsOfBatch(title, help=REBUILD)
     if record.definition != query.definition:
         title = f"{query.id} has changed since its checkpoint was made ({checkpoint})"

@@ -38,7 +38,7 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
                 _check_buckets(site, query, record)
             elif record is not None and record.form == "stream" and site.epochs_of_record(query.id, record) is not None:
                 title = f"{query.id} has been running as a stream here, and a batch would take the place of its results"
-                raise ResultsOfBatch(title, help=f"leave out --bounded to go on with it; {REBUILD}")
+                raise ResultsOfBatch(title, help=f"omit --bounded to continue with it; {REBUILD}")
         except SparkFailure as failure:
             found[query.id] = failure
     return found
@@ -62,8 +62,8 @@ def _check_topics(query: QueryPlan, record: Record | None, ids: Mapping[str, str
     """Raises where the checkpoint has positions of another topic of the same name, which may well be within it."""
     for topic, topic_id in (record.topic_ids if record is not None else {}).items():
         if ids.get(topic, topic_id) != topic_id:
-            title = f"{query.id} has read another topic {topic} than there is now: it was deleted and made anew"
-            raise CheckpointOfOtherQuery(title, help=f"its first records would be left out; {REBUILD}")
+            title = f"{query.id} has read another topic {topic} than there is now: it was deleted and created again"
+            raise CheckpointOfOtherQuery(title, help=f"its first records would be missing; {REBUILD}")
 
 
 def _check_buckets(site: Site, query: QueryPlan, record: Record | None) -> None:
@@ -80,7 +80,7 @@ def _check_buckets(site: Site, query: QueryPlan, record: Record | None) -> None:
         )
         raise CheckpointOfOtherQuery(
             f"{query.id} keeps its state in {kept}, and is to keep it in {asked}",
-            help=f"{way}  goes on with it; {REBUILD}",
+            help=f"{way}  continues with it; {REBUILD}",
         )
 
 

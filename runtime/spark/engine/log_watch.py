@@ -27,6 +27,6 @@ class LogWatch:
             self._since_ms, self.trouble = None, ""
         elif self._since_ms is None:
             self._since_ms = now_ms
-            self.trouble = f"the Kafka brokers at {self._place} do not answer; queries go on from their last micro-batch when they do"
+            self.trouble = f"the Kafka brokers at {self._place} do not answer; queries continue from their last micro-batch when they do"
             say(WARNING, "log.trouble", self.trouble)
         return LOOK_MS

@@ -137,7 +137,7 @@ def _refuse_left(spark: SparkSession, result: StreamResult, sink: SourceDef, fil
         left = _known(spark, f"{files.path.rstrip('/')}/_spark_metadata") is not None
     if left:
         title = f"{files.place} has results of {sink.name} that were written with another checkpoint"
-        raise FilesUnfit(title, help="go on with that checkpoint, remove the results, or write to another place")
+        raise FilesUnfit(title, help="continue with that checkpoint, remove the results, or write to another place")
 
 
 def _refuse_gone(spark: SparkSession, files: TopicFiles, folder: str) -> None:
@@ -194,7 +194,7 @@ def _check_queries(
     if moved:
         told = "; ".join(f"{k.removeprefix(_READS).removeprefix(_WRITES)} was {old[k]} and is {new[k]}" for k in moved)
         title = f"the checkpoint of {name} was made with other files: {told}"
-        way = f"name the files as before, or start with another folder for checkpoints: {name} is computed anew then, and has to be written to an empty place"
+        way = f"name the files as before, or start with another folder for checkpoints: {name} is then recomputed, and must be written to an empty place"
         raise CheckpointOfOtherQuery(title, help=way)
     old, new = ({k: v for k, v in x.items() if not k.startswith((_READS, _WRITES))} for x in (old, new))
     if old != new:

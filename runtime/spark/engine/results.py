@@ -46,7 +46,7 @@ def topics_to_replace(site: Site, before: Deployed, whole: Plan, fresh: Collecti
             continue
         owned = any(map(is_feeder, now)) or any(s.topic == topic and s.query is not None for s in whole.sources)
         _refuse_outside(site, topic, [q.id for q in now], owned=owned)
-        assert {q.id for q in now} <= set(fresh), "who writes to the same topic begins anew, too"
+        assert {q.id for q in now} <= set(fresh), "all queries that write to the same topic start again"
         found.append(topic)
     return found
 
@@ -112,7 +112,7 @@ def _refuse_outside(site: Site, topic: str, queries: Collection[str], *, owned: 
     by = f" of {', '.join(others)}" if others else ", as far as is known,"
     raise OutsideRecords(
         f"{topic} holds records from outside{by} beside the results of {', '.join(queries)}: to compute these anew would lose "
-        "them; let the queries write to another topic (KAFKA_TOPIC), or use a target with a data_dir of its own"
+        "them; let the queries write to another topic (KAFKA_TOPIC), or use a target with another data_dir"
     )
 
 

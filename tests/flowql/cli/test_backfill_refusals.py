@@ -38,7 +38,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("spark", "then", "why"),
     [
         ("other", "default", "-t computes the history, and has `engine: runtime`"),
-        ("spark", "spark", "--then goes on with the history, and has `engine: spark`"),
+        ("spark", "spark", "--then continues with the history, and has `engine: spark`"),
         ("spark", "broker", "--then is on Kafka"),
         ("cluster", "default", "workers of spark://elsewhere:7077 cannot read the embedded log"),
     ],
@@ -65,6 +65,6 @@ def test_a_reader_of_what_is_computed_anew(flowql: Program) -> None:
     flowql("run", "--until-caught-up")
     done = flowql("backfill", "LARGE", "SPENT", "-t", "spark", "--then", "default")
     assert (
-        "error[FQ5221]: the history of CTAS_SPENT cannot be computed on Spark: LARGE is itself computed anew"
+        "error[FQ5221]: the history of CTAS_SPENT cannot be computed on Spark: LARGE is itself rebuilt with it"
         in done.err
     )

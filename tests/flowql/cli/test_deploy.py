@@ -298,7 +298,7 @@ def test_what_cannot_go_forward_is_refused_with_the_way_out(site: Site) -> None:
     for arguments in (("--dry-run",), ()):
         refused = site("deploy", "--forward", *arguments)
         assert (refused.code, "error[FQ5220]" in refused.err) == (1, True), refused
-        assert "CTAS_A cannot go on with its new text: the store CTAS_A-aggregate-1" in refused.err
+        assert "CTAS_A cannot continue with its new SQL: the store CTAS_A-aggregate-1" in refused.err
         assert "flowql deploy --full-refresh CTAS_A" in refused.err
     assert len(json.loads(site("deployments", "-o", "json").out)) == 1
     assert [c["class"] for c in site.deploy("--forward", "--full-refresh", "A")["changes"]] == ["rebuilt"]

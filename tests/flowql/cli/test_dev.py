@@ -122,12 +122,12 @@ def test_a_person_who_saves_files(terminal: Terminal, project: Path) -> None:
     terminal.awaits("saved more/counts.sql")
     terminal.awaits("more/counts.sql:1:31")
     terminal.awaits("                              ^^")
-    terminal.awaits("the last good version goes on")
+    terminal.awaits("the last good version continues")
     log = EmbeddedLog(load_project(project).target.log_dir)
     record = parse_record('b:{"V": 2}', KeyWriter(None), ValueWriter(None), 1)
     write_records(log, "s", 1, [record], "a person")
     log.close()
-    terminal.awaits("  new  b  1\r\n")  # the last good version goes on
+    terminal.awaits("  new  b  1\r\n")  # the last good version continues
     counts.write_text(good.replace("COUNT(*)", "COUNT(*) + 10"))
     terminal.child.expect(r"CSAS_COPY +unchanged +kept")
     terminal.child.expect(r"CTAS_COUNTS +rebuilt +rebuilt")

@@ -27,7 +27,7 @@ def test_damage_is_shown_and_left_out(flowql: Program, tmp_path: Path) -> None:
     assert read.code == 1
     assert f"{segment}: the batch at byte" in read.err
     assert "FQ4051" in read.err
-    assert "1 records are left out from now on" in flowql("log", "verify", "--skip-damaged", *where).err
+    assert "1 records are skipped by readers and rebuilds" in flowql("log", "verify", "--skip-damaged", *where).err
     lines = topic("consume", "bills").out.splitlines()
     assert [json.loads(line)["value"]["V"] for line in lines] == ["text 0", "text 2"]
     found = json.loads(flowql("log", "verify", "-o", "json", *where).out)
@@ -85,7 +85,7 @@ def test_queries_begin_anew_where_the_record_of_what_is_deployed_is_left_out(flo
     data = bytearray(segment.read_bytes())
     data[-100] ^= 1
     segment.write_bytes(data)
-    assert "the record of what is deployed" in flowql("log", "verify", "--skip-damaged", *where).err
+    assert "with them the deployments" in flowql("log", "verify", "--skip-damaged", *where).err
     edited = QUERIES.replace("v > 5", "v > 8")
     sql.write_text(BILLS + INSERTED + edited)
     refused = flowql("run", "--until-caught-up", *where)

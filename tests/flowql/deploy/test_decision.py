@@ -234,7 +234,7 @@ def test_what_becomes_of_a_generation_that_is_being_built_is_said(capsys: pytest
     assert last == "no changes"
     assert said(edited, shadow=True)[1] == "2 changed"
     fates, last = said(SOURCE + A + B.replace("V > 0", "V > 2"))
-    dropped = "what was being built of it is dropped"
+    dropped = "its new generation is dropped"
     assert (fates["CTAS_A"], fates["CSAS_B"]) == (f"unchanged: {dropped}", f"rebuilt: its text has changed; {dropped}")
     assert last == "2 changed"
     staged = decide(plan_of(SOURCE + B), plan_of(SOURCE + B.replace("V > 0", "V > 1") + C), prune=False)

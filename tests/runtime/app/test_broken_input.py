@@ -130,7 +130,7 @@ def test_a_topic_that_was_made_anew_with_fewer_records_stops_its_readers_alone(r
         driver.round()
     told = status(instance, "CTAS_OTHER_COUNTS")
     assert told["state"] == "error"
-    assert "other-0: offset 3 is above the log's end 1: the topic was deleted and made anew" in told["last_error"]
+    assert "other-0: offset 3 is above the log's end 1: the topic was deleted and created again" in told["last_error"]
     produce(log, "input", 2)
     produce(log, "other", 5, 6, 7)
     driver.run_until_caught_up()
@@ -161,7 +161,7 @@ def test_a_topic_that_was_made_anew_with_as_many_records_stops_its_readers_alone
         driver.round()
     told = status(instance, "CTAS_OTHER_COUNTS")
     assert told["state"] == "error"
-    assert "other-0: the topic was deleted and made anew" in told["last_error"]
+    assert "other-0: the topic was deleted and created again" in told["last_error"]
     produce(log, "input", 1)
     driver.run_until_caught_up()
     assert read(log, "counts") == [{"N": 1}]

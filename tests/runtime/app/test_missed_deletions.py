@@ -120,7 +120,7 @@ def test_deletions_that_are_gone_stop_the_readers_of_their_table(config: dict[st
         "DeletionsMissed: customers-0 was last read to its end 25 h ago (1970-01-01 00:16 UTC), the topic keeps deletions"
     )
     assert "records from offset 10 on" in said
-    assert said.endswith(f"flowql deploy --full-refresh {CITIES}  computes it anew")
+    assert said.endswith(f"flowql deploy --full-refresh {CITIES}  recomputes it")
     assert (world.stopped(), world.stopped(COPY)) == (True, False)
     assert [v["V"] for v in world.values("COPY")] == [1, 2]
     assert world.counts() == ({0: 5, 1: 5} if config is ALONE else {}), "a member closes what it does not run"

@@ -179,7 +179,7 @@ def test_a_fetch_that_brings_nothing_is_begun_anew_and_said(site: Site, monkeypa
         assert seeks == ([(S, 40)] if now_ms == STALLED_MS else [])
     (said,) = site.step.troubles.current(STALLED_MS)
     assert said.partition == S
-    assert "s-0: nothing arrives from offset 40 on, though the log ends at 100; it is read anew" in said.error
+    assert "s-0: nothing arrives from offset 40 on, though the log ends at 100; it is read again" in said.error
     arrived = site.log.reader(S, 40).read(5, 1 << 20)
     assert arrived is not None
     waits.add(arrived)

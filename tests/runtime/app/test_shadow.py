@@ -87,7 +87,7 @@ def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int, place: str)
     world.send("s", sent(40, 20))
     world.settle()
     assert world.building("CSAS_BIG")["why"] == "built, waits for promote"
-    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60)), "what serves goes on"
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60)), "the serving one continues"
     assert world.service.promote(None) == ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"]
     world.send("s", sent(60, 20))
     world.settle()
@@ -303,7 +303,7 @@ def test_a_generation_is_not_compared_with_one_that_lost_its_state() -> None:
     world.instance.await_step = world.driver.round
     assert world.instance.state_lost
     for _ in range(3):
-        with pytest.raises(CommandError, match="stands still where its state was lost"):
+        with pytest.raises(CommandError, match="stopped where its state was lost"):
             world.service.diff("BIG")
         world.settle()
 

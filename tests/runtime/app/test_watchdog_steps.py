@@ -41,7 +41,7 @@ class Member:
             self.dog.run_once(now_ms)
 
 
-WHY = "processing-0 is stuck: this member has left its group until it goes on"
+WHY = "processing-0 is stuck: this member has left its group until it continues"
 LEFT = [("stops commits", WHY), ["processing-0"], "leaves"]
 
 

@@ -116,7 +116,7 @@ def test_a_topic_that_was_made_anew_with_as_many_records_is_not_read_on(deploy: 
     log.close()
     with pytest.raises(CheckpointOfOtherQuery) as refused:
         deploy(SQL, "caught up")
-    assert "CSAS_A has read another topic s than there is now: it was deleted and made anew" in str(refused.value)
+    assert "CSAS_A has read another topic s than there is now: it was deleted and created again" in str(refused.value)
     assert results(target) == before
     deploy(SQL, "caught up", rebuild=True)
     assert results(target)[1] == {7: b'{"N":1}', 9: b'{"N":6}'}

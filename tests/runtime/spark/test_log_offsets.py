@@ -72,7 +72,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(log: EmbeddedLog) -> None:
         check_positions(log, ["t"], {"t": {"0": 3}})
     with pytest.raises(LogError, match="positions of topics t, but t, u are read"):
         check_positions(log, ["t", "u"], {"t": {"0": 3, "1": 3}})
-    with pytest.raises(OffsetOutOfRange, match="the topic was made anew"):
+    with pytest.raises(OffsetOutOfRange, match="the topic was created again"):
         check_positions(log, ["t"], {"t": {"0": 3, "1": 99}})
 
 

@@ -402,7 +402,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on(world):
     world.start(*queries)
     world.until_there("good")
     assert world.state("CSAS_COPY") == "error"
-    assert "the topic was deleted and made anew" in world.error("CSAS_COPY")
+    assert "the topic was deleted and created again" in world.error("CSAS_COPY")
     assert world.values("copy") == Counter(range(20))
 
 
