@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 
 from flowql.compiler.functions import builtin
-from flowql.compiler.functions.registry import NAMES, AggregateFunction, Function, all_aggregates, all_functions
+from flowql.compiler.functions.registry import (
+    AGGREGATE_NAMES,
+    NAMES,
+    AggregateFunction,
+    Function,
+    all_aggregates,
+    all_functions,
+)
 from flowql.compiler.functions.sql_try import NULL_IF_FAILED
 
 # Page -> the modules of both dialects, and those of standard SQL.
@@ -88,6 +95,12 @@ NULL. `NULL` is a group of `GROUP BY`. A group is deleted with its last row. Int
 [conditions on the current time](statements/time-in-views.md#conditions-on-the-current-time).
 """
 
+MORE_AGGREGATES = """\
+## Standard SQL
+
+`ARRAY_AGG`, `STRING_AGG`, `FIRST_VALUE`, `PERCENTILE_CONT` and others are in [Groups and sets](/docs/reference/statements/views.md#groups-and-sets).
+"""
+
 
 def pages() -> dict[str, str]:
     """The index with the operators, and the pages of the groups."""
@@ -125,7 +138,9 @@ def _group(title: str, found: Mapping[str, list[Function]], ksql: tuple[str, ...
     own = {f.name: f for m in ksql for f in found[m]}
     only = sorted((f for m in standard for f in found.get(m, ())), key=lambda f: f.name)
     both = {f.name for f in own.values() if f.name not in NAMES}
-    both |= {n for f in only for n in _names(f) if n in own and own[n].summary == f.summary}
+    both |= {
+        n for f in only for n in _names(f) if n in own and (own[n].summary, own[n].example) == (f.summary, f.example)
+    }
     parts = {
         "## Both dialects\n": [_row(f, [n]) for n, f in own.items() if n in both],
         "## ksqlDB's dialect\n": [_row(f, [n]) for n, f in own.items() if n not in both],
@@ -142,10 +157,17 @@ def _names(function: Function) -> list[str]:
 
 
 def _aggregates(aggregates: Mapping[str, AggregateFunction]) -> str:
-    both = [_row(a, [n]) for n, a in aggregates.items() if n.isupper()]
-    standard = [_row(a, [a.example.partition("(")[0]]) for n, a in sorted(aggregates.items()) if not n.isupper()]
-    lines = ["# Aggregates", "", "## ksqlDB's dialect", "", *_rows(both), "", "## Standard SQL", "", *_rows(standard)]
-    return "\n".join([*lines, ""])
+    """Names that standard SQL writes for other aggregates, such as EVERY, stand beside these."""
+    written: dict[str, list[str]] = {}
+    for name, found in AGGREGATE_NAMES.items():
+        written.setdefault(found, []).append(name)
+    parts = {
+        "## Both dialects\n": [(n, a) for n, a in aggregates.items() if n in written and n.isupper()],
+        "## ksqlDB's dialect\n": [(n, a) for n, a in aggregates.items() if n not in written],
+        MORE_AGGREGATES: [(n, a) for n, a in sorted(aggregates.items()) if not n.isupper()],
+    }
+    rows = {head: [_row(a, written.get(n, [n])) for n, a in listed] for head, listed in parts.items()}
+    return "\n".join(["# Aggregates\n", *(line for head, of in rows.items() for line in (head, *_rows(of), ""))])
 
 
 def _by_module(functions: Mapping[str, Function]) -> dict[str, list[Function]]:
