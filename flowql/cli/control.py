@@ -28,7 +28,7 @@ def pause(scope: Scope, queries: Queries) -> None:
 
     Example:  flowql pause orders_by_customer
     """
-    _ask(scope, "paused", lambda c: c.pause(queries, paused=True), "paused {}; they go on with:  flowql resume")
+    _ask(scope, "paused", lambda c: c.pause(queries, paused=True), "paused {}; continue with:  flowql resume")
 
 
 @scoped("project target output var")
@@ -65,7 +65,9 @@ def abandon(scope: Scope, query: Built = None) -> None:
 
     Example:  flowql abandon
     """
-    _ask(scope, "abandoned", lambda c: c.abandon(query), "abandoned what was built of {}; what serves goes on")
+    _ask(
+        scope, "abandoned", lambda c: c.abandon(query), "abandoned the new generation of {}; the serving one continues"
+    )
 
 
 def _ask(scope: Scope, key: str, request: Callable[[Client], Sequence[str]], said: str, *, wait: bool = False) -> None:
