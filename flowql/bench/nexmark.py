@@ -49,14 +49,16 @@ BID_SCHEMA = schema_of(
 )
 
 
-def bids(events: int, seed: int = SEED, chunk: int = BLOCK) -> Iterator[pa.RecordBatch]:
+def bids(events: int, seed: int = SEED, chunk: int = BLOCK, spread: int = 0) -> Iterator[pa.RecordBatch]:
     """The first `events` bids in order of time, in batches of `chunk` (the last may be smaller), of BID_SCHEMA.
+
+    spread: draw bidders evenly from this many ids, so that no key is hot. The other columns stay the same.
 
     >>> first = next(bids(3))
     >>> first.num_rows, first.schema.names[:3]
     (3, ['auction', 'bidder', 'price'])
     """
-    return cut(events, chunk, BID_SCHEMA, lambda number: _block(number, seed))
+    return cut(events, chunk, BID_SCHEMA, lambda number: _block(number, seed, spread))
 
 
 def bid_records(
@@ -108,7 +110,7 @@ def json_values(batch: pa.RecordBatch) -> pa.Array:
     return pc.cast(pc.binary_join_element_wise(*parts, pa.scalar("}"), ""), pa.binary())
 
 
-def _block(number: int, seed: int) -> pa.RecordBatch:
+def _block(number: int, seed: int, spread: int) -> pa.RecordBatch:
     """Bids `number * BLOCK` to `(number + 1) * BLOCK`, always drawn whole."""
     random = np.random.Generator(np.random.PCG64([seed, number]))
     bid = np.arange(number * BLOCK, (number + 1) * BLOCK, dtype=np.int64)
@@ -127,6 +129,9 @@ def _block(number: int, seed: int) -> pa.RecordBatch:
         joined("channel-", digits(channel_id)),
     )
     url = joined("https://auction.example/", channel, "/item.htm?query=1&channel_id=", digits(channel_id))
+    extra = texts(random, BLOCK, EXTRA_BYTES)
+    if spread:
+        bidder = random.integers(0, spread, BLOCK)
     columns = [
         pa.array(auction + FIRST_ID),
         pa.array(bidder + FIRST_ID),
@@ -134,6 +139,6 @@ def _block(number: int, seed: int) -> pa.RecordBatch:
         channel,
         url,
         pa.array(moments(event)),
-        texts(random, BLOCK, EXTRA_BYTES),
+        extra,
     ]
     return pa.record_batch(columns, schema=BID_SCHEMA)
