@@ -39,6 +39,7 @@ VIEWS = {
     "deviations": "SELECT ROUND(STDDEV(a), 6) AS a, ROUND(STDDEV_POP(n), 6) AS n, ROUND(VARIANCE(k), 6) AS k, ROUND(VAR_POP(n), 6) AS m FROM t",
     "split_in_from": "SELECT k, w FROM u CROSS JOIN LATERAL regexp_split_to_table(s || ' b  c', E'\\\\s+') AS w",
     "split_in_select": "SELECT k, string_to_table(s || ',z', ',') AS w, regexp_split_to_table(s || '-y', '-') AS v FROM t",
+    "several_percentiles": "SELECT k % 2 AS g, percentile_cont(ARRAY[0, 0.5]) WITHIN GROUP (ORDER BY a) AS p, percentile_disc(ARRAY[0.5, 1]) WITHIN GROUP (ORDER BY n) FILTER (WHERE k < 3) FROM t GROUP BY k % 2",
     "null_if_equal": "SELECT k, NULLIF(j -> 'p', '1.100') AS v, j -> 'p' = ANY(ARRAY['1.100'::jsonb]) AS a FROM t",
 }
 CHANGES = (

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
+from flowql.compiler.analyze.relations.composed_aggregates import of_others
 from flowql.compiler.analyze.relations.definitions import relations_read
 from flowql.compiler.analyze.relations.expressions import Correlated
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
-from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
 from flowql.compiler.analyze.relations.view import as_people_write
 from flowql.compiler.catalog.catalog import Catalog
@@ -70,7 +70,7 @@ class AskedQuery:
 def bind_asked(query: t.Query, readable: Mapping[str, Readable], catalog: Catalog) -> AskedQuery:
     """The plan of an interactive query. readable: by the names in FROM. Raises CompileError with its places in the text."""
     sources = {name: _source(name, r) for name, r in readable.items()}
-    query = as_aggregates(of_arrays(query))
+    query = as_aggregates(of_others(query))
     if query.emit is not None:
         unsupported(f"EMIT {query.emit.upper()} of an interactive query", query.span, "leave it out")
     catalog = replace(catalog, sources=sources)

@@ -9,10 +9,10 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
 from flowql.compiler.analyze.relations.clock import with_clock
 from flowql.compiler.analyze.relations.closing import followed
+from flowql.compiler.analyze.relations.composed_aggregates import of_others
 from flowql.compiler.analyze.relations.definitions import relations_read, whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
-from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.retention import Retention, with_retention
@@ -38,7 +38,7 @@ def bind_view(
 
     columns: new names for the first ones. Raises CompileError.
     """
-    query = as_aggregates(of_arrays(query))
+    query = as_aggregates(of_others(query))
     try:
         return _bound(query, columns, catalog, span, retention)
     except Correlated:

@@ -1,4 +1,8 @@
-"""JSONB_AGG and JSONB_OBJECT_AGG, as JSONB made of the array of all values of a group; JSON_AGG and JSON_OBJECT_AGG are the same."""
+"""Aggregates that are written with others.
+
+JSONB_AGG and JSONB_OBJECT_AGG are JSONB made of the array of all values of a group; JSON_AGG and JSON_OBJECT_AGG are the same. A percentile of
+several fractions is the array of the percentiles of each.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,11 @@ _TEXT = t.TypeName("text")
 _ARRAYS, _OBJECTS = (("jsonb_agg",), ("json_agg",)), (("jsonb_object_agg",), ("json_object_agg",))
 
 
-def of_arrays(query: N) -> N:
-    """The query with ARRAY_AGG in place of these aggregates; items of it that have no alias keep their names."""
+_PERCENTILES = (("percentile_cont",), ("percentile_disc",))
+
+
+def of_others(query: N) -> N:
+    """The query with other aggregates in place of these; items of it that have no alias keep their names."""
     made = walks.rebuilt(query, _rule, t.Item, t.Call)
     assert isinstance(made, type(query))
     return made
@@ -28,7 +35,11 @@ def _rule(node: t.Node) -> t.Node | None:
 
 
 def _is_ours(node: t.Node) -> bool:
-    return isinstance(node, t.Call) and node.name in (*_ARRAYS, *_OBJECTS)
+    if not isinstance(node, t.Call):
+        return False
+    return node.name in (*_ARRAYS, *_OBJECTS) or (
+        node.name in _PERCENTILES and bool(_fractions(node)) and len(node.within_group) == 1
+    )
 
 
 def _of_call(node: t.Node) -> t.Node | None:
@@ -36,8 +47,22 @@ def _of_call(node: t.Node) -> t.Node | None:
         return None
     if node.name in _ARRAYS:
         return t.Call(("to_jsonb",), (replace(node, name=("array_agg",)),), span=node.span)
+    if node.name in _PERCENTILES:
+        return _of_each(node)
     if len(node.args) != 2:
         return None
     key, value = node.args
     row = t.Row((t.Cast(key, _TEXT, span=key.span), value), explicit=True, span=node.span)
     return t.Call(("jsonb_of_entries",), (replace(node, name=("array_agg",), args=(row,)),), span=node.span)
+
+
+def _fractions(node: t.Call) -> tuple[t.Expr, ...]:
+    return node.args[0].items if len(node.args) == 1 and isinstance(node.args[0], t.ArrayItems) else ()
+
+
+def _of_each(node: t.Call) -> t.Expr:
+    """NULL if there are no values."""
+    each = t.ArrayItems(tuple(replace(node, args=(f,)) for f in _fractions(node)), span=node.span)
+    count = t.Call(("count",), (node.within_group[0].expr,), filter=node.filter, span=node.span)
+    none = t.Constant("number", "0", span=node.span)
+    return t.Case(None, ((t.Binary(">", count, none, span=node.span), each),), span=node.span)
