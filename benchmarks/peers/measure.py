@@ -86,14 +86,16 @@ class Bench:
             )
             tree = ProcessTree(process)
             try:
-                return self._samples(process, tree, case, name), tree
+                return self._samples(process, tree, system, case, name), tree
             except BenchFailed as error:
                 raise BenchFailed(f"{error}: {said.read_text(errors='replace')[-SHOWN:]}") from error
             finally:
                 tree.stop()
 
-    def _samples(self, process: subprocess.Popen[bytes], tree: ProcessTree, case: Case, name: str) -> list[Sample]:
-        """Until the process ends, or has committed all input and changes nothing more."""
+    def _samples(
+        self, process: subprocess.Popen[bytes], tree: ProcessTree, system: System, case: Case, name: str
+    ) -> list[Sample]:
+        """Until the process ends. One that does not end by itself is done when all input is committed and nothing changes."""
         admin, prefix = self.log.admin(), case.prefix(self.events)
         inputs = [TopicPartition(prefix + topic, p) for topic in case.topics for p in range(case.partitions)]
         results = [TopicPartition(f"{name}.out", p) for p in range(case.partitions)]
@@ -113,7 +115,7 @@ class Bench:
                 return samples
             if code is not None:
                 raise BenchFailed(f"{name} ended with {code}")
-            done = read >= sum(ends.values()) - MARKERS * len(ends)
+            done = not system.ends and read >= sum(ends.values()) - MARKERS * len(ends)
             if done and now - changed > SETTLED_S and not self._lag(name, positions):
                 return samples
             time.sleep(SAMPLE_S)

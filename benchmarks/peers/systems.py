@@ -34,12 +34,16 @@ _TABLES = frozenset(query for query, expected in EXPECTED.items() if expected.ta
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """command: may hold {query} and the other fields of a run. tables: queries whose topic holds the last value of each key."""
+    """command: may hold {query} and the other fields of a run. tables: queries whose topic holds the last value of each key.
+
+    ends: the process ends when it has processed all existing records; the others run until they are stopped.
+    """
 
     name: str
     command: tuple[str, ...]
     tables: frozenset[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    ends: bool = True
 
     def argv(self, fields: Mapping[str, str]) -> list[str]:
         """The command for a run.
@@ -77,7 +81,7 @@ def _system(name: str) -> System:
     if name.startswith("ks-"):
         guarantee = "exactly_once_v2" if name == "ks-eos" else "at_least_once"
         # Its joins of tables give updates of a table, too.
-        return System(name, _java("kafka_streams"), _TABLES | {"q3"}, {"PEER_GUARANTEE": guarantee})
+        return System(name, _java("kafka_streams"), _TABLES | {"q3"}, {"PEER_GUARANTEE": guarantee}, ends=False)
     state = "rocksdb" if name == "flink-rocksdb" else "hashmap"
     # Windows and joins append their rows; an aggregation without windows writes a table.
     command = (*_java("flink_sql", *_OPENED), str(HERE / "flink_sql" / "queries"))
