@@ -161,13 +161,13 @@ def _number(types: tuple[SqlType, ...]) -> SqlType | None:
 
 
 def _variance_type(types: tuple[SqlType, ...], *, root: bool) -> SqlType | None:
-    """DECIMAL with 18 places at least if it holds the result of any rows, else DOUBLE."""
+    """A deviation is as large as the values are: the DECIMAL of their average. A variance that may not fit is a DOUBLE."""
     if len(types) != 1 or types[0].kind not in EXACT:
         return _number(types)
     t = types[0]
     whole = {Kind.INT: 10, Kind.BIGINT: 19}.get(t.kind, t.precision - t.scale)
     places = max(18, t.scale)
-    return decimal(38, places) if whole * (1 if root else 2) + places <= 38 else DOUBLE
+    return decimal(38, places) if root or whole * 2 + places <= 38 else DOUBLE
 
 
 def _asked_variance(function: str, linear: Callable[..., Linear | None], call: Asked) -> str | None:

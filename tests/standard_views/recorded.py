@@ -37,6 +37,7 @@ VIEWS = {
     "numbered_values": "SELECT k, ROW_NUMBER() OVER (PARTITION BY j -> 'p' ORDER BY k) AS n FROM t",
     "doubles_as_numbers": "SELECT k, ROUND((n * 0.15::float8)::numeric, 2) AS x, (4.1::float8 * a * 0.15::float8)::numeric(8, 2) AS y FROM t",
     "deviations": "SELECT ROUND(STDDEV(a), 6) AS a, ROUND(STDDEV_POP(n), 6) AS n, ROUND(VARIANCE(k), 6) AS k, ROUND(VAR_POP(n), 6) AS m FROM t",
+    "deviation_of_sums": "SELECT ROUND(STDDEV(x), 4) AS s FROM (SELECT SUM(n) AS x FROM t GROUP BY k) AS q",
     "split_in_from": "SELECT k, w FROM u CROSS JOIN LATERAL regexp_split_to_table(s || ' b  c', E'\\\\s+') AS w",
     "split_in_select": "SELECT k, string_to_table(s || ',z', ',') AS w, regexp_split_to_table(s || '-y', '-') AS v FROM t",
     "several_percentiles": "SELECT k % 2 AS g, percentile_cont(ARRAY[0, 0.5]) WITHIN GROUP (ORDER BY a) AS p, percentile_disc(ARRAY[0.5, 1]) WITHIN GROUP (ORDER BY n) FILTER (WHERE k < 3) FROM t GROUP BY k % 2",

@@ -4,6 +4,6 @@ select
     percentile_cont(array[0.25, 0.5, 0.75]) within group (order by net_amount) as quartiles,
     min(net_amount) as smallest,
     max(net_amount) as largest,
-    stddev_pop(net_amount) as deviation,
+    round(stddev_pop(net_amount), 6) as deviation,
     corr(item_count::double precision, net_amount::double precision) as correlation
 from int_orders_joined
