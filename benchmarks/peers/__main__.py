@@ -8,9 +8,9 @@ Needs Java and Maven. The first run builds the programs in Java into FlowQL's ca
 from outside: commits and results as the broker shows them, processor time and memory of the process and its children.
 DuckDB checks every result. Input has `--events` bids; q3 and q8 read the persons and auctions of a timeline ten times as long.
 
-records/s and records/CPU-s count from the first commit, which leaves out the start; with * they include the start, as the run was too
-short. FlowQL: how many times as many records per CPU-second FlowQL reads; below 1 it loses. Compare figures of one run of this
-program only.
+records/s and records/CPU-s count from the first commit, which leaves out the start; with * they include the start, as the
+run was too short. FlowQL: how many times as many records per CPU-second FlowQL reads; below 1 it loses. Compare figures of
+one run of this program only.
 """
 
 from __future__ import annotations
