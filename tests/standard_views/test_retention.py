@@ -71,6 +71,20 @@ def test_a_join_drops_what_no_later_record_can_meet() -> None:
         world.close()
 
 
+def test_a_bounded_join_leaves_another_branch_over_its_stream_alone() -> None:
+    world = SqlSession(Shape())
+    try:
+        world.execute(STREAM)
+        world.execute(OTHER)
+        world.execute(f"CREATE VIEW both_branches AS SELECT n FROM s UNION ALL {JOINED}")
+        for n, hour in enumerate([0, 100, 10, 1]):
+            world.execute(f"INSERT INTO s VALUES ('a', {n}, '{_at(hour)}')")
+        world.settle()
+        assert sorted(r["n"] for r in world.ask("SELECT * FROM both_branches").to_pylist()) == [0, 1, 2, 3]
+    finally:
+        world.close()
+
+
 @pytest.mark.parametrize(
     ("query", "codes"),
     [

@@ -68,12 +68,12 @@ def with_retention(node: Node, windows: Mapping[str, WindowBound], retention: Re
             )
     columns: list[_Timed] = []
     for timed in found:
-        if not any(t.rows == timed.rows for t in columns):
+        if not any(t.rows is timed.rows for t in columns):
             columns.append(timed)
     delay = JOINED_MS if retention.ms is None else retention.ms
 
     def marked(n: Node) -> Node:
-        column = next((t.column for t in columns if t.rows == n), None)
+        column = next((t.column for t in columns if t.rows is n), None)
         return n if column is None else replace(n, spec=AppendOnly(Watermark(column, delay)))
 
     return map_nodes(node, marked) if columns else node
