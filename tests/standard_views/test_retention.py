@@ -71,12 +71,19 @@ def test_a_join_drops_what_no_later_record_can_meet() -> None:
         world.close()
 
 
-def test_a_bounded_join_leaves_another_branch_over_its_stream_alone() -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT n FROM s UNION ALL {JOINED}",
+        f"WITH c AS (SELECT k, n, ts FROM s WHERE n >= 0) SELECT n FROM c UNION ALL {JOINED.replace('FROM s ', 'FROM c AS s ')}",
+    ],
+)
+def test_a_bounded_join_leaves_another_branch_over_its_stream_alone(query: str) -> None:
     world = SqlSession(Shape())
     try:
         world.execute(STREAM)
         world.execute(OTHER)
-        world.execute(f"CREATE VIEW both_branches AS SELECT n FROM s UNION ALL {JOINED}")
+        world.execute(f"CREATE VIEW both_branches AS {query}")
         for n, hour in enumerate([0, 100, 10, 1]):
             world.execute(f"INSERT INTO s VALUES ('a', {n}, '{_at(hour)}')")
         world.settle()

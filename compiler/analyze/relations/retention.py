@@ -23,18 +23,23 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.changes import EquiJoin
 from flowql.compiler.plan.expr import ROWTIME
-from flowql.compiler.plan.logical import Node, Project, walk_nodes
+from flowql.compiler.plan.logical import Node, Project
 from flowql.compiler.plan.types import Kind
-from flowql.compiler.plan.visit import map_nodes
 from flowql.compiler.plan.watermarks import AppendOnly, Watermark
 
 JOINED_MS = 86_400_000  # as ksqlDB has it where no GRACE PERIOD is given
 PAIRING = ("inner", "left", "right", "full")  # joins that give pairs
 
 
-class _Timed(NamedTuple):
-    """The rows of a stream without a watermark, and the column of these that tells their time."""
+Path = tuple[
+    int, ...
+]  # from the root of the plan, the number of an input at each node: nodes that are equal may stand in several places
 
+
+class _Timed(NamedTuple):
+    """Where the rows of a stream without a watermark are, these, and the column of them that tells their time."""
+
+    path: Path
     rows: Node
     column: str
 
@@ -66,17 +71,24 @@ def with_retention(node: Node, windows: Mapping[str, WindowBound], retention: Re
                 why="it is for windows and joins over streams that have no watermark: their state is dropped by the times of records",
                 help="leave it out, or use TUMBLE, HOP or CUMULATE over a TIMESTAMP column or ROWTIME of a stream",
             )
-    columns: list[_Timed] = []
-    for timed in found:
-        if not any(t.rows is timed.rows for t in columns):
-            columns.append(timed)
-    delay = JOINED_MS if retention.ms is None else retention.ms
+    columns = {t.path: t.column for t in reversed(found)}
+    return _marked(node, columns, JOINED_MS if retention.ms is None else retention.ms)
 
-    def marked(n: Node) -> Node:
-        column = next((t.column for t in columns if t.rows is n), None)
-        return n if column is None else replace(n, spec=AppendOnly(Watermark(column, delay)))
 
-    return map_nodes(node, marked) if columns else node
+def _marked(node: Node, columns: Mapping[Path, str], delay: int, path: Path = ()) -> Node:
+    if not columns:
+        return node
+    if path in columns:
+        return replace(node, spec=AppendOnly(Watermark(columns[path], delay)))
+    below = tuple(_marked(n, columns, delay, (*path, i)) for i, n in enumerate(node.inputs))
+    return node if all(a is b for a, b in zip(below, node.inputs, strict=True)) else replace(node, inputs=below)
+
+
+def _placed(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """All nodes of the plan, inputs first, with their places."""
+    for i, below in enumerate(node.inputs):
+        yield from _placed(below, (*path, i))
+    yield path, node
 
 
 def _is_source(rows: Node, catalog: Catalog) -> bool:
@@ -88,23 +100,23 @@ def _is_source(rows: Node, catalog: Catalog) -> bool:
 
 def _of_column(node: Node, column: str) -> Iterator[_Timed]:
     """Where a column comes from that a projection of the plan gives: names of columns are unique in it."""
-    for n in walk_nodes(node):
+    for path, n in _placed(node):
         if isinstance(n.spec, Project) and column in n.schema.names:
-            yield from _origins(n, column)
+            yield from _origins(path, n, column)
 
 
-def _origins(node: Node, column: str) -> Iterator[_Timed]:
+def _origins(path: Path, node: Node, column: str) -> Iterator[_Timed]:
     match node.spec:
         case AppendOnly(watermark=None) if is_stream(node) and _is_time(node, column):
-            yield _Timed(node, column)
+            yield _Timed(path, node, column)
         case Project(columns):
             of = next((time_passed(c.expr) for c in columns if c.name == column), None)
             if of is not None:
-                yield from _origins(node.inputs[0], of)
+                yield from _origins((*path, 0), node.inputs[0], of)
         case _:
-            for below in node.inputs:
+            for i, below in enumerate(node.inputs):
                 if column in below.schema.names:
-                    yield from _origins(below, column)
+                    yield from _origins((*path, i), below, column)
 
 
 def _is_time(node: Node, column: str) -> bool:
@@ -114,14 +126,15 @@ def _is_time(node: Node, column: str) -> bool:
 
 def _of_joins(node: Node) -> Iterator[_Timed]:
     """The times of streams that the conditions of joins bound by each other from both sides."""
-    for join in walk_nodes(node):
+    for path, join in _placed(node):
         if not (isinstance(join.spec, EquiJoin) and join.spec.kind in PAIRING and all(map(is_stream, join.inputs))):
             continue
         left, right = (i.schema.names for i in join.inputs)
         above = {(b.column, b.other) for b in bounds_of(join.spec, left, right)}
         below = {(b.other, b.column) for b in bounds_of(join.spec, right, left)}
         for pair in sorted(above & below):
-            made = [list(_origins(i, c)) for i, c in zip(join.inputs, pair, strict=True)]
+            sides = enumerate(zip(join.inputs, pair, strict=True))
+            made = [list(_origins((*path, i), side, column)) for i, (side, column) in sides]
             if all(made):
                 yield from (t for side in made for t in side)
                 break
