@@ -27,7 +27,7 @@
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
         EndMoved          another program writes to a topic whose records are being replaced
         RebuildUnsupported  old records cannot be deleted from a topic that is only compacted
-        ForwardUnsupported  a query cannot go on with a new text where, or as, it runs
+        ForwardUnsupported  a query cannot change without a rebuild where, or as, it runs
         PartitionsDiffer  a project declares another number of partitions than a topic has
         PartitionsUneven  topics that are joined have different numbers of partitions
         PartitionsChanged  a topic has another number of partitions than when the state of a query was made
@@ -327,7 +327,7 @@ class RebuildUnsupported(LogError):
 
 
 class ForwardUnsupported(LogError):
-    """A query was to go on with a new text: many instances run it, or it does not come to rest; not supported."""
+    """A query was to change without a rebuild: many instances run it, or it does not come to rest; not supported."""
 
     code = "FQ4060"
 

@@ -18,7 +18,7 @@ from flowql.compiler.plan.watermarks import EmitClosed
 
 def close_groups(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _closed)
+    return map_nodes(node, _closed, EmitClosed)
 
 
 def _closed(node: Node) -> Node:

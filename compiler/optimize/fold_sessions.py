@@ -43,7 +43,7 @@ class _Found(NamedTuple):
 
 def fold_sessions(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _folded)
+    return map_nodes(node, _folded, GroupAggregate)
 
 
 def _folded(node: Node) -> Node:

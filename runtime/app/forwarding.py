@@ -35,8 +35,8 @@ def refuse_forward(after: Deployed) -> None:
     """ForwardUnsupported if many instances would have to exchange a query's operators."""
     if names := forwarded(after):
         raise ForwardUnsupported(
-            f"{', '.join(names)} would go on with a new text, and of an application that many instances share (instances: many) all "
-            "would have to change at one position: give the changed result another name, or run one instance for the change"
+            f"{', '.join(names)} cannot change without a rebuild while many instances share the application (instances: many): "
+            "all of them would have to change at one position. Give the changed result another name, or run one instance for the change"
         )
 
 

@@ -43,7 +43,7 @@ def test_queries_of_this_deployment_alone_get_a_new_text() -> None:
     assert forwarded(after) == ["B", "A"]
     assert forwarded(Deployed(id=4, forwards=after.forwards)) == []
     refuse_forward(Deployed(id=4, forwards=after.forwards))
-    with pytest.raises(ForwardUnsupported, match=r"^B, A would go on with a new text, and of an application that many"):
+    with pytest.raises(ForwardUnsupported, match=r"^B, A cannot change without a rebuild while many"):
         refuse_forward(after)
 
 
