@@ -15,8 +15,9 @@ from flowql.compiler.dialect.ast import (
     Star,
     TableRef,
     TypeRef,
+    WindowClause,
+    WithinClause,
 )
-from flowql.compiler.dialect.time_windows import window_text, within_text
 
 _BINARY = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "concat": "||", "and": "AND", "or": "OR",
@@ -141,3 +142,22 @@ def _join(join: JoinClause) -> str:
     kind = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}[join.kind]
     within = f" {within_text(join.within)}" if join.within is not None else ""
     return f"{kind} {_source(join.right)}{within} ON {text_of(join.on)}"
+
+
+def within_text(within: WithinClause) -> str:
+    """The clause as SQL, with durations in milliseconds."""
+    grace = f" GRACE PERIOD {within.grace_ms} MILLISECONDS" if within.grace_ms is not None else ""
+    return f"WITHIN ({within.before_ms} MILLISECONDS, {within.after_ms} MILLISECONDS){grace}"
+
+
+def window_text(window: WindowClause) -> str:
+    """The clause as SQL, with durations in milliseconds."""
+    size = f"{window.size_ms} MILLISECONDS"
+    parts = [size if window.kind == "session" else f"SIZE {size}"]
+    if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:
+        parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
+    if window.retention_ms is not None:
+        parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")
+    if window.grace_ms is not None:
+        parts.append(f"GRACE PERIOD {window.grace_ms} MILLISECONDS")
+    return f"WINDOW {window.kind.upper()} ({', '.join(parts)})"

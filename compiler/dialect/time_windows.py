@@ -78,22 +78,3 @@ def parse_within(cur: Cursor) -> WithinClause:
         before = after = parse_duration(cur, "WITHIN")
     grace = parse_duration(cur, "the grace period") if cur.accept_words("GRACE", "PERIOD") else None
     return WithinClause(before, after, grace, cur.span_since(start))
-
-
-def within_text(within: WithinClause) -> str:
-    """The clause as SQL, with durations in milliseconds."""
-    grace = f" GRACE PERIOD {within.grace_ms} MILLISECONDS" if within.grace_ms is not None else ""
-    return f"WITHIN ({within.before_ms} MILLISECONDS, {within.after_ms} MILLISECONDS){grace}"
-
-
-def window_text(window: WindowClause) -> str:
-    """The clause as SQL, with durations in milliseconds."""
-    size = f"{window.size_ms} MILLISECONDS"
-    parts = [size if window.kind == "session" else f"SIZE {size}"]
-    if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:
-        parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
-    if window.retention_ms is not None:
-        parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")
-    if window.grace_ms is not None:
-        parts.append(f"GRACE PERIOD {window.grace_ms} MILLISECONDS")
-    return f"WINDOW {window.kind.upper()} ({', '.join(parts)})"

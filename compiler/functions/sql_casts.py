@@ -182,7 +182,7 @@ define(
     duckdb=_to_decimal_sql,
     declines=lambda a, r: f"({a[0]} IS NOT NULL AND {_to_decimal_sql(a, r)} IS NULL)",
     summary="Rounds the 15 significant digits of a DOUBLE to the scale of the DECIMAL.",
-    example="CAST(1.005E0 AS DECIMAL(10, 2)) -> 1.01",
+    example="CAST(1.005E0 AS DECIMAL(10, 2)) -> Decimal('1.01')",
 )
 
 

@@ -180,12 +180,13 @@ SPECIAL = {"cast", "struct", "field", "array", "map", "subscript", "case"}
 # How many operands an operator has is the grammar's to say, and not checked again.
 OPERANDS: dict[str, Sequence[int]] = {
     **dict.fromkeys(("neg", "sql_neg", "not", "is_null", "is_not_null"), (1,)),
-    **dict.fromkeys(("sql_to_int", "sql_to_bigint", "sql_to_boolean", "sql_to_timestamp", "sql_to_text"), (1,)),
+    **dict.fromkeys(("sql_to_int", "sql_to_bigint", "sql_to_decimal", "sql_to_boolean", "sql_to_text"), (1,)),
     **dict.fromkeys(("between", "not_between"), (3,)),
     **dict.fromkeys(("like", "not_like", "in", "not_in", "sql_in"), (2, 3)),
     **dict.fromkeys(STANDARD_NAMES.values(), range(4)),
     **dict.fromkeys(
         (
+            "sql_to_timestamp",
             "sql_to_micros",
             "sql_to_microstz",
             "sql_to_date",
@@ -256,7 +257,7 @@ EXTRACT(DECADE FROM "DAY0") | EXTRACT(MILLENNIUM FROM "T0") | EXTRACT(MILLISECON
 DATE_PART("S0", "T0") | DATE_TRUNC('week', "T0") | DATE_TRUNC('quarter', "T0") | DATE_TRUNC('month', "DAY0") | DATE_TRUNC('year', "T0") | DATE_TRUNC('hour', "T0") | DATE_TRUNC('decade', "T0")
 DATE_TRUNC('second', "T0") | DATE_TRUNC('minute', "T0") | DATE_TRUNC('day', "T0") | DATE_TRUNC('century', "T0") | DATE_TRUNC("S0", "T0") | MAKE_TIMESTAMP("I0" % 9999, 2, "I1" % 30, 3, 4, 5.5)
 TO_CHAR("T0", 'YYYY-MM-DD HH24:MI:SS.MS FMDay, DDth Mon Q IYYY-IW DDD D AM') | TO_CHAR("DAY0", "S0") | TO_DATE(SUBSTRING("WHEN", 1, 10), 'YYYY-MM-DD') | TO_TIMESTAMP("D0" + 0.0001) | TO_TIMESTAMP("WHEN", 'YYYY-MM-DD HH24:MI:SS')
-CAST("WHEN" AS TIMESTAMP) | CAST(SUBSTRING("WHEN", 1, 10) AS DATE) | CAST(SUBSTRING("WHEN", 12) AS TIME) | CAST("S0" AS DOUBLE PRECISION) | CAST("S0" AS BYTEA) | CAST("Y0" AS VARCHAR)
+CAST("D0" AS DECIMAL(9, 2)) | CAST("WHEN" AS TIMESTAMP) | CAST(SUBSTRING("WHEN", 1, 10) AS DATE) | CAST(SUBSTRING("WHEN", 12) AS TIME) | CAST("S0" AS DOUBLE PRECISION) | CAST("S0" AS BYTEA) | CAST("Y0" AS VARCHAR)
 CAST("WHEN" AS TIMESTAMPTZ) | CAST("T0" AS TIMESTAMPTZ) + INTERVAL '1 month' | CAST("T0" AS TIMESTAMPTZ) > "T1" | CAST(CAST("T0" AS TIMESTAMPTZ) AS VARCHAR)
 "T0" AT TIME ZONE 'Europe/Berlin' | CAST("T0" AS TIMESTAMPTZ) AT TIME ZONE "ZONE" | DATE_TRUNC('month', CAST("T0" AS TIMESTAMPTZ)) | DATE_TRUNC('hour', CAST("T0" AS TIMESTAMPTZ), 'Europe/Berlin') | DATE_TRUNC('day', CAST("T0" AS TIMESTAMPTZ), "ZONE") | CAST("DAY0" AS TIMESTAMPTZ) - "T0" > INTERVAL '1 day'
 "LI0"["I0" % 5] | "LI0"["I0" % 4 : "I1" % 4] | "LS0"[:2] | "LS0"["I0" % 3:] | "M0"["S0"] | ARRAY_TO_STRING("LI0", '-') | ARRAY_TO_STRING("LS0", "S0", '*')

@@ -33,7 +33,7 @@ def test_people_learn_within_seconds_that_brokers_are_gone_and_that_queries_go_o
         for _ in range(3):
             look()
         assert caplog.messages == [watch.trouble]
-        assert "brokers at b1:9092 do not answer; queries go on" in watch.trouble
+        assert "brokers at b1:9092 do not answer; queries continue" in watch.trouble
         here = True
         look()
     assert watch.trouble == ""
