@@ -129,7 +129,7 @@ MISTAKES = {
     "function": ('orders.map_values(x=fn.SQUARE(col("price"))).to("A")', "SQUARE"),
     "cast": ('orders.map_values(x=col("price").cast("NUMBR")).to("A")', "NUMBR"),
     "text": ('orders.map_values(x="price").to("A")', "x='price' may be a column or a text"),
-    "unnamed": ('orders.map_values(col("price") * 2).to("A")', "PRICE * 2 has no name"),
+    "unnamed": ('orders.map_values(col("price") * 2).to("A")', "(PRICE * 2) has no name"),
     "nothing": ('orders.map_values().to("A")', "has no columns"),
     "key": ('orders.map_values(id=col("customer")).to("A")', "ID is the key"),
     "key_again": ('orders.group_by("customer").aggregate(customer=fn.COUNT()).to("A")', "two columns of the result are called CUSTOMER"),

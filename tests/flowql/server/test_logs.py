@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import select
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +148,8 @@ def test_following_shows_what_comes_and_the_level_is_what_was_asked_for(flowql: 
         assert flowql("logs", "--level", "info", "-p", str(shop)).out.count("query.deployed") == 2
         program = "from flowql.cli import main; main()"
         arguments = ["-c", program, "logs", "-f", "--query", "ctas_spent_per_hour", "-p", str(shop)]
-        terminal = pexpect.spawn(sys.executable, arguments, timeout=WAIT_S, encoding="utf-8")
+        heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background process ignores Ctrl-C
+        terminal = pexpect.spawn(sys.executable, arguments, timeout=WAIT_S, encoding="utf-8", preexec_fn=heard)
         terminal.expect("query.deployed +CTAS_SPENT_PER_HOUR")
         flowql("pause", "large_orders", "-p", str(shop))
         flowql("pause", "spent_per_hour", "-p", str(shop))

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from flowql.runtime.app import threads
+from flowql.runtime.app import hung, threads
+from flowql.runtime.app.freeze import Frozen, read_frozen, write_frozen
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, SOURCE, rows
 
@@ -37,6 +43,29 @@ def test_every_loop_is_a_named_thread_and_all_end() -> None:
     assert [n for n in names if n.startswith("processing")] == ["processing-0", "processing-1", "processing-2"]
     assert {"consumer-main", "consumer-restore", "polling", "commit", "cleanup", "memory", "watchdog"} <= set(names)
     assert world.instance.stop() == []
+
+
+def test_what_the_watchdog_process_wrote_down_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slowly(data_dir: Path) -> list[Frozen]:
+        found = read_frozen(data_dir)
+        time.sleep(0.3)  # another thread would read it, too
+        return found
+
+    log = MemoryLog()
+    with InstanceHarness(SOURCE.format(n=1) + COPY, live=True, log=log) as world:
+        world.settle()
+    at = ("run", "COPY", "COPY", "its text", "COPY/0_0", {"s-0": 0}, "f.py:1 f")
+    write_frozen(tmp_path, Frozen(1, 42, "no thread could run for 3 s", *at, ""))
+    monkeypatch.setattr(hung, "read_frozen", slowly)
+    instance = Instance(log, MemoryPhysical(), SystemClock(), InstanceConfig(data_dir=tmp_path))
+    instance.start()
+    try:
+        instance.deployer.resume()
+    finally:
+        assert instance.stop() == []
+    assert [m for m in caplog.messages if "no thread could run for 3 s" in m] == ["no thread could run for 3 s"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows names of threads in /proc")
