@@ -1,4 +1,4 @@
-"""What is compared: a query over an input, and the topics that hold it."""
+"""Cases of the comparison: a query, its input, and the topics of the input."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Figures:
 
 
 def figures(samples: Sequence[Sample], records: int) -> Figures:
-    """What the samples of a run say that read `records` records.
+    """The figures of a run that read `records` records, from its samples.
 
     >>> run = [
     ...     Sample(0.0, 0.0, 0, 0),

@@ -60,7 +60,7 @@ def systems(names: Iterable[str]) -> list[System]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that takes part."""
+    """The versions of the systems, the broker, Java and Python."""
     java = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[0]
     return {
         "FlowQL": version("flowql"),

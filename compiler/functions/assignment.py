@@ -50,7 +50,7 @@ def assigned(e: Expr, to: SqlType, *, quoted: bool = False) -> Expr | None:
 
 
 def advice(source: SqlType, to: SqlType) -> str:
-    """What to write where a value of type `source` is not assigned to a column of type `to`."""
+    """Help for a value of type `source` that a column of type `to` does not take."""
     if source.kind is Kind.MICROS and to.kind is Kind.TIMESTAMP:
         return f"declare the column {finer(to)}, or write  CAST(... AS {to}(3))  to round"
     return f"write  CAST(... AS {to})"

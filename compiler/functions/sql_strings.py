@@ -49,7 +49,7 @@ def pad(s: str, length: int, fill: str, *, left: bool) -> str:
 
 
 def split_part(s: str, delimiter: str, n: int) -> str:
-    """The n-th part between delimiters, from the end when negative; empty when there is none."""
+    """Returns the n-th part between delimiters. A negative n counts from the end. A missing part is empty."""
     if n == 0:
         raise ValueError("field position must not be zero")
     check_parts(s, delimiter or s)
@@ -283,7 +283,7 @@ standard(
     by=split_part,
     duckdb=lambda a, _r: f"split_part({', '.join(a)})",
     declines=lambda a, _r: f"({a[1]} = '' OR {a[2]} NOT BETWEEN 1 AND 1000000000)",
-    summary="The n-th part between delimiters, from the end if negative; empty if there is none.",
+    summary="Returns the n-th part between delimiters. A negative n counts from the end. A missing part is empty.",
     example="SPLIT_PART('a-b-c', '-', -1) -> 'c'",
 )
 standard(

@@ -496,7 +496,7 @@ def _reference(user: UserFunction) -> Callable[..., Any]:
 
 
 def row_list(found: Any, name: str) -> list[Any]:
-    """What a table function has returned, as a list. name: of the function. Raises TypeError and ValueError."""
+    """The rows that a table function returned, as a list. name: the function's. Raises TypeError and ValueError."""
     if found is None:
         return []
     if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):

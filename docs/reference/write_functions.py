@@ -50,7 +50,7 @@ OPERATORS = {
     "cast": "CAST(a AS type)", "array": "ARRAY[a, b]", "map": "MAP(a := b)", "struct": "STRUCT(a := b)",
     "subscript": "a[b]", "field": "a->b",
 }  # fmt: skip
-# What standard SQL writes for those whose examples no statement of a view can be.
+# Calls in standard SQL that no view can contain.
 UNTYPED = {
     "sql_series": "FROM generate_series(1, n)",
     "sql_single_row": "(SELECT x FROM t)",
@@ -134,7 +134,7 @@ def _file(title: str) -> str:
 
 
 def _group(title: str, found: Mapping[str, list[Function]], ksql: tuple[str, ...], standard: tuple[str, ...]) -> str:
-    """What standard SQL describes in the same words is in both dialects, as is what it does not replace."""
+    """Functions of both dialects: standard SQL describes them in the same words, or does not replace them."""
     own = {f.name: f for m in ksql for f in found[m]}
     only = sorted((f for m in standard for f in found.get(m, ())), key=lambda f: f.name)
     both = {f.name for f in own.values() if f.name not in NAMES}

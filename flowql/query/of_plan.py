@@ -1,4 +1,4 @@
-"""What is found once per plan, however many interactive queries ask."""
+"""Facts about a plan that all interactive queries over it share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class OfPlan(Generic[T]):
-    """What is computed of a plan. It is kept for the plan that was asked for last: interactive queries do not take longer with more views beside them."""
+    """Computes a fact once per plan and keeps it for the latest plan, so that more views do not slow each interactive query."""
 
     def __init__(self, make: Callable[[Plan], T]) -> None:
         self._make = make

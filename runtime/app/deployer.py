@@ -102,7 +102,7 @@ class Deployer:
             check_deployment_lost(host.log, app)
         if stored is not None:
             stored = self._after_others(stored)
-            self._wait(self._reconciler.ask(self._learn_hung))  # its thread looks already
+            self._wait(self._reconciler.ask(self._learn_hung))  # on the one thread that looks
             if host.state_lost:
                 say(WARNING, "state.lost", host.state_lost)
             self._note_moved(stored.serving)

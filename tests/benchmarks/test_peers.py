@@ -1,4 +1,4 @@
-"""What the comparison with Kafka Streams and Flink computes and prints, without Java: figures, tables, templates, input."""
+"""The comparison with Kafka Streams and Flink, as far as it needs no Java: figures, tables, templates, input."""
 
 from __future__ import annotations
 

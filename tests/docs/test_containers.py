@@ -22,7 +22,7 @@ COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
 
 
 def words(instruction: str) -> list[str]:
-    """Of the form that starts no shell, which would keep signals for itself."""
+    """The words of an instruction in exec form. A shell would keep signals for itself."""
     found: list[str] = json.loads(IMAGE[instruction][IMAGE[instruction].index("[") :])
     return found
 

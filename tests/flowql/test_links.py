@@ -19,7 +19,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Of the files as they are now."""
+    """A clone of the present files."""
     copy_files(tmp_path / "origin")
     author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
     for command in (("init", "-q"), ("add", "-A"), (*author, "commit", "-qm", "all")):

@@ -170,7 +170,7 @@ class World:
             return Answer("refused", text="FQ0000 no view over streams has rows")
         sql, count = f"{statement.over('s', self.batch.relations)} EMIT CHANGES", len(view.rows)
         found = followed(self._connection, sql, count)
-        # Of a table whose first changes only add rows, those that take them away come next.
+        # The first changes of a table may only add rows; the changes that remove some follow.
         return found if Counter(found.rows) == Counter(view.rows) else followed(self._connection, sql, count + 1)
 
     def _test(self, answers: Answers) -> None:

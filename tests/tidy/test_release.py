@@ -1,4 +1,4 @@
-"""What a release needs: one version in all places, and Pythons that the metadata names."""
+"""A release has one version in all places, and the metadata names the Pythons it runs on."""
 
 from __future__ import annotations
 

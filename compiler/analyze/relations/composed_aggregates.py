@@ -16,8 +16,6 @@ from flowql.compiler.dialect.standard.tree_names import tree_name
 N = TypeVar("N", bound=t.Node)
 _TEXT = t.TypeName("text")
 _ARRAYS, _OBJECTS = (("jsonb_agg",), ("json_agg",)), (("jsonb_object_agg",), ("json_object_agg",))
-
-
 _PERCENTILES = (("percentile_cont",), ("percentile_disc",))
 
 

@@ -1,7 +1,7 @@
 """Which views are streams: those whose rows are only ever added, and are made of records of streams. Nothing is kept of such a row.
 
-A row is made of one record (filters, projections, UNNEST, UNION ALL), of one record and what it finds when it is joined (temporal joins),
-of a pair of records (inner joins), or of a window that is closed (EMIT ON WINDOW CLOSE). DISTINCT gives a table, which keeps a row for each value.
+Each row comes from one record (filters, projections, UNNEST, UNION ALL), from one record and the row that a temporal join finds for it, from a
+pair of records (inner joins), or from a closed window (EMIT ON WINDOW CLOSE). DISTINCT gives a table: it keeps a row for each value.
 
 before: Project(__0 := ROWOFFSET, a := v + 1, Filter(AppendOnly(Scan)))      after: Project(a := v + 1, Filter(Scan))
 before: Project(__0 := __l, __1 := __r, a, EquiJoin(L, R))                     after: Project(a, EquiJoin(L, R))

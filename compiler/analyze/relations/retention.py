@@ -31,13 +31,12 @@ JOINED_MS = 86_400_000  # as ksqlDB has it where no GRACE PERIOD is given
 PAIRING = ("inner", "left", "right", "full")  # joins that give pairs
 
 
-Path = tuple[
-    int, ...
-]  # from the root of the plan, the number of an input at each node: nodes that are equal may stand in several places
+# From the root of the plan, the number of an input at each node: equal nodes may stand in several places.
+Path = tuple[int, ...]
 
 
 class _Timed(NamedTuple):
-    """Where the rows of a stream without a watermark are, these, and the column of them that tells their time."""
+    """The rows of a stream without a watermark. path: where the plan has them. column: their time."""
 
     path: Path
     rows: Node

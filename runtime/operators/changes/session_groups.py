@@ -133,5 +133,5 @@ class SessionGroupsOperator(GroupAggregateOperator):
 
 
 def _first(a: Any, b: Any) -> Any:
-    """Of two values that are shown, with their entries, the one that comes first."""
+    """The value with the lower entry; either may be missing."""
     return min((v for v in (a, b) if v is not None), key=itemgetter(1), default=None)
