@@ -57,7 +57,7 @@ class Figure:
         return f"{self.view:8}{self.events:10,} events {self.cpu_s:8.2f} CPU s {rate:10,} events per CPU s"
 
 
-class _ProcessorClock(SystemClock):
+class ProcessorClock(SystemClock):
     """Time passes with the processor time of this process: slices and commits are those of a machine with nothing else to do."""
 
     def timer_ms(self) -> int:
@@ -152,7 +152,7 @@ def measure(plan: Plan, view: str, input_: Path, events: int, top: int, split: b
         shutil.copytree(input_ / "log", folder / "log")
         blocks, writes = config.budget.block_cache_bytes, config.budget.write_buffer_bytes
         physical = open_rocks(folder / "state", cache_bytes=blocks, write_buffer_bytes=writes)
-        instance = Instance(EmbeddedLog(folder / "log"), physical, _ProcessorClock(), config)
+        instance = Instance(EmbeddedLog(folder / "log"), physical, ProcessorClock(), config)
         driver = Driver(instance)
         start = time.process_time()
         instance.deploy(plan)
