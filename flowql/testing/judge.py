@@ -152,9 +152,9 @@ def _same(want: Any, got: Any) -> bool:
         return want.keys() == got.keys() and all(_same(v, got[k]) for k, v in want.items())
     if isinstance(want, list) and isinstance(got, list):
         return len(want) == len(got) and all(map(_same, want, got))
-    if isinstance(want, float) and isinstance(got, (int, float)):
+    if isinstance(want, float) and isinstance(got, (int, float, Decimal)):
         return math.isclose(want, got, rel_tol=_CLOSE) or (math.isnan(want) and math.isnan(got))
-    if isinstance(want, (int, float)) or isinstance(got, (int, float)):
+    if isinstance(want, (int, float, Decimal)) or isinstance(got, (int, float, Decimal)):
         try:
             return Decimal(str(want)) == Decimal(str(got))
         except InvalidOperation:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import Operator, Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.types import Kind
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_state import FAILED
@@ -131,19 +136,29 @@ def _batches(log: MemoryLog, topic: str, partition: int) -> Iterable[pa.RecordBa
 
 
 def _row(record: Mapping[str, object], reader: RecordReader, source: SourceDef) -> Row:
-    key = orjson.loads(reader.key(record["key"]))  # type: ignore[arg-type]
+    key = _parsed(reader.key(record["key"]), source.schema.key)  # type: ignore[arg-type]
     if not isinstance(key, dict):
         key = {f.name: key for f in source.schema.key[:1]}
-    value = orjson.loads(reader.value(record["value"]))  # type: ignore[arg-type]
+    value = _parsed(reader.value(record["value"]), source.schema.value)  # type: ignore[arg-type]
     value = value if isinstance(value, dict) or value is None else {f.name: value for f in source.schema.value[:1]}
     types = {f.name: f.type for f in source.schema}
     return Row({**key, **(value or {})}, int(record["timestamp"]), value is None, types=types)  # type: ignore[call-overload]
 
 
+def _parsed(text: Any, fields: Sequence[Field]) -> Any:
+    """The value of a JSON text, with all digits of DECIMAL columns."""
+    value = orjson.loads(text)
+    decimals = [f.name for f in fields if f.type.kind is Kind.DECIMAL]
+    if not decimals or value is None:
+        return value
+    exact = json.loads(text, parse_float=Decimal)
+    return exact if not isinstance(value, dict) else value | {n: exact[n] for n in decimals if n in exact}
+
+
 def _final(records: Iterable[Row], source: SourceDef) -> tuple[Row, ...]:
     """The last row of every key; deleted ones are gone."""
     names = [f.name for f in source.schema.key] + ["WINDOWSTART", "WINDOWEND"] * (source.schema.window is not None)
-    last = {orjson.dumps([r.values.get(n) for n in names]): r for r in records}
+    last = {orjson.dumps([r.values.get(n) for n in names], default=str): r for r in records}
     rows = tuple(r for r in last.values() if not r.tombstone)
     return (
         tuple(replace(r, values={n: r.values.get(n) for n in source.visible}) for r in rows)

@@ -19,7 +19,8 @@ def update(verdicts: Sequence[Verdict]) -> dict[str, int]:
         for f in v.findings:
             if f.expected is not None and f.expected.at is not None:
                 start, end, column = f.expected.at
-                text = rows_text([_columns(r, f.expected) for r in f.actual], column)
+                is_block = Path(v.case.file).read_text()[start] != "["
+                text = rows_text([_columns(r, f.expected) for r in f.actual], column if is_block else None)
                 changes.setdefault(v.case.file, []).append((start, end, text))
     for name, found in changes.items():
         path = Path(name)

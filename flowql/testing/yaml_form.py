@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import yaml
@@ -160,9 +161,17 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, list) else value
 
 
-def rows_text(rows: list[dict[str, Any]], indent: int) -> str:
-    """Rows as the block list that stands at this indentation."""
-    if not rows:
-        return "[]"
-    lines = [yaml.safe_dump(r, default_flow_style=True, sort_keys=False, width=10_000).strip() for r in rows]
+def rows_text(rows: list[dict[str, Any]], indent: int | None) -> str:
+    """Rows as the block list that stands at this indentation, or as a list in brackets if there is none."""
+    written = [{c: _number(v) for c, v in r.items()} for r in rows]
+    lines = [yaml.safe_dump(r, default_flow_style=True, sort_keys=False, width=10_000).strip() for r in written]
+    if not rows or indent is None:
+        return f"[{', '.join(lines)}]"
     return ("\n" + " " * indent).join(f"- {line}" for line in lines)
+
+
+def _number(value: Any) -> Any:
+    """A DECIMAL as a number, or as a text where a number of YAML would lose digits."""
+    if not isinstance(value, Decimal):
+        return value
+    return float(value) if Decimal(repr(float(value))) == value else str(value)

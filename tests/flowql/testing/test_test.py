@@ -257,6 +257,25 @@ def test_update_rewrites_what_failed_and_nothing_else(suite: Suite) -> None:
     assert suite.run()[0] == 0
 
 
+def test_a_decimal_keeps_all_its_digits(suite: Suite) -> None:
+    (suite.folder / "queries.sql").write_text(
+        "CREATE STREAM A (K INT KEY, D DECIMAL(24, 4)) WITH (KAFKA_TOPIC='a', VALUE_FORMAT='JSON', PARTITIONS=1);"
+        "CREATE STREAM B AS SELECT K, D AS X FROM A;"
+    )
+    given = """
+        when: |
+          INSERT INTO A VALUES (1, 9007199254740993.0001);
+        expect:
+          B: [{K: 1, X: %s}]
+        """
+    file = suite.write("one.yaml", given % "'9007199254740992.0000'")
+    assert "9007199254740993.0001 found" in suite.run()[1]
+    assert suite.run("--update")[0] == 0
+    assert "X: '9007199254740993.0001'" in file.read_text()
+    code, out, err = suite.run()
+    assert code == 0, out + err
+
+
 def test_a_pattern_chooses_tests(suite: Suite) -> None:
     suite.write("a.yaml", "name: early bird\nexpect: {TOTALS: []}\n")
     suite.write("b.yaml", "name: late bird\nexpect: {TOTALS: []}\n")
@@ -288,8 +307,8 @@ def test_create_writes_a_test_that_passes(suite: Suite, tmp_path: Path) -> None:
     assert code == 0, err
     suite.write("made.yaml", text)
     assert "TOTAL: 2" in text
-    code, out, _ = suite.run()
-    assert code == 0, out
+    code, out, err = suite.run()
+    assert code == 0, out + err
     code, _, err = suite.run("--create", "TOTALS", "--from", "users")
     assert code == 1
     assert "CTAS_TOTALS does not read topic users" in err
@@ -306,7 +325,7 @@ def test_a_decimal_is_a_value_of_a_row_and_of_a_complaint(suite: Suite) -> None:
     suite.write("paid.sql", f"--@test: right\n{insert}\nASSERT VALUES LARGE (ID, SUM_) VALUES (1, 7.50);\n")
     assert "1 passed, 0 failed" in suite.run()[1]
     suite.write("paid.sql", f"--@test: wrong\n{insert}\nASSERT VALUES LARGE (ID, SUM_) VALUES (1, 7.51);\n")
-    assert "SUM_: 7.51 expected, 7.5 found" in suite.run()[1]
+    assert "SUM_: 7.51 expected, 7.50 found" in suite.run()[1]
 
 
 def test_a_stream_that_is_inserted_into_is_a_result(suite: Suite) -> None:
