@@ -144,7 +144,7 @@ def _of(text: str, type_: int) -> Any:
     if type_ in _DOUBLES:
         return NAN if text == "NaN" else Double(float(text))
     if type_ == _DATE:
-        return text if "BC" in text or len(text) != 10 else ("day", (date.fromisoformat(text) - date(1970, 1, 1)).days)
+        return ("day", _day(text)) if text[0].isdigit() else text
     if type_ == _TIME:
         return time.fromisoformat(text)
     if type_ in (_STAMP, _STAMPTZ):
@@ -152,6 +152,14 @@ def _of(text: str, type_: int) -> Any:
     if type_ in _ARRAYS:
         return _array(text, _ARRAYS[type_])
     return text
+
+
+def _day(text: str) -> int:
+    """The day of a date of any year. 400 years have 146,097 days."""
+    year, month, day = map(int, text.removesuffix(" BC").split("-"))
+    year = 1 - year if text.endswith("BC") else year
+    eras, within = divmod(year, 400)
+    return (date(within + 400, month, day) - date(1970, 1, 1)).days + (eras - 1) * 146_097
 
 
 def _moment(text: str) -> Any:

@@ -297,7 +297,7 @@ class Maker:
         """The first rows in the order of all columns, and maybe of others in front of them."""
         made = self.query(min(depth, 1), exact=True)
         rng = self.rng
-        if " LIMIT " in made.sql or "DISTINCT ON" in made.sql:
+        if any(part in made.sql for part in (" LIMIT ", " OFFSET ", "DISTINCT ON")):
             return made
         self.labels.add("limit")
         places = [str(i + 1) for i in range(len(made.columns))]
