@@ -78,7 +78,7 @@ class Subscription:
         try:
             self._driver = Driver(self._instance)
             self._instance.deploy(query.plan)
-            self._tail = Tail(query.result, self._log.own)
+            self._tail = Tail(query.result, self._log)
         except BaseException:
             self._instance.close()
             raise
@@ -165,7 +165,7 @@ class Subscription:
         """The new rows, which are then forgotten; without hidden columns."""
         shown, keys = set(self.columns), self.query.keys
         for reader, changes in self._tail.poll():
-            self._log.own.drop_before(reader.tp, reader.position)
+            self._log.drop_before(reader.tp, reader.position)
             for c in changes:
                 yield replace(c, row={m: v for n, v in c.row.items() if (m := keys.get(n, n)) in shown})
 
@@ -174,7 +174,7 @@ def _is_stream(tp: TopicPartition, reads: tuple[SourceDef, ...]) -> bool:
     return all(s.kind == "stream" for s in reads if s.topic == tp.topic)
 
 
-def _ends(reads: tuple[SourceDef, ...], log: Log | OverlayLog) -> dict[TopicPartition, int]:
+def _ends(reads: tuple[SourceDef, ...], log: Log) -> dict[TopicPartition, int]:
     """Where the topics end now."""
     admin = log.admin()
     known = admin.topics()

@@ -1,23 +1,28 @@
-"""Reader, consumer and producer on top of what a log can look up and commit; the embedded and the in-memory log share them."""
+"""Reader, consumer, producer and admin on top of what a log can look up and commit; the embedded and the in-memory log share them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from flowql.runtime.errors import LogError, LogIOError, OffsetOutOfRange, StaleMember
+from flowql.runtime.errors import CommitTorn, LogError, LogIOError, OffsetOutOfRange, StaleMember, TopicMissing
 from flowql.runtime.log.base import (
     EARLIEST,
     LATEST,
+    Admin,
+    Clients,
+    Consumer,
     GroupChange,
     GroupEvent,
     GroupMetadata,
+    KeyValueReader,
     KeyValues,
+    Log,
     Position,
     RawBatch,
     Reader,
@@ -26,6 +31,7 @@ from flowql.runtime.log.base import (
     even_share,
     no_records,
 )
+from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.transaction import Shape, Transaction
 
 # Consecutive stored batches are joined into one while both are below this; joining copies.
@@ -466,6 +472,85 @@ class LogProducer:
         self._committer.check_epoch(self.transactional_id, self.epoch)
         if self._failure is not None:
             raise LogError(f"producer {self.transactional_id} is of no more use: {self._failure}")
+
+
+class LocalLog(Log, Admin, Lookup):
+    """What a log without brokers has of the interface whatever it keeps its records in: it is its own admin, and waits for nothing.
+
+    _lock: guards what a subclass keeps.
+    """
+
+    supports_redo = True
+    drops_with_commits = True
+    _lock: AbstractContextManager[object]
+
+    def __init__(self) -> None:
+        self._clients = OpenClients()
+
+    def admin(self) -> Admin:
+        return self
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return KeyValuesOf(self.reader(tp, offset))
+
+    def consumer(self, client_id: str) -> Consumer:
+        return self._clients.consumer(LogConsumer(self, client_id))
+
+    def clients(self) -> Clients:
+        return self._clients.count()
+
+    def record_bytes_max(self, topic: str) -> int | None:
+        return None
+
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        return None
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        """Empty: records keep their times."""
+        return set()
+
+    def torn_commits(self) -> Sequence[CommitTorn]:
+        """None: a commit is whole or absent."""
+        return ()
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        self.refresh()
+        return self.bounds(tp)[0]
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._bounds(tps, 0)
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        self.refresh()
+        return self.bounds(tp)[1]
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._bounds(tps, 1)
+
+    def _bounds(self, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        """First offsets (0) or ends (1) of those that exist, as of one moment."""
+        self.refresh()
+        found = {}
+        with self._lock:
+            for tp in tps:
+                with suppress(TopicMissing):
+                    found[tp] = self.bounds(tp)[which]
+        return found
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        return answered(lambda: self.end_offsets(tps))
+
+    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        """No record of an open transaction is in the log."""
+        return self.ask_end_offsets(tps)
+
+    def written_offset(self, tp: TopicPartition) -> int:
+        """Transactions are never seen open."""
+        return self.end_offset(tp)
+
+    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        known = self.committed(group)
+        return {tp: known[tp] for tp in tps if tp in known}
 
 
 def check_topic_name(name: str) -> None:

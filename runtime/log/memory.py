@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -19,10 +18,6 @@ from flowql.runtime.log.base import (
     EARLIEST,
     PRODUCE_SCHEMA,
     RECORD_SCHEMA,
-    Admin,
-    Clients,
-    Consumer,
-    KeyValueReader,
     Position,
     Producer,
     Reader,
@@ -30,8 +25,7 @@ from flowql.runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, answered, check_topic_name
-from flowql.runtime.log.open_clients import OpenClients
+from flowql.runtime.log.clients import LocalLog, LogProducer, LogReader, answered, check_topic_name
 from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
 from flowql.runtime.log.transaction import (
@@ -62,7 +56,7 @@ class _ProducerState:
     redo: list[tuple[int, bytes]] = field(default_factory=list)
 
 
-class MemoryLog:
+class MemoryLog(LocalLog):
     """A log that lives as long as this object.
 
     >>> log = MemoryLog()
@@ -70,11 +64,10 @@ class MemoryLog:
     2
     """
 
-    supports_redo = True
-    drops_with_commits = True
+    producer_class = LogProducer
 
     def __init__(self) -> None:
-        self._clients = OpenClients()
+        super().__init__()
         self._lock = threading.RLock()  # guards everything below
         self._topics: dict[str, TopicInfo] = {}
         self._ids: Counter[str] = Counter()  # how often a topic of that name was made
@@ -90,26 +83,14 @@ class MemoryLog:
                 state.epoch += 1
             self._held_by = None
 
-    def admin(self) -> Admin:
-        return self
-
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         return LogReader(self, tp, offset)
-
-    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
-        return KeyValuesOf(self.reader(tp, offset))
-
-    def consumer(self, client_id: str) -> Consumer:
-        return self._clients.consumer(LogConsumer(self, client_id))
 
     def producer(self, transactional_id: str) -> Producer:
         with self._lock:
             state = self._producers.setdefault(transactional_id, _ProducerState())
             state.epoch += 1
-            return self._clients.producer(LogProducer(self, transactional_id, state.epoch))
-
-    def clients(self) -> Clients:
-        return self._clients.count()
+            return self._clients.producer(self.producer_class(self, transactional_id, state.epoch))
 
     def last_sequence(self, transactional_id: str) -> int:
         with self._lock:
@@ -134,12 +115,6 @@ class MemoryLog:
 
     def opener(self) -> None:
         """None: no other process can read it."""
-
-    def record_bytes_max(self, topic: str) -> int | None:
-        return None
-
-    def record_ahead_ms_max(self, topic: str) -> int | None:
-        return None
 
     def maintain(self, now_ms: int) -> None:
         """Does nothing: the log ends with the process."""
@@ -192,41 +167,9 @@ class MemoryLog:
         with self._lock:
             return dict(self._topics)
 
-    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
-        """Empty: records keep their times."""
-        return set()
-
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         with self._lock:
             return {name: topic.partitions for name, topic in self._topics.items() if name in topics}
-
-    def begin_offset(self, tp: TopicPartition) -> int:
-        return self.bounds(tp)[0]
-
-    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._bounds(tps, 0)
-
-    def end_offset(self, tp: TopicPartition) -> int:
-        return self.bounds(tp)[1]
-
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._bounds(tps, 1)
-
-    def _bounds(self, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
-        """First offsets (0) or ends (1) of those that exist, as of one moment."""
-        found = {}
-        with self._lock:
-            for tp in tps:
-                with contextlib.suppress(TopicMissing):
-                    found[tp] = self.bounds(tp)[which]
-        return found
-
-    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        """No record of an open transaction is in the log."""
-        return self.ask_end_offsets(tps)
-
-    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        return answered(lambda: self.end_offsets(tps))
 
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         with self._lock:
@@ -237,14 +180,6 @@ class MemoryLog:
             }
         return answered(lambda: found)
 
-    def written_offset(self, tp: TopicPartition) -> int:
-        """Transactions are never seen open."""
-        return self.end_offset(tp)
-
-    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        known = self.committed(group)
-        return {tp: known[tp] for tp in tps if tp in known}
-
     def committed(self, group: str) -> dict[TopicPartition, Position]:
         with self._lock:
             return dict(self._groups.get(group, {}))
@@ -253,16 +188,12 @@ class MemoryLog:
         with self._lock:
             return sorted(g for g, positions in self._groups.items() if positions and g.startswith(prefix))
 
-    def torn_commits(self) -> tuple[()]:
-        """None: a commit of this log is one write."""
-        return ()
-
-    def was_compacted(self, tp: TopicPartition) -> bool:
+    def was_compacted(self, tp: TopicPartition) -> bool | None:
         """False: it keeps all records."""
         self._partition(tp)
         return False
 
-    def writers(self, tp: TopicPartition) -> frozenset[str]:
+    def writers(self, tp: TopicPartition) -> frozenset[str] | None:
         with self._lock:
             return frozenset(self._partition(tp).writers)
 

@@ -5,97 +5,68 @@ Who runs queries on it sees what another instance runs on and leaves no trace th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-
-import pyarrow as pa
 
 from flowql.runtime.errors import CommitTorn, LogError
 from flowql.runtime.log.base import (
     EARLIEST,
-    Admin,
     Clients,
     Consumer,
     GroupEvent,
     GroupMetadata,
-    KeyValueReader,
     Log,
     Position,
-    Producer,
     RawBatch,
     Reader,
     TopicDescription,
     TopicInfo,
     TopicPartition,
 )
-from flowql.runtime.log.clients import KeyValuesOf, answered
+from flowql.runtime.log.clients import LogProducer, answered
 from flowql.runtime.log.memory import MemoryLog
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
 
 
-class OverlayLog:
+class _Producer(LogProducer):
+    """It does not commit positions in the topics below."""
+
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
+        """Does nothing: these positions are never read."""
+
+    def attach_redo(self, payload: bytes) -> None:
+        raise AssertionError("an overlay keeps no redo")
+
+
+class OverlayLog(MemoryLog):
     """Topics of `base`, from `starts` on where that says so, and topics of its own.
 
     supports_redo: False, as nothing of it outlives this object. Positions that are committed are not kept.
     """
 
     supports_redo = False
-    drops_with_commits = True
+    producer_class = _Producer
 
     def __init__(self, base: Log, starts: Mapping[TopicPartition, int] = _NO_STARTS) -> None:
+        super().__init__()
         self._base, self._below, self._starts = base, base.admin(), starts
-        self.own = MemoryLog()
-
-    def admin(self) -> Admin:
-        return self
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         if self.is_own(tp):
-            return self.own.reader(tp, offset)
+            return super().reader(tp, offset)
         return self._base.reader(tp, self.begin_offset(tp) if offset == EARLIEST else offset)
 
-    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
-        return KeyValuesOf(self.reader(tp, offset))
-
     def consumer(self, client_id: str) -> Consumer:
-        return _Consumer(self, self._base.consumer(client_id), self.own.consumer(client_id))
-
-    def producer(self, transactional_id: str) -> Producer:
-        return _Producer(self.own.producer(transactional_id))
+        return _Consumer(self, self._base.consumer(client_id), super().consumer(client_id))
 
     def clients(self) -> Clients:
         return self._base.clients()
 
-    def last_sequence(self, transactional_id: str) -> int:
-        return self.own.last_sequence(transactional_id)
-
-    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
-        return iter(())
-
-    def redo_place(self, transactional_id: str, sequence: int) -> str:
-        raise LogError("there is no redo")
-
-    def trim_redo(self, transactional_id: str, sequence: int) -> None:
-        """There is none."""
-
-    def opener(self) -> None:
-        """None: no other process can read it."""
-
-    def record_bytes_max(self, topic: str) -> int | None:
-        return None
-
-    def record_ahead_ms_max(self, topic: str) -> int | None:
-        return None
-
-    def maintain(self, now_ms: int) -> None:
-        """The log below is not owned by the overlay."""
-
-    def hold(self, transactional_id: str) -> None:
-        """Does nothing: no other instance uses this object."""
-
     def close(self) -> None:
-        self.own.close()
+        super().close()
         self._base.close()
 
     # Admin
@@ -103,41 +74,32 @@ class OverlayLog:
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
         known = self._below.topics().get(name)
         if known is None:
-            return self.own.create_topic(name, partitions, config)
+            return super().create_topic(name, partitions, config)
         if known.partitions != partitions:
             raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
         return known
 
-    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
-        return self.own.alter_topic(name, changes)
-
-    def delete_topic(self, name: str) -> None:
-        self.own.delete_topic(name)
-
     def topics(self) -> dict[str, TopicInfo]:
-        return {**self._below.topics(), **self.own.topics()}
-
-    def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        self.own.drop_before(tp, offset)
+        return {**self._below.topics(), **super().topics()}
 
     def writers(self, tp: TopicPartition) -> frozenset[str] | None:
-        return self.own.writers(tp) if self.is_own(tp) else self._below.writers(tp)
+        return super().writers(tp) if self.is_own(tp) else self._below.writers(tp)
 
     def torn_commits(self) -> Sequence[CommitTorn]:
         return self._below.torn_commits()
 
     def was_compacted(self, tp: TopicPartition) -> bool | None:
-        return self.own.was_compacted(tp) if self.is_own(tp) else self._below.was_compacted(tp)
+        return super().was_compacted(tp) if self.is_own(tp) else self._below.was_compacted(tp)
 
     def with_replaced_times(self, topics: Collection[str]) -> set[str]:
         return self._below.with_replaced_times(topics)
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        return {**self._below.partition_counts(topics), **self.own.partition_counts(topics)}
+        return {**self._below.partition_counts(topics), **super().partition_counts(topics)}
 
     def begin_offset(self, tp: TopicPartition) -> int:
         if self.is_own(tp):
-            return self.own.begin_offset(tp)
+            return super().begin_offset(tp)
         begin = self._below.begin_offset(tp)
         return max(begin, self._starts.get(tp, begin))
 
@@ -145,42 +107,26 @@ class OverlayLog:
         own = [tp for tp in tps if self.is_own(tp)]
         below = self._below.begin_offsets([tp for tp in tps if tp not in own])
         starts = {tp: max(begin, self._starts.get(tp, begin)) for tp, begin in below.items()}
-        return {**starts, **self.own.begin_offsets(own)}
+        return {**starts, **super().begin_offsets(own)}
 
     def end_offset(self, tp: TopicPartition) -> int:
-        return self.own.end_offset(tp) if self.is_own(tp) else self._below.end_offset(tp)
+        return super().end_offset(tp) if self.is_own(tp) else self._below.end_offset(tp)
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         own = [tp for tp in tps if self.is_own(tp)]
         below = [tp for tp in tps if tp not in own]
-        return {**self._below.end_offsets(below), **self.own.end_offsets(own)}
-
-    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        """No record of an open transaction is in the log."""
-        return self.ask_end_offsets(tps)
-
-    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        return answered(lambda: self.end_offsets(tps))
+        return {**self._below.end_offsets(below), **super().end_offsets(own)}
 
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         """It is read for the time of one query: nothing is kept of it that could be of another topic."""
         return answered(dict)
 
     def written_offset(self, tp: TopicPartition) -> int:
-        return self.own.written_offset(tp) if self.is_own(tp) else self._below.written_offset(tp)
-
-    def committed(self, group: str) -> dict[TopicPartition, Position]:
-        return self.own.committed(group)
-
-    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        return self.own.stable_positions(group, tps)
-
-    def groups(self, prefix: str) -> list[str]:
-        return self.own.groups(prefix)
+        return super().written_offset(tp) if self.is_own(tp) else self._below.written_offset(tp)
 
     def is_own(self, tp: TopicPartition) -> bool:
         """Whether a partition is of this log and not of the one below."""
-        return tp.topic in self.own.topics()
+        return tp.topic in self._topics
 
 
 class _Consumer:
@@ -226,48 +172,3 @@ class _Consumer:
 
     def _of(self, tp: TopicPartition) -> Consumer:
         return self._own if self._log.is_own(tp) else self._below
-
-
-class _Producer:
-    """A producer for the topics in memory. It does not commit positions in the topics below."""
-
-    def __init__(self, own: Producer) -> None:
-        self._own = own
-
-    def begin(self) -> None:
-        self._own.begin()
-
-    def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
-        self._own.send(tp, records)
-
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
-        """Does nothing: these positions are never read."""
-
-    def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        self._own.drop_before(tp, offset)
-
-    def expect_end(self, tp: TopicPartition, offset: int) -> None:
-        self._own.expect_end(tp, offset)
-
-    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
-        self._own.append_from(tp, source)
-
-    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
-        self._own.repartition(topic, partitions, offset, keeps=keeps)
-
-    def expect_partitions(self, topic: str, partitions: int) -> None:
-        self._own.expect_partitions(topic, partitions)
-
-    def attach_redo(self, payload: bytes) -> None:
-        raise AssertionError("an overlay keeps no redo")
-
-    def commit(self) -> int:
-        return self._own.commit()
-
-    def abort(self) -> None:
-        self._own.abort()
-
-    def close(self) -> None:
-        self._own.close()

@@ -30,9 +30,6 @@ from flowql.runtime.errors import (
 from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
-    Clients,
-    Consumer,
-    KeyValueReader,
     Position,
     Producer,
     Reader,
@@ -41,7 +38,7 @@ from flowql.runtime.log.base import (
     TopicPartition,
 )
 from flowql.runtime.log.base import Log as AnyLog
-from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, answered, check_topic_name
+from flowql.runtime.log.clients import LocalLog, LogProducer, LogReader, answered, check_topic_name
 from flowql.runtime.log.embedded.ledger import REDO, Ledger
 from flowql.runtime.log.embedded.pins import pin
 from flowql.runtime.log.embedded.records import (
@@ -60,21 +57,17 @@ from flowql.runtime.log.embedded.upkeep import Upkeep
 from flowql.runtime.log.embedded.verify import Damage, Verified, verify
 from flowql.runtime.log.embedded.writer import Writer, read_redo, redo_path
 from flowql.runtime.log.files import DiskFiles, Files, Lock, size_of
-from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
 from flowql.runtime.log.transaction import Transaction, check_count, check_end, check_shape, check_sources, check_start
 
 
-class EmbeddedLog:
+class EmbeddedLog(LocalLog):
     """The log in the directory `path`, made if missing. Safe for many threads and many processes."""
-
-    supports_redo = True
-    drops_with_commits = True
 
     def __init__(self, path: str | os.PathLike[str], files: Files | None = None, *, damaged: bool = False) -> None:
         """damaged: open it also where committed bytes of segments are missing, for `verify` and `skip_damaged`."""
-        self._clients = OpenClients()
+        super().__init__()
         self._files: Files = files or DiskFiles()
         self._directory = os.path.abspath(path)
         self._ledger = Ledger(self._files, self._directory, damaged=damaged)
@@ -89,18 +82,9 @@ class EmbeddedLog:
 
     # Factory of clients
 
-    def admin(self) -> Admin:
-        return self
-
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         self.check_partition(tp)
         return LogReader(self, tp, offset)
-
-    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
-        return KeyValuesOf(self.reader(tp, offset))
-
-    def consumer(self, client_id: str) -> Consumer:
-        return self._clients.consumer(LogConsumer(self, client_id))
 
     def producer(self, transactional_id: str) -> Producer:
         with self._ledger.appending():
@@ -108,9 +92,6 @@ class EmbeddedLog:
             epoch = known.epoch + 1 if known else 1
             self._ledger.write(InitProducer(transactional_id, epoch, self._runs.get(transactional_id, 0)))
         return self._clients.producer(LogProducer(self, transactional_id, epoch))
-
-    def clients(self) -> Clients:
-        return self._clients.count()
 
     def last_sequence(self, transactional_id: str) -> int:
         self.refresh()
@@ -178,12 +159,6 @@ class EmbeddedLog:
     def opener(self) -> None:
         """Its records come as they are in files: no other process would read them any faster."""
 
-    def record_bytes_max(self, topic: str) -> int | None:
-        return None
-
-    def record_ahead_ms_max(self, topic: str) -> int | None:
-        return None
-
     def maintain(self, now_ms: int) -> None:
         Upkeep(self._files, self._directory, self._ledger).run(now_ms)
 
@@ -235,10 +210,6 @@ class EmbeddedLog:
         with self._lock:
             return {name: topic.info for name, topic in self._state.topics.items()}
 
-    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
-        """Empty: records keep their times."""
-        return set()
-
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         self.refresh()
         with self._lock:
@@ -258,54 +229,10 @@ class EmbeddedLog:
         with self._lock:
             return frozenset(self._partition(tp).writers)
 
-    def torn_commits(self) -> tuple[()]:
-        """None: a commit of this log is whole or absent."""
-        return ()
-
     def was_compacted(self, tp: TopicPartition) -> bool:
         self.refresh()
         with self._lock:
             return any(segment.cleaned_ms for segment in self._partition(tp).segments)
-
-    def begin_offset(self, tp: TopicPartition) -> int:
-        self.refresh()
-        return self.bounds(tp)[0]
-
-    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        self.refresh()
-        return self._bounds(tps, 0)
-
-    def end_offset(self, tp: TopicPartition) -> int:
-        self.refresh()
-        return self.bounds(tp)[1]
-
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        self.refresh()
-        return self._bounds(tps, 1)
-
-    def _bounds(self, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
-        """First offsets (0) or ends (1) of those that exist, as of one moment."""
-        found = {}
-        with self._lock:
-            for tp in tps:
-                with contextlib.suppress(TopicMissing):
-                    found[tp] = self.bounds(tp)[which]
-        return found
-
-    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        """No record of an open transaction is in the log."""
-        return self.ask_end_offsets(tps)
-
-    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        return answered(lambda: self.end_offsets(tps))
-
-    def written_offset(self, tp: TopicPartition) -> int:
-        """Transactions are never seen open."""
-        return self.end_offset(tp)
-
-    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        known = self.committed(group)
-        return {tp: known[tp] for tp in tps if tp in known}
 
     def committed(self, group: str) -> dict[TopicPartition, Position]:
         self.refresh()

@@ -182,7 +182,7 @@ def test_it_leaves_no_trace_in_the_log(world: QueryHarness) -> None:
     commits, topics = world.instance.metrics.commits, dict(world.log.topics())
     with listening(world, "SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES") as subscription:
         assert taken(subscription)
-        own = subscription._log.own
+        own = subscription._log
         for p in range(own.topics()["this query"].partitions):
             tp = TopicPartition("this query", p)
             assert own.begin_offset(tp) == own.end_offset(tp), "rows that were given are forgotten"

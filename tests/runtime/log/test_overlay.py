@@ -3,10 +3,9 @@
 import pytest
 
 from flowql.runtime.errors import LogError, TopicMissing
-from flowql.runtime.log.base import EARLIEST, LATEST, Position, Producer, TopicPartition
+from flowql.runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.log.overlay import OverlayLog, _Producer
-from tests.runtime.log.noting import Noting, calls_of
+from flowql.runtime.log.overlay import OverlayLog
 from tests.runtime.log.records import batch, produce, values
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
@@ -87,7 +86,7 @@ def test_what_is_asked_of_a_topic_is_answered_by_the_log_that_has_it(below):
     assert {tp: log.written_offset(tp) for tp in every} == log.ask_end_offsets(every).result(0) == ends
     assert log.partition_counts(["A", "B", "none"]) == {"A": 2, "B": 1}
     assert [log.is_own(tp) for tp in every] == [False, False, True]
-    assert [log.writers(tp) for tp in every] == [below.writers(A0), below.writers(A1), log.own.writers(B0)]
+    assert [log.writers(tp) for tp in every] == [below.writers(A0), below.writers(A1), frozenset({"p"})]
     assert log.alter_topic("B", {"retention.ms": "6"}).config == log.topics()["B"].config == {"retention.ms": "6"}
     assert log.describe_topics(["A", "B"]).result(0) == {}
     assert (log.last_sequence("p"), below.last_sequence("p")) == (1, 1)
@@ -106,8 +105,6 @@ def test_nothing_of_an_overlay_is_kept_or_shared(below):
     producer.abort()
     assert (log.committed("g"), log.stable_positions("g", [A0]), list(log.redo_after("p", 0))) == ({}, {}, [])
     assert (log.opener(), log.record_bytes_max("A")) == (None, None)
-    with pytest.raises(LogError):
-        log.redo_place("p", 1)
     consumer = log.consumer("c")
     with pytest.raises(LogError, match="joins no group"):
         consumer.subscribe("g", ["A"], lambda: None)
@@ -140,22 +137,8 @@ def test_calls_of_a_consumer_go_to_the_log_that_has_the_partition(below):
         consumer.seek(B0, 0)
 
 
-def test_calls_of_a_producer_reach_that_of_the_log_in_memory():
-    own = Noting()
-    producer = _Producer(own)
-    for name, (arguments, answers) in calls_of(Producer).items():
-        if name not in ("send_positions", "attach_redo", "repartition"):
-            given, before = tuple(object() for _ in range(arguments)), len(own.calls)
-            answer = getattr(producer, name)(*given)
-            assert own.calls[before:] == [(name, given)]
-            assert answer is (own.made[name] if answers else None), name
-    producer.repartition("B", 4, 9, keeps=True)
-    assert own.calls[-1] == ("repartition", ("B", 4, 9, True))
-
-
-def test_both_logs_are_closed(below):
+def test_the_log_below_is_closed_with_it(below):
     closed = []
-    log = OverlayLog(below)
-    below.close, log.own.close = (lambda: closed.append("below")), (lambda: closed.append("own"))
-    log.close()
-    assert sorted(closed) == ["below", "own"]
+    below.close = lambda: closed.append("below")
+    OverlayLog(below).close()
+    assert closed == ["below"]
