@@ -1,4 +1,4 @@
-"""The JSON Schema of `flowql.yaml`, for editors: `schema.json` beside this file is this, written by `python -m flowql.config.schema`."""
+"""The JSON Schema of `flowql.yaml`, for editors: `flowql/config/schema.json`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import flowql.config
 from flowql.config.shape import (
     Anything,
     Choice,
@@ -22,18 +23,14 @@ from flowql.config.shape import (
 )
 from flowql.config.table import FILE_NAME, PROJECT
 
-SCHEMA_FILE = Path(__file__).with_name("schema.json")
+SCHEMA_FILE = Path(flowql.config.__file__).with_name("schema.json")
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _REFERENCE = r"^\$\{.+\}$"
 
 
-def json_schema() -> dict[str, Any]:
-    """The schema as data."""
-    return {"$schema": _DIALECT, "title": f"A FlowQL project ({FILE_NAME})", **_schema(PROJECT)}
-
-
-def schema_text() -> str:
-    return json.dumps(json_schema(), indent=2) + "\n"
+def pages() -> dict[Path, str]:
+    schema = {"$schema": _DIALECT, "title": f"A FlowQL project ({FILE_NAME})", **_schema(PROJECT)}
+    return {SCHEMA_FILE: json.dumps(schema, indent=2) + "\n"}
 
 
 def _schema(shape: Shape) -> dict[str, Any]:
@@ -74,7 +71,3 @@ def _record(shape: Record) -> dict[str, Any]:
     if required:
         schema["required"] = required
     return {"anyOf": [_schema(shape.keys[shape.short].shape), schema]} if shape.short else schema
-
-
-if __name__ == "__main__":
-    SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
