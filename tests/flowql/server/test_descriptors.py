@@ -1,4 +1,4 @@
-"""What an instance in the process of a command does with that process."""
+"""File descriptors of an instance."""
 
 import resource
 import subprocess
@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from flowql.cli.foreground import FILES_WANTED
+from flowql.server.descriptors import WANTED
 
 PROGRAM = """
 import resource, sys
-from flowql.cli.foreground import permit_open_files
+from flowql.server.descriptors import raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-permit_open_files()
+raise_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
@@ -22,4 +22,4 @@ def test_a_process_may_open_as_many_files_as_the_system_permits(soft):
     hard = min(3000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     said = subprocess.run([sys.executable, "-c", PROGRAM, str(soft), str(hard)], capture_output=True, text=True)
     assert said.stdout.split() == [str(hard), str(hard)], said.stderr
-    assert hard <= FILES_WANTED
+    assert hard <= WANTED
