@@ -1,26 +1,4 @@
-"""Errors of the Spark engine.
-
-    SparkFailure (RuntimeFailure)
-      SparkMissing            the extra is not installed
-      JavaMissing             no Java 17 or newer, and none by wheel
-      SparkVersion            another PySpark, or a library of another version, than this was made for
-      SessionFailed           Spark did not start
-      SessionDied             Spark's JVM has ended, and every query with it
-      SessionInUse            this process runs another Spark already
-      SettingRefused          a Spark property that is not the user's
-      SparkUnsupported        a node of the plan that Spark cannot run
-      CheckpointLost          a query has run, and its checkpoint is gone or unreadable
-      CheckpointOfOtherQuery  the checkpoint was made by an older definition of the query
-      ResultsOfBatch          streams and batches do not go on from each other
-      ConnectorMissing        jars that are not here
-      FilesUnfit              files that cannot stand for a topic
-      FrameUnfit              a DataFrame that cannot stand for a source
-      StorageFailed           a file system behind an address refuses, or does not answer
-      WorkersUnfit            workers of a cluster that cannot run FlowQL, or cannot read the log
-      SparkQueryFailed        a query raised inside Spark
-
-Each has a stable code FQ41xx and says what to type (`help`).
-"""
+"""Errors of the Spark engine. Each has a stable code FQ41xx and says what to type (`help`)."""
 
 from __future__ import annotations
 
