@@ -53,7 +53,6 @@ class InstanceConfig:
     rows_per_run: int | None = None
     vector: bool | None = None
     coalesce: bool = True
-    retry_backoff_ms: int = 500
     shared: bool = False
     process_id: str = ""
     ticks: bool = True
