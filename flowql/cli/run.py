@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +14,6 @@ from flowql.api.deploying import deploy_request, wanted_of_engine, wanted_plan
 from flowql.cli.brokers import BrokerWait, slept
 from flowql.cli.building import QUIET_S, STUCK, check_built, with_building
 from flowql.cli.deployment import note_rows
-from flowql.cli.event_notes import event_notes
 from flowql.cli.foreground import hosting
 from flowql.cli.lost import lost_text
 from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
@@ -23,6 +24,7 @@ from flowql.config.load import shown_path
 from flowql.deploy.decision import decide
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
+from flowql.runtime.events import EVENT, LOGGER, is_a_step
 from flowql.server.choice import at_rest
 from flowql.server.engine import Engine, Mode
 from flowql.server.host import Host
@@ -198,3 +200,48 @@ def _summary(states: States, committed: int, seconds: float) -> str:
     lost = [f"{s['id']}: {text}" for s in states if (text := lost_text(s))]
     more = [f"{len(lost) - LOST_SHOWN:,} more queries (flowql status)"] if len(lost) > LOST_SHOWN else []
     return "; ".join([done, *lost[:LOST_SHOWN], *more])
+
+
+# Events of a Spark instance in the foreground as lines for the person: what fails and where, and that it goes on.
+
+FAILED = "query.failed"
+_SHOWN = ("log.", "files.changed", "files.unread")  # those whose text is a whole sentence, and which nothing else shows
+
+
+class EventNotes(logging.Handler):
+    """A failure that comes again with the same reason is said ever more seldom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failures: dict[str, tuple[str, int]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        parts, message = getattr(record, EVENT, None), record.getMessage()
+        if parts is None:
+            return
+        if parts["event"] == FAILED:
+            self._failed(parts["query"], message)
+        elif parts["event"].startswith(_SHOWN):
+            note(message)
+
+    def _failed(self, query: str, reason: str) -> None:
+        before = self._failures.get(query, ("", 0))
+        count = before[1] + 1 if before[0] == reason else 1
+        self._failures[query] = reason, count
+        if is_a_step(count - 1, count):
+            times = "" if count == 1 else f" ({count} times)"
+            note(f"{query} failed{times}, and is tried again from its last micro-batch: {reason}")
+
+
+@contextmanager
+def event_notes(engine: str) -> Iterator[None]:
+    """While the block runs, in a process with an instance of this engine. (The runtime's own are in `status` and its log.)"""
+    if engine != "spark":
+        yield
+        return
+    handler = EventNotes()
+    LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)

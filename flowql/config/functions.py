@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Literal
 
 from flowql.compiler.diagnostics.source import Span
@@ -24,11 +26,10 @@ from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
-from flowql.config.module_spans import part_in_file, raised_in
-from flowql.config.opened_files import data_files, opened_files
+from flowql.config.load import shown_path
 from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.functions.shipping import with_calls
-from flowql.runtime.functions.workers import Code, DataFile, Source
+from flowql.runtime.functions.workers import Code, DataFile, Source, digest_of
 
 VERSION_CHARS = 12
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
@@ -256,3 +257,108 @@ def _code(
     memory_bytes = max([u.limits.memory_bytes for u in users], default=0)
     checked = () if users and all(u.version for u in users) else tuple(files)
     return Code(name, tuple(sources), memory_bytes, version=_version(root, sources, files), files=checked)
+
+
+# Which files of a project its modules open to read while they are imported: what a function computes depends on them as on its source.
+
+_CODE = (".py", ".pyc", ".so")
+_lock = threading.Lock()  # guards _installed and _watched
+_installed = False
+_watched: tuple[int, set[str]] | None = None  # a thread, and the paths that it has opened
+
+
+@contextmanager
+def opened_files() -> Iterator[set[str]]:
+    """Within, the paths that this thread opens to read, as they were said. One thread at a time. Python has no way to take its hook back."""
+    global _installed, _watched
+    paths: set[str] = set()
+    with _lock:
+        if not _installed:
+            sys.addaudithook(_note)
+            _installed = True
+        _watched = threading.get_ident(), paths
+    try:
+        yield paths
+    finally:
+        _watched = None
+
+
+def _note(event: str, args: tuple[object, ...]) -> None:
+    watched = _watched
+    if watched is None or event != "open" or watched[0] != threading.get_ident():
+        return
+    path, _, flags = args
+    if isinstance(path, str | bytes) and isinstance(flags, int) and flags & os.O_ACCMODE == os.O_RDONLY:
+        watched[1].add(os.path.abspath(os.fsdecode(path)))
+
+
+def data_files(root: Path, paths: set[str]) -> tuple[DataFile, ...]:
+    """Those in the project's folder that are no code, with what is in them now. One that does not exist counts too: it may come."""
+    folder = os.path.abspath(root)
+    return tuple(DataFile(p, digest_of(p)) for p in sorted(paths) if _is_data(folder, p))
+
+
+def _is_data(root: str, path: str) -> bool:
+    if not path.startswith(root + os.sep) or path.endswith(_CODE) or os.path.isdir(path):
+        return False
+    parts = path[len(root) + 1 :].split(os.sep)
+    return not any(p.startswith(".") or p in ("site-packages", "dist-packages", "__pycache__") for p in parts)
+
+
+# Spans of mistakes in modules of a project.
+
+_Def = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def raised_in(root: Path, error: BaseException) -> Span | None:
+    """The line in a file below `root` that raised the error; for a SyntaxError, the line that has it."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
+        return _line(Path(error.filename), error.lineno or 0)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(root)]
+    return _line(Path(frames[-1].filename), frames[-1].lineno or 0) if frames else None
+
+
+def part_in_file(root: Path, code: CodeType, part: str) -> Span | None:
+    """part: a parameter of the function with that code, "return" for the type of its result, "" for its name. None outside of `root`."""
+    file = Path(code.co_filename)
+    if not file.is_relative_to(root):
+        return None
+    lines = file.read_text("utf-8", "replace").splitlines()
+    found = next((n for n in ast.walk(ast.parse("\n".join(lines))) if isinstance(n, _Def) and _is_of(n, code)), None)
+    if found is None:
+        return None
+    node = _part(found, part)
+    if node is None:
+        text = lines[found.lineno - 1]
+        start = text.find(found.name, text.find("def", found.col_offset) + len("def"))
+        if start < 0:  # a backslash parts `def` from the name
+            return _line(file, found.lineno)
+        return Span(shown_path(file), found.lineno, start + 1, len(found.name), text)
+    text = lines[node.lineno - 1]
+    start = _characters(text, node.col_offset)
+    end = _characters(text, node.end_col_offset or 0) if node.end_lineno == node.lineno else len(text)
+    return Span(shown_path(file), node.lineno, start + 1, max(1, end - start), text)
+
+
+def _is_of(node: _Def, code: CodeType) -> bool:
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return node.name == code.co_name and first == code.co_firstlineno
+
+
+def _part(node: _Def, part: str) -> ast.arg | ast.expr | None:
+    if part == "return":
+        return node.returns
+    args = node.args
+    return next((a for a in (*args.posonlyargs, *args.args, *args.kwonlyargs) if a.arg == part), None)
+
+
+def _characters(text: str, octets: int) -> int:
+    """Positions in syntax trees count bytes."""
+    return len(text.encode()[:octets].decode(errors="replace"))
+
+
+def _line(file: Path, number: int) -> Span:
+    lines = file.read_text("utf-8", "replace").splitlines()
+    text = lines[number - 1] if 0 < number <= len(lines) else ""
+    indent = len(text) - len(text.lstrip())
+    return Span(shown_path(file), number, indent + 1, max(1, len(text.strip())), text)

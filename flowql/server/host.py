@@ -5,27 +5,30 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.compiler.functions.user import finding
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.runtime.app.beat_file import RUNNING, STOPPING
+from flowql.runtime.app.beat_file import BEAT_MS, ENDED, RUNNING, STARTING, STOPPING, BeatFile, read
+from flowql.runtime.app.freeze import note_death
 from flowql.runtime.app.threads import collect_all, collect_less
 from flowql.runtime.budget import MemoryBudget
-from flowql.runtime.events import INFO, say
+from flowql.runtime.events import INFO, WARNING, say
 from flowql.server.address import remove_address
-from flowql.server.beating import Beating
 from flowql.server.choice import open_engine
 from flowql.server.descriptors import raise_limit
 from flowql.server.engine import Mode
 from flowql.server.logs import writing
+from flowql.server.supervised import tell
 
 if TYPE_CHECKING:  # they load the compiler and HTTP
     from flowql.server.listening import Listening
     from flowql.server.service import Service
+
 
 BROKEN = "FQ5303"
 _POLL_S = 0.1
@@ -124,3 +127,60 @@ class Host:
                 self.engine.stop()
                 collect_all()
                 say(INFO, "instance.stopped", pid=os.getpid())
+
+
+# A thread that beats for an instance, from before it recovers until it has ended. See `flowql.runtime.app.beat_file`.
+
+
+class Beating:
+    """One instance. `begin`, `confirm`, `become` and `end` are called by the thread that starts and stops it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.file: BeatFile | None = None
+        self._state = STARTING
+        self._lock = threading.Lock()  # guards the header of the file
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
+
+    def begin(self) -> None:
+        """The instance is about to open its directory, which another process may have."""
+        other = read(self._data_dir)
+        if other is None or not other.is_alive or other.state == ENDED:
+            with suppress(OSError):  # a full disk stops no instance
+                note_death(self._data_dir)
+            self._make()
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """The directory is this instance's: the file in it has to be as well."""
+        if self.file is None or not self.file.is_published:
+            self._make()
+        tell(self._data_dir)
+
+    def become(self, state: str) -> None:
+        with self._lock:
+            self._state = state
+            if self.file is not None:
+                self.file.become(state)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+        self.become(ENDED)
+
+    def _make(self) -> None:
+        try:
+            file = BeatFile(self._data_dir)
+        except OSError as error:  # a full disk stops no instance
+            say(WARNING, "beat.missing", f"other processes cannot tell whether the instance is frozen: {error}")
+            return
+        with self._lock:
+            self.file = file
+            file.become(self._state)
+
+    def _beat(self) -> None:
+        while not self._ending.wait(BEAT_MS / 1000):
+            with self._lock:
+                if self.file is not None:
+                    self.file.beat()

@@ -7,7 +7,7 @@ A file is imported in transactions of about `TRANSACTION_BYTES`; a small one in 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +24,19 @@ from flowql.runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 from flowql.topics.codecs import KeyWriter
 from flowql.topics.import_files import chunks
 from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FilePosition, Job
-from flowql.topics.import_origin import carried_over
-from flowql.topics.import_progress import Digest, Progress, group_of, options_of, read_progress, resume, send_progress
+from flowql.topics.import_progress import (
+    Digest,
+    Progress,
+    format_of,
+    group_of,
+    group_of_path,
+    groups_of,
+    options_of,
+    progress_of,
+    read_progress,
+    resume,
+    send_progress,
+)
 from flowql.topics.import_values import Reasons, Values, encoded_keys
 
 TRANSACTION_BYTES = 256 << 20
@@ -261,3 +272,68 @@ def _letters(bad: Sequence[Bad], job: Job, bytes_max: int | None) -> pa.RecordBa
         pa.nulls(n, HEADERS_TYPE),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+
+
+# Whether a file that was never imported begins with what another path was imported as: the file was moved, or this is a copy.
+
+SAME_RECORDS = "FQ5018"
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An earlier import of the bytes that a file begins with. own: of the same path, as releases named it that knew absolute paths alone."""
+
+    progress: Progress
+    own: bool
+
+
+def carried_over(log: Log, job: Job) -> Progress | None:
+    """The progress of a file without one of its own: of its former path where the user says `--moved`, else None.
+
+    Raises CommandError if its first records were imported from another path, so that they would be in the topic twice.
+    """
+    found = _origin(log, job)
+    if found is not None and (found.own or job.moved):
+        return found.progress
+    if found is not None:
+        progress = found.progress
+        title = (
+            f"{job.file.name} begins with {progress.records:,} records that are in topic {job.topic} already: they were imported from "
+            f"{progress.path or 'another path'}"
+        )
+        help_ = "--moved  if it is that file under another path: continues after them;  --again  imports all of it, beside the existing records"
+        raise CommandError(title, code=SAME_RECORDS, help=help_)
+    if job.moved:
+        title = f"nothing in topic {job.topic} was imported from a file that begins as {job.file.name} does"
+        help_ = "without --moved it is imported from its beginning"
+        raise CommandError(title, code=SAME_RECORDS, help=help_)
+    return None
+
+
+def _origin(log: Log, job: Job) -> Origin | None:
+    """The import that has read most of what the file begins with."""
+    by_group = {group: progress_of(log, job.topic, group) for group in groups_of(log, job.topic)}
+    known = {g: p for g, p in by_group.items() if p is not None and p.records and format_of(p) == job.format}
+    same = _digests(job, {p.at for p in known.values()})
+    own = group_of_path(job.topic, str(job.file.resolve()))
+    found = [Origin(p, g == own) for g, p in known.items() if same.get(p.at) == p.digest]
+    return max(found, key=lambda origin: (origin.own, origin.progress.records), default=None)
+
+
+def _digests(job: Job, ends: Collection[int]) -> dict[int, str]:
+    """Of the bytes of the file up to each of these places, as far as it is that long; one pass."""
+    if not ends:
+        return {}
+    digest, found, at = Digest(job), dict[int, str](), 0
+    if job.format == "parquet":
+        return dict.fromkeys(ends, digest.text())
+    with job.file.open("rb") as stream:
+        for end in sorted(ends):
+            while at < end and (data := stream.read(min(_PIECE, end - at))):
+                digest.add(data)
+                at += len(data)
+            if at < end:
+                break
+            found[end] = digest.text()
+    return found

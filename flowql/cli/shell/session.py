@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +26,6 @@ from flowql.cli.query import say_apart
 from flowql.cli.render import note, plain, print_rows
 from flowql.cli.results import answer_lines, done_line, python_rows, write_answer
 from flowql.cli.shell import acting, show
-from flowql.cli.shell.pager import page
 from flowql.cli.shell.split import blanked, split, without_comments
 from flowql.compiler.dialect.standard.parser import verb_of
 from flowql.config.project import Project
@@ -34,6 +39,7 @@ from flowql.server.undeployed import telling_undeployed
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
     from flowql.query.push import Start
+
 
 HELP = """\
 SELECT ...;                  query tables, streams and stores (DuckDB's SQL), as of one commit
@@ -331,3 +337,39 @@ def _changes_something(word: str) -> QueryError:
     if word == "TERMINATE":
         return QueryError(title, code=REFUSED, help="take it out of the project's files, then:  flowql deploy --prune")
     return QueryError(title, code=REFUSED, help="write it into the project's files, then:  flowql deploy")
+
+
+# Lines on the screen: as they are when they fit, else through a pager.
+
+DEFAULT = "less -S"  # a row stays a line; arrows go to the side
+
+
+def page(lines: Iterable[str], *, paging: bool) -> None:
+    """Write lines to stdout; through $PAGER when they are more, or longer, than the terminal shows and `paging` is on."""
+    waiting = iter(lines)
+    width, height = shutil.get_terminal_size()
+    head = list(islice(waiting, height)) if paging else []
+    command = shlex.split(os.environ.get("PAGER") or DEFAULT)
+    fits = len(head) < height - 1 and all(len(line) <= width for line in head)
+    if not paging or fits or not command or shutil.which(command[0]) is None:
+        sys.stdout.writelines(f"{line}\n" for line in chain(head, waiting))
+        sys.stdout.flush()
+        return
+    _through(command, chain(head, waiting))
+
+
+def _through(command: list[str], lines: Iterator[str]) -> None:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdin is not None
+    try:
+        process.stdin.writelines(f"{line}\n" for line in lines)
+        process.stdin.close()
+    except (BrokenPipeError, KeyboardInterrupt):  # seen enough
+        pass
+    finally:
+        while True:
+            try:
+                process.wait()
+                break
+            except KeyboardInterrupt:  # it is the pager's
+                continue

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowql.cli import dev
-from flowql.cli.changed import Results
+from flowql.cli.dev import Results
 from flowql.config.load import load_project
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.topics.codecs import KeyWriter, ValueWriter

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from flowql.cli.event_notes import event_notes
+from flowql.cli.run import event_notes
 from flowql.runtime.events import ERROR, LOGGER, WARNING, say
 
 

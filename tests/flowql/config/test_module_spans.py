@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flowql.config.module_spans import part_in_file
+from flowql.config.functions import part_in_file
 
 
 @pytest.mark.parametrize(

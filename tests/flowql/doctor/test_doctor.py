@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from flowql.config.load import read_project
-from flowql.doctor import machine, target
+from flowql.doctor import examine as checks
+from flowql.doctor import target
 from flowql.doctor.examine import examine
 from tests.flowql.cli.conftest import flowql
 
@@ -153,10 +154,10 @@ def test_an_instance_that_was_killed_and_one_that_does_not_answer(shop):
 
 def test_few_open_files(monkeypatch):
     limits = {"hard": 4096}
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda which: (256, limits["hard"]))
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda which: (256, limits["hard"]))
     found = {}
     for limits["hard"] in (256, 4096, resource.RLIM_INFINITY):
-        found[limits["hard"]] = next(f for f in machine.examine_machine() if f.check == "open files")
+        found[limits["hard"]] = next(f for f in checks.examine_machine() if f.check == "open files")
     assert [f.state for f in found.values()] == ["warning", "ok", "ok"]
     assert "LimitNOFILE" in found[256].fix
     assert found[4096].says == "up to 4,096 in a process"
@@ -164,9 +165,9 @@ def test_few_open_files(monkeypatch):
 
 def test_a_package_that_is_too_old(monkeypatch):
     monkeypatch.setattr(
-        machine.metadata, "requires", lambda name: ["duckdb>=99.1", "nothere>=1", 'pyspark==4.2.0; extra == "spark"']
+        checks.metadata, "requires", lambda name: ["duckdb>=99.1", "nothere>=1", 'pyspark==4.2.0; extra == "spark"']
     )
-    found = next(f for f in machine.examine_machine() if f.check == "packages")
+    found = next(f for f in checks.examine_machine() if f.check == "packages")
     assert found.state == "failed"
     assert "is older than 99.1" in found.says
     assert "nothere is missing" in found.says

@@ -20,7 +20,7 @@ from flowql.server.arrow_bodies import ROWS_MAX, read_rows
 from flowql.server.bodies import Malformed
 from flowql.server.frames import arrow_stream
 from flowql.server.host import Host
-from flowql.server.remote_app import make_remote_app
+from flowql.server.listening import make_remote_app
 from flowql.server.row_service import RowService
 from tests.flowql.query.harness import plan_of
 

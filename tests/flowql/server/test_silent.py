@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flowql.cli.monitoring.silent import silent_lines
+from flowql.cli.status import silent_lines
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.runtime.app.beat_file import RUNNING, Activity, Snapshot
