@@ -8,36 +8,37 @@ has changed. A deployment that only pauses and resumes queries takes effect at o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold, SwapGroup
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold, SwapGroup, running_plan
 from flowql.compiler.plan.diff import PlanChange, QueryChange, decide_change
-from flowql.compiler.plan.generations import runtime_name
-from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.generations import runtime_name, topic_of, topics_read
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app import plan_topic
-from flowql.runtime.app.announcing import announced
 from flowql.runtime.app.comparing import side_by_side
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.deployment import (
     NO_HISTORIES,
     Deployment,
     Histories,
+    create_staging,
+    inserted,
     is_same,
     refuse_compacted,
     refuse_outside_records,
+    refuse_rebuild,
+    with_names_for,
 )
 from flowql.runtime.app.forwarding import refuse_forward
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
-from flowql.runtime.app.hosts import DeploymentHost
-from flowql.runtime.app.moved_positions import note_moved
-from flowql.runtime.app.other_applications import refuse_other_applications
-from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.hosts import DeploymentHost, PlanHost, QueryHost
+from flowql.runtime.app.plan_topic import other_applications, read_deployed, read_others
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import CoroutineRequest, Reconciler
@@ -49,15 +50,17 @@ from flowql.runtime.errors import (
     HandoverUnfit,
     LogError,
     LogUnavailable,
+    OutsideRecords,
     RuntimeFailure,
     StaleMember,
     Superseded,
+    TopicMissing,
 )
 from flowql.runtime.events import INFO, WARNING, say
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.topology.partitions import check_partitions, planned_partitions
-from flowql.runtime.topology.query import ensure_sources, ensure_topics
+from flowql.runtime.topology.query import ensure_changelogs, ensure_repartitions, ensure_sources, ensure_topics
 from flowql.runtime.topology.table_declarations import check_tables
 
 LOOK_S = 0.02  # between two looks at a request
@@ -382,3 +385,120 @@ def _only_pauses(before: Deployed, plan: Plan) -> bool:
 def _building(deployed: Deployed) -> set[str]:
     """Names under which the queries run that are being built."""
     return {runtime_name(q) for q in deployed.building}
+
+
+# A deployment for all members of a group: its record goes to the plan topic, from where each of them takes it (rule R11).
+
+
+def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange | None:
+    """Records the change and returns it; None if the deployment on which it was decided is no longer the newest record."""
+    before, app = host.deployed, host.config.application_id
+    change = replace(change, deployed=with_names_for(host.log, change.deployed, app))
+    after = change.deployed
+    refuse_rebuild(host, after)
+    refuse_forward(after)
+    ensure_topics(after.plan, host.admin)
+    create_staging(host, after)
+    runs = {q.id for q in running_plan(before).queries}
+    for query in running_plan(after).queries:
+        with (
+            suppress(TopicMissing) if query.id in runs else nullcontext()
+        ):  # what reads a topic that is gone stands still
+            if query.id not in runs:  # another, empty one must not take the place of one that is gone
+                ensure_changelogs(query, host)
+            ensure_repartitions(query, host, runs=query.id in runs)
+    records = inserted(host, after)
+    writer = PlanWriter(host.log, app)
+    try:
+        if writer.deployed != before:
+            return None
+        writer.write(after, host.clock.wall_ms(), entry, records)
+    finally:
+        writer.close()
+    return change
+
+
+# Committed positions of the application's group that another program has moved, such as `kafka-consumer-groups --reset-offsets`.
+#
+# Tasks go on at positions of their own, which belong to their state. So such a reset has no effect, and that is said.
+
+
+def note_moved(admin: Admin, application_id: str, plan: Plan) -> str:
+    """A sentence about the positions that are not FlowQL's, whose metadata is never empty; empty if there are none, or brokers do not tell."""
+    read = {topic: q.id for q in plan.queries for topic in topics_read(q)}
+    try:
+        counts = admin.partition_counts(list(read))
+        tps = [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]
+        positions = admin.stable_positions(application_id, tps)
+    except LogError:
+        return ""
+    moved = sorted(tp for tp, position in positions.items() if not position.metadata)
+    if not moved:
+        return ""
+    said = (
+        f"another program has moved {len(moved)} committed positions of group {application_id} ({moved[0]} to {positions[moved[0]].offset}); queries "
+        f"go on where their state is; to process records again:  flowql deploy --full-refresh {read[moved[0].topic]}"
+    )
+    say(WARNING, "positions.moved", said)
+    return said
+
+
+# Refuses a deployment that would write once more what another application has written to the same log.
+#
+# That happens when the name of a project was changed, and when two projects have results, or rows of INSERT VALUES, of the same topic.
+# An embedded log keeps which applications have written to a topic. Brokers do not: there the plan records of the other applications are read.
+
+
+def refuse_other_applications(host: PlanHost, after: Deployed) -> None:
+    """OutsideRecords if a new result, or a new row of INSERT VALUES, would be in its topic with that of another application."""
+    known, before, app = host.admin.topics(), host.deployed, host.config.application_id
+    names = other_applications(app, known)
+    if not names:
+        return
+    new = {q.topic: q for q in _new_results(before, after) if q.topic in known}
+    rows = {(topic_of(after.plan, row), row) for row in after.plan.inserts} - before.rows_inserted()
+    if not new and not rows:
+        return
+    others = read_others(host.log, app)
+    for topic, query in new.items():
+        partitions = [TopicPartition(topic, p) for p in range(known[topic].partitions)]
+        for other in _writers(host.admin, topic, partitions, names, others):
+            raise OutsideRecords(
+                f"{topic} holds results of {other}, and {query.id} of {app} would write the same once more: where the name of the project "
+                f"was changed, write  name: {other}  in flowql.yaml again; else give the result another topic (KAFKA_TOPIC), or "
+                f"flowql topic delete {topic}"
+            )
+    for other, deployed in others.items():
+        for topic in sorted({topic for topic, _ in rows & deployed.rows_inserted()} & known.keys()):
+            raise OutsideRecords(
+                f"{other} has written a row of INSERT VALUES to {topic} that {app} would write once more: where the name of the project was "
+                f"changed, write  name: {other}  in flowql.yaml again; else take the statement out of this project"
+            )
+
+
+def _new_results(before: Deployed, after: Deployed) -> Iterator[QueryPlan]:
+    """Queries that write a topic which no query of this application has written."""
+    served = before.serving.writers
+    yield from (q for q in after.plan.queries if q.topic not in served and before.history(q.topic) is None)
+
+
+def _writers(
+    admin: Admin,
+    topic: str,
+    partitions: Sequence[TopicPartition],
+    names: Sequence[str],
+    others: Mapping[str, Deployed],
+) -> list[str]:
+    """Other applications whose queries have written to a topic that has records."""
+    found = set[str]()
+    for tp in partitions:
+        known = admin.writers(tp)
+        if known is not None:
+            found |= known & set(names)
+        elif admin.end_offset(tp) > admin.begin_offset(tp):
+            found |= {name for name, deployed in others.items() if _has_written(deployed, topic)}
+    return sorted(found)
+
+
+def _has_written(deployed: Deployed, topic: str) -> bool:
+    return deployed.history(topic) is not None or topic in deployed.serving.writers

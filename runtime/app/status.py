@@ -5,22 +5,25 @@ It only reads: one look at the log and one pass over the queries for each call.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held
-from flowql.compiler.plan.generations import runtime_name, user_id
-from flowql.runtime.app.deployed_queries import deployed_queries
+from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held, running_plan
+from flowql.compiler.plan.generations import runtime_name, under_own_name, user_id
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import committed_of, ends_of, query_status
 from flowql.runtime.app.query_rates import QueryRates
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import BUILT
-from flowql.runtime.app.waits import wait_of
 from flowql.runtime.latency import Latencies, octaves
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from flowql.runtime.task.remaining import Committed, records_left, remaining
+from flowql.runtime.task.task import Task
+from flowql.runtime.topology.query import BuiltQuery
 
 SWAPPING = "the commit with which it begins to serve is under way"
 
@@ -165,3 +168,108 @@ def _classes(latencies: Latencies) -> dict[str, Any]:
     """Upper ends in ms with how many took no longer; None stands for no upper end."""
     classes = octaves(latencies.counts)
     return {"sum_ms": latencies.sum_ms, "classes": [*([ms, n] for ms, n in classes[:-1]), [None, classes[-1][1]]]}
+
+
+# All deployed queries at one moment, for `status`.
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedQueries:
+    """queries: by the names under which generations run; those that serve come first, those that are being built after them."""
+
+    deployed: Deployed
+    queries: Mapping[str, RunningQuery]
+
+
+def deployed_queries(host: QueryHost) -> DeployedQueries:
+    """Any thread.
+
+    The record of what is deployed decides, because a commit replaces it in one step. The tasks of a query that serves are
+    removed and made again at the end of a swap and of a deployment; meanwhile `queries` of the instance lacks the query, which
+    stands here without tasks.
+    """
+    deployed, queries = _at_one_moment(host)
+    lost = {name for name, why in deployed.lost if why}  # they serve what they have made, and do not run
+    plans = [under_own_name(q) for q in deployed.serving.queries if runtime_name(q) in lost]
+    plans += running_plan(deployed).queries
+    serving = {runtime_name(q) for q in deployed.serving.queries}
+    plans.sort(key=lambda q: q.id not in serving)
+    return DeployedQueries(deployed, {q.id: queries.get(q.id) or RunningQuery(q, BuiltQuery()) for q in plans})
+
+
+def _at_one_moment(host: QueryHost) -> tuple[Deployed, dict[str, RunningQuery]]:
+    """The record and what ran while it held. `dict` copies in one step (the interpreter lock)."""
+    while True:
+        deployed, queries = host.deployed, dict(host.queries)
+        if host.deployed is deployed:
+            return deployed, queries
+
+
+# The reason why a query waits at the moment, and the queries, partitions or topics that it waits for. It only reads.
+
+Reason = Literal[
+    "deployment",  # a topic that it reads is gone: it continues after a new deployment
+    "resume",  # it is paused, or its function hung
+    "restoration",  # its state is restored from changelogs, or its tasks are being built
+    "restart",  # it failed and will be retried
+    "log",  # commits fail
+    "commit",  # too much output waits for the next commit
+    "processor",  # it could run; whom: the queries that do
+    "input",  # there is nothing to read
+    "upstream",  # it merges what another query writes, which has to read the existing records first; whom: that query
+    "trial",  # an instance died in its micro-batch: another suspected query is tried first (`flowql.runtime.app.trials`)
+    "other input",  # earlier rows may come from another input; whom: topic partitions
+    "repartition",  # what it feeds is full; whom: the repartition
+    "interactive_query",  # an interactive query waits for tables that agree
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A reason. whom: the queries, partitions or topics that the query waits for."""
+
+    reason: Reason
+    whom: tuple[str, ...] = ()
+
+
+_STATES: dict[str, Reason] = {
+    "error": "deployment",
+    "paused": "resume",
+    "hung": "resume",
+    "restoring": "restoration",
+    "failed": "restart",
+    "blocked": "log",
+}
+
+
+def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -> Wait | None:
+    """None while the query is at work. state: of `progress.state_of`. tasks: those of the query."""
+    if state in _STATES:
+        return Wait(_STATES[state])
+    record = instance.query_states.of(query)
+    if record.waits_for:
+        return Wait("upstream", (record.waits_for,))
+    if record.awaits_trial:
+        return Wait("trial")
+    at_work = instance.manager.at_work()
+    if query in at_work:
+        return None
+    if any(t.runnable for t in tasks):
+        return Wait("commit") if instance.manager.awaits_commit(query) else Wait("processor", tuple(at_work))
+    waiting = [t for t in tasks if t.buffered_rows]
+    return _of_rows(waiting) if waiting else Wait("input")
+
+
+def _of_rows(tasks: list[Task]) -> Wait:
+    """The reason why tasks with rows cannot run."""
+    if any(t.read_up_to.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
+        return Wait("interactive_query")
+    full = {x.topic for t in tasks for x in t.downstream if x.full}
+    if full:
+        return Wait("repartition", tuple(sorted(full)))
+    missing = {_name(i) for t in tasks for i in t.inputs.values() if not i.has_rows and not i.idle}
+    return Wait("other input", tuple(sorted(missing))) if missing else Wait("processor")
+
+
+def _name(source: LogInput | ExchangeInput) -> str:
+    return str(source.tp) if isinstance(source, LogInput) else source.topic

@@ -88,7 +88,7 @@ class MicroBatchContext:
     late: operator id -> number of late rows dropped (a metric, and named in messages). behind: how far the furthest of them was
     behind stream time, in ms. looks: operator id -> what a join found in its table.
     origins: gives, by `seq`, the source records that rows of the run were read from.
-    watermarks: what is known of watermarks (`flowql.runtime.topology.watermarks`). watermark: that of the operator that is called.
+    watermarks: what is known of watermarks (`flowql.runtime.topology.program`). watermark: that of the operator that is called.
     last_seq, last_ms: of the last row of the run, and the latest time of its rows.
     timers: operator id -> what it keeps of its timers, as of the run before; JSON-like values.
     partition: the task's. wall_ms: when the run began. wants_commit: an operator asks for a commit soon.

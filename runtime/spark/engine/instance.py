@@ -10,37 +10,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowql.compiler.plan.diff import QueryChange, diff_plans
-from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.clock import Clock, SystemClock
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.files import Lock
 from flowql.runtime.spark.configuration import cores_here
 from flowql.runtime.spark.engine.changed_files import ChangedFiles
 from flowql.runtime.spark.engine.checkpoint_state import reader
-from flowql.runtime.spark.engine.checkpoints import lag
+from flowql.runtime.spark.engine.checkpoints import NONE, lag
 from flowql.runtime.spark.engine.consistent_snapshot import apart
-from flowql.runtime.spark.engine.deployed import Deployed, Form, hold_folder, load
+from flowql.runtime.spark.engine.deployed import Deployed, Form, Record, hold_folder, load
 from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.feeders import is_feeder, with_feeders
 from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
-from flowql.runtime.spark.engine.launcher import SparkLauncher
-from flowql.runtime.spark.engine.log_watch import ANSWER_S, LogWatch
-from flowql.runtime.spark.engine.order import outside_topics, topics_followed
+from flowql.runtime.spark.engine.order import outside_topics, topics_followed, topics_read
+from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, functions_status, query_status, with_state
-from flowql.runtime.spark.engine.streams import RunningQuery
-from flowql.runtime.spark.engine.supervisor import Supervisor
+from flowql.runtime.spark.engine.streams import RunningQuery, Stream
+from flowql.runtime.spark.engine.supervisor import Pace, Supervisor
 from flowql.runtime.spark.engine.thread import StepThread
+from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
 from flowql.runtime.spark.errors import SessionDied, SparkFailure
 from flowql.runtime.spark.folders import HadoopPath
+from flowql.runtime.spark.history import complete_queries
 from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, brokers_answer, open_log
-from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_offsets import Offsets, bounds, capped
 from flowql.runtime.spark.log_source import register
-from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
+from flowql.runtime.spark.session import (
+    check_session,
+    close_session,
+    described,
+    in_pool,
+    living,
+    open_session,
+    require_spark,
+)
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.storage import is_remote, reach
 from flowql.runtime.spark.store_check import check_store
@@ -50,6 +60,7 @@ from flowql.runtime.topology.table_declarations import check_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 # continuous: streams that go on. caught up: streams that end where their input ends now. bounded: batches over all of it.
 Mode = Literal["continuous", "caught up", "bounded"]
@@ -366,3 +377,107 @@ def _long(address: Address) -> Address:
         return absolute(address)
     options = {"transaction.timeout.ms": str(TRANSACTION_MS_MAX), **address.settings.options}
     return replace(address, settings=replace(address.settings, options=options))
+
+
+# Whether the brokers of a log on Kafka answer, said within seconds: streams learn it from calls that wait for half a minute. No pyspark.
+
+LOOK_MS = 4_000
+ANSWER_S = 4.0  # so long is waited for an answer: what is said comes 8 s after brokers have gone at most
+
+
+class LogWatch:
+    """answers: asks the brokers at `place`; blocks for ANSWER_S at most. A thread of its own repeats `run_once`; others read `trouble`."""
+
+    def __init__(self, place: str, answers: Callable[[], bool], clock: Clock) -> None:
+        self._place, self._answers, self._clock = place, answers, clock
+        self._since_ms: int | None = None
+        self.trouble = ""
+
+    def run_once(self, now_ms: int) -> int:
+        if self._answers():
+            if self._since_ms is not None:
+                gone_s = (self._clock.timer_ms() - self._since_ms) // 1000
+                say(INFO, "log.answers", f"the Kafka brokers at {self._place} answer again, after {gone_s} s")
+            self._since_ms, self.trouble = None, ""
+        elif self._since_ms is None:
+            self._since_ms = now_ms
+            self.trouble = f"the Kafka brokers at {self._place} do not answer; queries continue from their last micro-batch when they do"
+            say(WARNING, "log.trouble", self.trouble)
+        return LOOK_MS
+
+
+# The supervisor's requests carried out by a session: each query in the pool of its priority, on its checkpoint.
+
+
+class SparkLauncher:
+    """Implements `flowql.runtime.spark.engine.supervisor.Launcher`. `plan` and `records` are replaced at a deployment."""
+
+    def __init__(self, spark: SparkSession, site: Site) -> None:
+        self._spark, self._site = spark, site
+        self.plan = Plan()
+        self.records: Mapping[str, Record] = {}
+        self._history: FileHistory | None = None
+        self._ends: Offsets = {}
+
+    def begin(self) -> None:
+        """Another run over all queries: files are read as they are from now on, and topics that none of them writes up to where they end now, so that all
+        queries see the same: those that run later would meet records without what earlier ones would have made of others.
+        """
+        outside = self._site.log.admin().partition_counts(outside_topics(self.plan))
+        self._ends = bounds(self._site.log, list(outside))[1]
+        if self._history is not None:
+            self._history.close()
+        self._history = None
+
+    def stream(self, query: RunningQuery, pace: Pace) -> Stream:
+        assert query.record is not None
+        self._use()
+        self._site.staging.clear(query.plan.id)
+        with in_pool(self._spark, query.plan.priority):
+            ends = self._ends if pace == "available now" else {}
+            return start_stream(self._spark, self._site, self.plan, query.plan, query.record, pace, ends)
+
+    def batch(self, query: RunningQuery) -> None:
+        assert query.record is not None
+        self._use()
+        self._site.staging.clear(query.plan.id)
+        span, whole = (
+            self._span(query.plan),
+            replace(self.plan, queries=tuple(q for q in self.plan.queries if not is_feeder(q))),
+        )
+        with in_pool(self._spark, query.plan.priority), described(self._spark, query.plan.id):
+            if query.plan.id in complete_queries(whole, self._site.settings):
+                self._history = self._history or FileHistory(self._spark, whole, self._site.settings)
+                run_over_files(self._history, self._site, query.plan, query.record)
+            else:
+                run_batch(self._spark, self._site, self.plan, query.plan, query.record, span)
+        self._site.note_inputs(query.plan.id, span[1])
+
+    def _span(self, query: QueryPlan) -> tuple[Offsets, Offsets]:
+        """What a batch reads: everything but earlier results that others of this run have yet to replace."""
+        first, after = self._site.bounds(topics_read(query), self.records.get(query.id))
+        for record in self.records.values():
+            for topic, at in record.replaces.items():
+                for partition, offset in at.items() if topic in first else ():
+                    first[topic][partition] = max(first[topic][partition], offset)
+        return first, capped(after, self._ends)
+
+    def _use(self) -> None:
+        """Writers look up data sources in the session of their thread, which by default is none."""
+        sessions = self._spark._get_j_spark_session_class(self._spark._jvm)
+        sessions.setActiveSession(self._spark._jsparkSession)
+
+    def epoch(self, query: RunningQuery) -> int:
+        committed = self._site.epochs_of_record(query.plan.id, query.record)
+        return NONE if committed is None else committed.next_epoch - 1
+
+    def behind(self, query: RunningQuery) -> int:
+        topics = set(topics_followed(query.plan, query.record)) - outside_topics(self.plan)
+        return lag(self._site.positions(query.plan, query.record), *self._site.bounds(topics, query.record))
+
+    def ends(self, query: RunningQuery) -> Offsets:
+        return bounds(self._site.log, topics_followed(query.plan, query.record))[1]
+
+    def lacks(self, query: RunningQuery, ends: Offsets) -> bool:
+        first, _ = self._site.bounds(list(ends), query.record)
+        return lag(self._site.positions(query.plan, query.record), first, ends) > 0

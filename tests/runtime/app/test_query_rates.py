@@ -12,8 +12,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_rates import RATE_MS, SAMPLE_MS, Sample
-from flowql.runtime.app.status import instance_metrics, statuses
-from flowql.runtime.app.waits import wait_of
+from flowql.runtime.app.status import instance_metrics, statuses, wait_of
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.task.task import Task
 from tests.runtime.app.harness import InstanceHarness, plan_of

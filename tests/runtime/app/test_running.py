@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from flowql.compiler.plan.deployed import groups_of
-from flowql.runtime.app.deployed_queries import deployed_queries
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.running import positions_of
+from flowql.runtime.app.status import deployed_queries
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.harness import InstanceHarness

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from flowql.runtime.app.query_state import QueryRecord
-from flowql.runtime.app.waits import Wait, wait_of
+from flowql.runtime.app.status import Wait, wait_of
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from tests.runtime.task.test_gathering import fetched

@@ -18,8 +18,7 @@ from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.spark.engine import work
-from flowql.runtime.spark.engine.instance import Mode, SparkInstance
-from flowql.runtime.spark.engine.launcher import SparkLauncher
+from flowql.runtime.spark.engine.instance import Mode, SparkInstance, SparkLauncher
 from flowql.runtime.spark.engine.streams import RunningQuery
 from tests.crash.contents import records_of
 from tests.runtime.app.test_upstream import JOIN, LATEST, SOLD, SOURCES, expected, feed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowql.runtime.clock import VirtualClock
-from flowql.runtime.spark.engine.log_watch import ANSWER_S, LOOK_MS, LogWatch
+from flowql.runtime.spark.engine.instance import ANSWER_S, LOOK_MS, LogWatch
 from flowql.runtime.spark.engine.status import with_state
 from flowql.runtime.spark.engine.streams import RunningQuery
 from tests.runtime.spark.test_engine_order import plan_of

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowql.runtime.spark.shapes import EMITTED, PACKED_DDL
+from flowql.runtime.spark.stage.exact import hash_int
 from flowql.runtime.spark.stage.layout import layout_of
-from flowql.runtime.spark.stage.slots import hash_int
 from tests.packed_records import begun_of
 from tests.runtime.spark.stage_world import Reference, by_key, comparable, dead_of, events, packed_table, sink_of
 from tests.spark_here import run_to_its_end

@@ -16,8 +16,8 @@ from flowql.runtime.spark.shapes import NOTE
 from flowql.runtime.spark.stage import program
 from flowql.runtime.spark.stage.durable import Head, decode_head
 from flowql.runtime.spark.stage.envelope import DONE, Row
+from flowql.runtime.spark.stage.exact import hash_int, slots
 from flowql.runtime.spark.stage.layout import layout_of, loads
-from flowql.runtime.spark.stage.slots import hash_int, slots
 from flowql.runtime.spark.stage.worker import program_from
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import (

@@ -13,7 +13,7 @@ from flowql.runtime.batch import Batch, concat, from_rows
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.task.repartition import enclose, open_envelopes
-from flowql.runtime.topology.watermarks import Watermarks
+from flowql.runtime.topology.program import Watermarks
 from tests.runtime.log.records import batch as produced
 
 SCHEMA = Schema((Field("k", BIGINT, "key"), Field("t", STRING)))
