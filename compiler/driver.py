@@ -25,8 +25,7 @@ from flowql.compiler.dialect.parser import DialectName as DialectName  # re-expo
 from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
 from flowql.compiler.dialect.request_size import check_request
 from flowql.compiler.dialect.standard.parser import parse_query_tree, parse_trees
-from flowql.compiler.dialect.standard.query_statements import CreateView, is_row_statement
-from flowql.compiler.dialect.standard.statement_tree import QueryStatement
+from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement, is_row_statement
 from flowql.compiler.dialect.standard.tree import Constant, Expr
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue

@@ -6,7 +6,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import parse_trees
-from flowql.compiler.dialect.standard.statement_tree import QueryStatement
+from flowql.compiler.dialect.standard.query_statements import QueryStatement
 
 
 def literal_columns(sql: str) -> frozenset[int]:

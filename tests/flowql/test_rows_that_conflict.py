@@ -91,3 +91,14 @@ def test_a_value_that_is_filled_in_may_not_make_another_key() -> None:
             "INSERT INTO t VALUES (1, NULL), (NULL, 1)",
             columns="(a INT, b INT, k INT GENERATED ALWAYS AS (COALESCE(a, 0) + COALESCE(b, 0)) STORED PRIMARY KEY)",
         )
+
+
+def test_on_conflict_behind_a_join_without_a_condition() -> None:
+    """ON belongs to the INSERT: a NATURAL or CROSS JOIN takes no condition."""
+    found = rows_after(
+        "",
+        FIRST,
+        "INSERT INTO t (k, a) SELECT k, 9 FROM t x NATURAL JOIN t y ON CONFLICT DO NOTHING",
+        "INSERT INTO t (k, a) SELECT x.k, 8 FROM t x CROSS JOIN (SELECT 1) y ON CONFLICT (k) DO UPDATE SET a = 8",
+    )
+    assert [(row[0], row[1]) for row in found] == [(1, 8), (2, 8)]

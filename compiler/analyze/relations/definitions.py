@@ -12,10 +12,10 @@ from flowql.compiler.analyze.relations.relation import Names, Rel, copied, renam
 from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.query_statements import CreateView
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.topology import SourceDef
@@ -106,8 +106,8 @@ def definition_of(source: SourceDef) -> t.Query | None:
         return None
     (statement,), mistakes = parse_trees(SourceText(f"definition of {source.name}", source.statement))
     assert not mistakes, "a view was made from this text"
-    assert isinstance(statement, st.CreateTable)
-    return statement.query
+    assert isinstance(statement, CreateView)
+    return statement.tree
 
 
 def is_plain(name: str, catalog: Catalog) -> bool:

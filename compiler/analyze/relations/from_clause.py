@@ -259,7 +259,7 @@ class FromBinder(ABC):
                 table.as_of.span,
                 "leave it out: a view shows what holds now",
             )
-        name = plain_name(table.name, table)
+        name = plain_name(table.name, table.span)
         alias = table.alias.name if table.alias is not None else name
         common = tables.get(name) if len(table.name) == 1 else None
         if common is not None:
@@ -333,7 +333,7 @@ class FromBinder(ABC):
         if as_of is not None:
             time = self._binder(left.columns, "FOR SYSTEM_TIME AS OF", outer).bound(as_of)
             assert isinstance(join.right, t.Table)
-            versions = find_source(self.catalog, plain_name(join.right.name, join.right), join.right.span)
+            versions = find_source(self.catalog, plain_name(join.right.name, join.right.span), join.right.span)
             made = version_joined(join, left, right, conditions, self.names, time, versions)
         elif is_temporal(join):
             made = temporally_joined(join, left, right, conditions, self.names)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import parse_expr
+from flowql.compiler.dialect.standard.names import expect_relation
 from flowql.compiler.dialect.standard.queries import parse_items, parse_query, parse_with
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.relations import parse_relations
@@ -24,7 +24,7 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
         help = "write  DELETE FROM t  before it, or  ON CONFLICT (key) DO UPDATE SET ...  behind it"
         cur.unsupported("INSERT OVERWRITE", help=help)
     cur.expect_word("INTO")
-    target, name_span = _target(cur)
+    target, name_span = expect_relation(cur, "the name of a stream or table")
     alias = cur.expect_name("an alias") if cur.accept_words("AS") else None
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" and not cur.at_query() else ()
     properties = parse_properties(cur) if cur.tok.upper == "WITH" and cur.after.op == "(" else ()
@@ -80,7 +80,7 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
     """`[WITH ...] UPDATE target SET column = value, ... [FROM ...] [WHERE ...] [RETURNING ...]`."""
     recursive, tables = parse_with(cur)
     cur.next()
-    target, name_span = _target(cur)
+    target, name_span = expect_relation(cur, "the name of a stream or table")
     alias = _alias(cur)
     cur.expect_word("SET", help="write  UPDATE table SET column = value WHERE condition")
     assignments = cur.listed(_assignment)
@@ -115,7 +115,7 @@ def parse_delete(cur: Reader, start: Tok) -> Statement:
     recursive, tables = parse_with(cur)
     cur.next()
     cur.expect_word("FROM", help="write  DELETE FROM table WHERE condition")
-    target, name_span = _target(cur)
+    target, name_span = expect_relation(cur, "the name of a stream or table")
     alias = _alias(cur)
     source = parse_relations(cur) if cur.accept_words("USING") else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
@@ -131,12 +131,6 @@ def parse_delete(cur: Reader, start: Tok) -> Statement:
         span=cur.span_since(start),
         name_span=name_span,
     )
-
-
-def _target(cur: Reader) -> tuple[tuple[str, ...], Span]:
-    start = cur.tok
-    target = cur.expect_dotted("the name of a stream or table")
-    return target, cur.span_since(start)
 
 
 def _alias(cur: Reader) -> str | None:

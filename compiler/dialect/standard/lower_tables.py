@@ -15,11 +15,10 @@ from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
-from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.query_statements import InsertSelect
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
-from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, write_type
+from flowql.compiler.dialect.standard.write_expressions import quoted, write_type
 from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql, relation_sql, with_sql
 from flowql.compiler.dialect.standard.write_statements import change_sql, check_sql
 from flowql.compiler.dialect.table_statements import (
@@ -64,10 +63,10 @@ def is_own_table(s: st.CreateTable) -> bool:
     topic_properties = {p.name for p in s.properties} - {"PARTITIONS"}
     over_topic = s.columns is None or s.read_only or bool(topic_properties)
     columns = s.columns or ()
-    return s.kind == "table" and s.query is None and not over_topic and all(c.role != "header" for c in columns)
+    return s.kind == "table" and not over_topic and all(c.role != "header" for c in columns)
 
 
-def lower_table(s: st.CreateTable, name: str) -> Statement:
+def lower_table(s: st.CreateTable) -> Statement:
     """CREATE TABLE without a topic."""
     watermark = lower_watermark(s)
     on_duplicate: OnDuplicate = "error"
@@ -81,7 +80,7 @@ def lower_table(s: st.CreateTable, name: str) -> Statement:
     return CreateTable(
         s.text,
         s.span,
-        name=name,
+        name=s.name,
         columns=tuple(map(_column, columns)),
         primary_key=_primary_key(s, columns),
         append_only=s.append_only or watermark is not None,
@@ -192,27 +191,24 @@ def _column(c: st.ColumnDefinition) -> TableColumn:
 # --- rows ---
 
 
-def lower_insert(s: st.Insert) -> list[Statement]:
+def lower_insert(s: st.Insert) -> Statement:
     """INSERT of rows, or of the rows of a query."""
-    target = plain_name(s.target, s)
+    target = s.target
     conflict = _conflict(s.on_conflict) if s.on_conflict is not None else None
     returning = _returned(s.returning)
     body = s.query.body if s.query is not None else None
     if s.query is not None and not isinstance(body, t.Values):
         at, given = s.name_span, s.properties
-        return [
-            InsertSelect(
-                s.text, s.span, target, s.columns, s.query_text, s.query, conflict, at, s.alias, returning, given
-            )
-        ]
+        return InsertSelect(
+            s.text, s.span, target, s.columns, s.query_text, s.query, conflict, at, s.alias, returning, given
+        )
     rows: tuple[tuple[Ast | None, ...], ...] = ((),)
     if s.query is not None and isinstance(body, t.Values):
         _refuse_clauses_of_values(s.query)
         if any(_has_query(value) for row in body.rows for value in row):
-            return [_insert_asked(s, target, body, conflict, returning)]
+            return _insert_asked(s, target, body, conflict, returning)
         rows = tuple(tuple(map(_value, row)) for row in body.rows)
-    made = InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, change_sql(s), s.alias, returning)
-    return [made]
+    return InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, change_sql(s), s.alias, returning)
 
 
 def _insert_asked(
@@ -300,30 +296,28 @@ def _queries_of_several(s: st.Update) -> list[str]:
     return found
 
 
-def lower_update(s: st.Update) -> list[Statement]:
+def lower_update(s: st.Update) -> Statement:
     """UPDATE of rows of one table."""
     returning = _returned(s.returning)
-    target, assigned = plain_name(s.target, s), _assigned(s.assignments)
+    target, assigned = s.target, _assigned(s.assignments)
     several = _queries_of_several(s)
     if several or s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
         defaults = tuple(Setting(n, None, span) for n, v, span in assigned if isinstance(v, t.Default))
         query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)], several)
-        return [
-            UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, change_sql(s), query, returning)
-        ]
+        return UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, change_sql(s), query, returning)
     where = lower_expr(s.where) if s.where is not None else None
     settings, text = _settings(s.assignments), change_sql(s)
-    return [UpdateRows(s.text, s.span, target, s.alias, settings, where, s.name_span, text, None, returning)]
+    return UpdateRows(s.text, s.span, target, s.alias, settings, where, s.name_span, text, None, returning)
 
 
-def lower_delete(s: st.Delete) -> list[Statement]:
+def lower_delete(s: st.Delete) -> Statement:
     """DELETE of rows of one table."""
-    target, returning = plain_name(s.target, s), _returned(s.returning)
+    target, returning = s.target, _returned(s.returning)
     if s.source is not None or _has_query(s.where):
         query = _rows_query(s, [])
-        return [DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, change_sql(s), query, returning)]
+        return DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, change_sql(s), query, returning)
     where = lower_expr(s.where) if s.where is not None else None
-    return [DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, change_sql(s), None, returning)]
+    return DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, change_sql(s), None, returning)
 
 
 def _has_query(node: t.Expr | None) -> bool:
@@ -338,9 +332,9 @@ def _rows_query(
     joined: relations behind the table that is changed.
     """
     for table in s.with_:
-        if table.name == s.target[-1]:
+        if table.name == s.target:
             unsupported("a table of WITH with the name of the table that is changed", table.span, "name it differently")
-    name, with_ = quoted(s.alias or s.target[-1]), f"{with_sql(s.with_, recursive=s.recursive)} ".lstrip()
+    name, with_ = quoted(s.alias or s.target), f"{with_sql(s.with_, recursive=s.recursive)} ".lstrip()
     source = f", {relation_sql(s.source)}" if s.source is not None else ""
     where = f" WHERE {WRITER.expr(s.where)}" if s.where is not None else ""
 
@@ -348,7 +342,7 @@ def _rows_query(
         values = [f"{name}.{quoted(n)}" for n in identity] + [WRITER.expr(v) for _, v, _ in assigned]
         values += [f"{quoted(alias)}.{quoted(column)}" for alias, column in others]
         items = ", ".join(f"{v} AS c{i}" for i, v in enumerate(values))
-        return f"{with_}SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{''.join(joined)}{source}{where}"
+        return f"{with_}SELECT DISTINCT {items} FROM {quoted(s.target)} AS {name}{''.join(joined)}{source}{where}"
 
     beside = tuple(_beside(s.source, {table.name for table in s.with_})) if s.source is not None else ()
     return RowsQuery(tuple(Setting(n, None, span) for n, _, span in assigned), text, beside)

@@ -19,7 +19,7 @@ from flowql.compiler.dialect.standard.queries import parse_items, parse_order_it
 from flowql.compiler.dialect.standard.reader import Reader, Rules
 from flowql.compiler.dialect.standard.refuse import check_depth
 from flowql.compiler.dialect.standard.relations import parse_join_alone, parse_relation
-from flowql.compiler.dialect.standard.statement_tree import Statement
+from flowql.compiler.dialect.standard.statement_tree import StandardStatement
 from flowql.compiler.dialect.standard.statements import parse_statement, verb_behind_tables
 from flowql.compiler.dialect.standard.tokens import tokenize
 from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Query, Relation
@@ -33,14 +33,14 @@ RULES = Rules(parse_expr, lambda cur: parse_expr(cur, OTHER), parse_query, parse
 
 def parse_trees(
     source: SourceText, variables: MutableMapping[str, str] | None = None
-) -> tuple[list[Statement], list[Diagnostic]]:
+) -> tuple[list[StandardStatement], list[Diagnostic]]:
     """All statements that could be read, and every mistake; after one, reading goes on behind the next semicolon.
 
     >>> statements, mistakes = parse_trees(SourceText("a.sql", "SELECT 1; SELECT FROM; SELECT a FROM b"))
     >>> len(statements), mistakes[0].title
     (2, 'expected an expression, found `FROM`')
     """
-    return _parse(source, variables, lambda tree: [tree])
+    return _parse(source, variables, lambda tree: tree)
 
 
 def parse_lowered(
@@ -75,18 +75,17 @@ def verb_of(text: str) -> str:
 
 
 def _parse(
-    source: SourceText, variables: MutableMapping[str, str] | None, made_of: Callable[[Statement], list[T]]
+    source: SourceText, variables: MutableMapping[str, str] | None, made_of: Callable[[StandardStatement], T]
 ) -> tuple[list[T], list[Diagnostic]]:
     known = {} if variables is None else variables
 
     def read(body: list[Tok], positions: Positions) -> list[T]:
         reader = Reader(source, body, positions, RULES)
         _check_length(reader, body)
-        tree = parse_statement(reader, known)
-        if tree is None:
-            return []
-        check_depth(tree)
-        return made_of(tree)
+        statements = parse_statement(reader, known)
+        for statement in statements:
+            check_depth(statement)
+        return [made_of(s) for s in statements]
 
     return read_statements(source, known, read, tokenize, check_size=check_tokens)
 

@@ -1,11 +1,11 @@
-"""Statements of standard SQL that hold a query: CREATE VIEW, CREATE STREAM and CREATE TABLE ... AS, INSERT ... SELECT."""
+"""Statements of standard SQL that hold a query: it alone, CREATE VIEW, CREATE STREAM and CREATE TABLE ... AS, INSERT ... SELECT."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import CreateAs, InsertRow, Property, SelectItem, Statement
+from flowql.compiler.dialect.ast import CreateAs, InsertRow, OtherStatement, Property, SelectItem, Statement
 from flowql.compiler.dialect.standard.tree import Query
 from flowql.compiler.dialect.table_statements import DeleteRows, InsertRows, OnConflict, UpdateRows
 
@@ -16,6 +16,13 @@ class CreateView(CreateAs):
 
     tree: Query
     columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatement(OtherStatement):
+    """A query that stands alone."""
+
+    query: Query
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import NoReturn
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Statement
 from flowql.compiler.dialect.standard.tree import Node
 from flowql.compiler.dialect.standard.walks import levels
 
@@ -26,7 +27,7 @@ def fail(code: str, title: str, span: Span, *, label: str = "", help: str = "", 
     raise ParseError(Diagnostic(code, title, span, label=label, help=help, edit=edit))
 
 
-def check_depth(tree: Node) -> None:
+def check_depth(tree: Node | Statement) -> None:
     """Refuse a tree so deep that a recursive function over it could exhaust the stack."""
     below = levels(tree)[DEPTH_MAX + 1 :]
     if below:

@@ -129,7 +129,9 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
     elif conditional and not variant:
         edit = Edit(cur.span_of(cur.tok), "ON") if cur.tok.upper == "WHERE" else None
         cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key", edit=edit)
-    elif cur.tok.upper == "ON" or (cur.tok.upper == "USING" and cur.after.op == "("):
+    elif (cur.tok.upper == "ON" and cur.after.upper != "CONFLICT") or (
+        cur.tok.upper == "USING" and cur.after.op == "("
+    ):
         kind_named = "NATURAL JOIN" if natural else "CROSS JOIN"
         cur.fail("FQ1003", f"{kind_named} has no condition", label="not here", help="write  JOIN other ON ...")
     if cur.tok.upper == "WITHIN":

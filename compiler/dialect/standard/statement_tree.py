@@ -1,4 +1,4 @@
-"""Statements of standard SQL as trees; queries and expressions inside them are those of `tree`."""
+"""Statements of standard SQL that define tables and change rows, as trees; queries and expressions inside them are those of `tree`."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Watermark(Node):
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Statement):
-    """CREATE [OR REPLACE] [SOURCE] TABLE|STREAM [IF NOT EXISTS] name (columns ...) [APPEND ONLY] [WITH (...)] [AS query].
+    """CREATE [OR REPLACE] [SOURCE] TABLE|STREAM [IF NOT EXISTS] name (columns ...) [APPEND ONLY] [WITH (...)].
 
     columns: None without a list. primary_key: of the table as a whole. constraints: other ones of the table and clauses behind the
     list, by name, with their spans. versions: columns of RisingWave's WITH VERSION COLUMN. checks: of the table as a whole.
     """
 
-    name: tuple[str, ...]
+    name: str
     kind: Literal["stream", "table"] = "table"
     columns: tuple[ColumnDefinition, ...] | None = None
     primary_key: tuple[str, ...] = ()
@@ -69,56 +69,11 @@ class CreateTable(Statement):
     append_only: bool = False
     constraints: tuple[tuple[str, Span], ...] = field(default=(), compare=False)
     properties: tuple[Property, ...] = ()
-    query: Query | None = None
     or_replace: bool = False
     if_not_exists: bool = False
     read_only: bool = False
     versions: tuple[str, ...] = field(default=(), compare=False)
     checks: tuple[Check, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CreateView(Statement):
-    """CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(columns)] [WITH (...)] AS query."""
-
-    name: tuple[str, ...]
-    query: Query
-    columns: tuple[str, ...] = ()
-    properties: tuple[Property, ...] = ()
-    materialized: bool = False
-    or_replace: bool = False
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CreateIndex(Statement):
-    """CREATE [UNIQUE] INDEX [IF NOT EXISTS] [name] ON table (expressions) [INCLUDE (...)]."""
-
-    name: str
-    table: tuple[str, ...]
-    items: tuple[Expr, ...]
-    unique: bool = False
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CreateType(Statement):
-    """CREATE TYPE [IF NOT EXISTS] name AS type."""
-
-    name: str
-    type: TypeName
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DropObject(Statement):
-    """DROP kind [IF EXISTS] name [, ...] [CASCADE | RESTRICT] [DELETE TOPIC]."""
-
-    kind: Literal["table", "stream", "view", "materialized view", "index", "type"]
-    names: tuple[tuple[str, ...], ...]
-    if_exists: bool = False
-    cascade: bool = False
-    delete_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +100,7 @@ class Insert(Statement):
     query: VALUES is one; None for DEFAULT VALUES. query_text: it as written.
     """
 
-    target: tuple[str, ...]
+    target: str
     columns: tuple[str, ...] = ()
     query: Query | None = None
     properties: tuple[Property, ...] = ()
@@ -159,7 +114,7 @@ class Insert(Statement):
 class Update(Statement):
     """[WITH ...] UPDATE target [AS alias] SET ... [FROM ...] [WHERE ...] [RETURNING ...]."""
 
-    target: tuple[str, ...]
+    target: str
     assignments: tuple[Assignment, ...]
     alias: str | None = None
     source: Relation | None = None
@@ -173,7 +128,7 @@ class Update(Statement):
 class Delete(Statement):
     """[WITH ...] DELETE FROM target [AS alias] [USING ...] [WHERE ...] [RETURNING ...]."""
 
-    target: tuple[str, ...]
+    target: str
     alias: str | None = None
     source: Relation | None = None
     where: Expr | None = None
@@ -182,34 +137,4 @@ class Delete(Statement):
     recursive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueryStatement(Statement):
-    """A query that stands alone."""
-
-    query: Query
-
-
-@dataclass(frozen=True, slots=True)
-class AssertRows(Statement):
-    """ASSERT [NULL] VALUES target [(columns)] VALUES (...): in a test, the next records of a result."""
-
-    target: str
-    rows: tuple[tuple[Expr, ...], ...]
-    columns: tuple[str, ...] = ()
-    deleted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AddColumns(Statement):
-    """ALTER STREAM|TABLE name ADD COLUMN ..."""
-
-    name: str
-    kind: Literal["stream", "table"]
-    columns: tuple[ColumnDefinition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Control(Statement):
-    """A statement that is the same in every dialect."""
-
-    statement: Plain
+StandardStatement = Plain | Statement

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import Literal
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Literal, NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import AlterSource, AssertRow, CreateType, Drop
 from flowql.compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
 from flowql.compiler.dialect.elements import check_window_properties, parse_properties
 from flowql.compiler.dialect.refusals import refuse_columns
@@ -21,34 +22,32 @@ from flowql.compiler.dialect.standard.foreign_statements import (
     refuse_verb,
     refuse_with_refresh,
 )
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.lower_statements import added_column
+from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.names import expect_relation
 from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
+from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.statement_tree import (
-    AddColumns,
-    AssertRows,
-    ColumnDefinition,
-    Control,
-    CreateIndex,
-    CreateTable,
-    CreateType,
-    CreateView,
-    DropObject,
-    QueryStatement,
-    Statement,
-)
-from flowql.compiler.dialect.standard.tree import Expr
+from flowql.compiler.dialect.standard.refuse import check_depth
+from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, CreateTable, StandardStatement
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import VERBS
 from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import OTHER_VERBS
 
-DropKind = Literal["table", "stream", "view", "materialized view", "index", "type"]
 _VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, DROP, SET, SELECT, WITH or VALUES"
+_DROPPED: dict[str, Literal["stream", "table", "type", "view"]] = {
+    "TABLE": "table",
+    "STREAM": "stream",
+    "VIEW": "view",
+    "TYPE": "type",
+}
 _OBJECTS = ("TABLE", "STREAM", "VIEW", "MATERIALIZED", "INDEX", "TYPE")
 
 
-def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Statement | None:
-    """One statement up to its end. DEFINE and UNDEFINE act on `variables` and give none."""
+def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Sequence[StandardStatement]:
+    """One statement up to its end. DEFINE and UNDEFINE act on `variables` and give none; DROP and ASSERT give one per name and row."""
     tok = cur.tok
     if cur.tok.op == "(" and cur.at_query():
         return _finished(cur, _query(cur, tok))
@@ -57,13 +56,11 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Stateme
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
     if tok.upper in ("DEFINE", "UNDEFINE"):
-        apply_variable(cur, variables)
-        cur.expect_end()
-        return None
+        return _finished(cur, apply_variable(cur, variables))
     if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
         return _finished(cur, _alter(cur, tok))
     if tok.upper in OTHER_VERBS:
-        return Control(parse_other(cur, tok), span=cur.span_since(tok))
+        return [parse_other(cur, tok)]
     rule = _RULES.get(tok.upper)
     if rule is None:
         refuse_verb(cur, tok)
@@ -71,15 +68,15 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Stateme
     return _finished(cur, rule(cur, tok))
 
 
-def _finished(cur: Reader, statement: Statement) -> Statement:
+def _finished(cur: Reader, statements: Sequence[StandardStatement]) -> Sequence[StandardStatement]:
     cur.expect_end()
-    return statement
+    return statements
 
 
 # --- CREATE ---
 
 
-def _create(cur: Reader, start: Tok) -> Statement:
+def _create(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     cur.next()
     if cur.at_words("OR", "ALTER"):
         edit = Edit(cur.span_of(cur.after), "REPLACE")
@@ -88,7 +85,7 @@ def _create(cur: Reader, start: Tok) -> Statement:
     if cur.tok.upper == "TYPE":
         return _create_type(cur, start)
     if cur.tok.upper in ("UNIQUE", "INDEX"):
-        return _create_index(cur, start)
+        _refuse_index(cur)
     if cur.tok.upper == "VIEW" or cur.at_words("MATERIALIZED", "VIEW"):
         return _create_view(cur, start, or_replace=or_replace)
     read_only = cur.tok.upper == "SOURCE" and cur.after.upper in ("STREAM", "TABLE")
@@ -100,10 +97,10 @@ def _create(cur: Reader, start: Tok) -> Statement:
     return _create_table(cur, start, or_replace=or_replace, read_only=read_only)
 
 
-def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Statement:
+def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Sequence[StandardStatement]:
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name, name_span = _object_name(cur, f"the name of the {kind}")
+    name, name_span = expect_relation(cur, f"the name of the {kind}")
     listed = parse_column_list(cur) if cur.tok.op == "(" else None
     constraints = list(listed.constraints) if listed else []
     versions: list[str] = []
@@ -118,33 +115,45 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         properties, append_only = topic.properties, append_only or (topic.is_stream and kind == "table")
     if cur.tok.upper == "LIKE":
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
-    query = None
     if cur.accept_words("AS"):
         refuse_columns(cur, has_columns=listed is not None, read_only=read_only)
         query = parse_query(cur)
-    elif listed is None and not properties:
+        return [
+            CreateView(
+                cur.text_since(start),
+                cur.span_since(start),
+                name=name,
+                kind=kind,
+                properties=properties,
+                or_replace=or_replace,
+                if_not_exists=if_not_exists,
+                name_span=name_span,
+                tree=query,
+            )
+        ]
+    if listed is None and not properties:
         cur.expected(f"columns, WITH or AS after the name of the {kind}", words=["WITH", "AS"])
-    else:
-        check_window_properties(cur, properties, with_start)
-    return CreateTable(
-        name,
-        kind,
-        tuple(listed.columns) if listed else None,
-        listed.primary_key if listed else (),
-        tuple(listed.watermarks) if listed else (),
-        append_only,
-        tuple(constraints),
-        properties,
-        query,
-        or_replace,
-        if_not_exists,
-        read_only,
-        versions=tuple(versions),
-        checks=tuple(listed.checks) if listed else (),
-        text=cur.text_since(start),
-        span=cur.span_since(start),
-        name_span=name_span,
-    )
+    check_window_properties(cur, properties, with_start)
+    return [
+        CreateTable(
+            name,
+            kind,
+            tuple(listed.columns) if listed else None,
+            listed.primary_key if listed else (),
+            tuple(listed.watermarks) if listed else (),
+            append_only,
+            tuple(constraints),
+            properties,
+            or_replace,
+            if_not_exists,
+            read_only,
+            versions=tuple(versions),
+            checks=tuple(listed.checks) if listed else (),
+            text=cur.text_since(start),
+            span=cur.span_since(start),
+            name_span=name_span,
+        )
+    ]
 
 
 def _key(listed: ColumnList | None) -> tuple[str, ...]:
@@ -173,17 +182,11 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: 
             return append_only
 
 
-def _object_name(cur: Reader, what: str) -> tuple[tuple[str, ...], Span]:
-    start = cur.tok
-    name = cur.expect_dotted(what)
-    return name, cur.span_since(start)
-
-
-def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Statement:
-    materialized = cur.accept_words("MATERIALIZED")
+def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[StandardStatement]:
+    cur.accept_words("MATERIALIZED")
     cur.expect_word("VIEW")
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name, name_span = _object_name(cur, "the name of the view")
+    name, name_span = expect_relation(cur, "the name of the view")
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     refuse_cluster(cur)
     if cur.tok.upper == "WITH" and cur.peek(2).upper == "REFRESH":
@@ -192,56 +195,34 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Statement:
     cur.expect_word("AS", help="write  CREATE MATERIALIZED VIEW name AS SELECT ...")
     query = parse_query(cur)
     refuse_behind_query(cur)
-    return CreateView(
-        name,
-        query,
-        columns,
-        properties,
-        materialized,
-        or_replace,
-        if_not_exists,
-        text=cur.text_since(start),
-        span=cur.span_since(start),
-        name_span=name_span,
-    )
+    return [
+        CreateView(
+            cur.text_since(start),
+            cur.span_since(start),
+            name=name,
+            kind="table",
+            properties=properties,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            name_span=name_span,
+            tree=query,
+            columns=columns,
+        )
+    ]
 
 
-def _create_index(cur: Reader, start: Tok) -> Statement:
-    unique = cur.accept_words("UNIQUE")
+def _refuse_index(cur: Reader) -> NoReturn:
+    cur.accept_words("UNIQUE")
     cur.expect_word("INDEX")
     cur.accept_words("CONCURRENTLY")
-    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    cur.accept_words("IF", "NOT", "EXISTS")
     at = cur.tok
-    name = "" if cur.tok.upper == "ON" else cur.expect_name("the name of the index")
-    name_span = cur.span_of(at)
-    cur.expect_word("ON", help="write  CREATE INDEX name ON table (column)")
-    table = cur.expect_dotted("the name of a table")
-    if cur.accept_words("USING"):
-        cur.expect_name("the method of the index")
-    items = _index_items(cur)
-    for words in (("INCLUDE",), ("DISTRIBUTED", "BY")):
-        if cur.accept_words(*words):
-            _index_items(cur)
-    return CreateIndex(
-        name,
-        table,
-        items,
-        unique,
-        if_not_exists,
-        text=cur.text_since(start),
-        span=cur.span_since(start),
-        name_span=name_span,
-    )
+    if at.upper != "ON":
+        cur.expect_name("the name of the index")
+    cur.unsupported("CREATE INDEX", at=cur.span_of(at), help="leave it out: views are kept by their key")
 
 
-def _index_items(cur: Reader) -> tuple[Expr, ...]:
-    cur.expect_op("(", help="write  CREATE INDEX name ON table (column)")
-    items = tuple(o.expr for o in cur.rules.order_items(cur))
-    cur.expect_op(")", label="a comma or `)` goes here")
-    return items
-
-
-def _create_type(cur: Reader, start: Tok) -> Statement:
+def _create_type(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     cur.next()
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = cur.expect_placed("the name of the type")
@@ -251,52 +232,43 @@ def _create_type(cur: Reader, start: Tok) -> Statement:
     if cur.tok.op == "(":
         cur.unsupported("CREATE TYPE ... AS (...)", help="write  CREATE TYPE name AS STRUCT<a INT>")
     made = parse_type(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
-    return CreateType(name, made, if_not_exists, text=text, span=span, name_span=name_span)
+    check_depth(made)
+    return [
+        CreateType(
+            cur.text_since(start),
+            cur.span_since(start),
+            name=name,
+            type=lower_type(made),
+            if_not_exists=if_not_exists,
+            name_span=name_span,
+        )
+    ]
 
 
 # --- the other verbs ---
 
 
-def _drop(cur: Reader, start: Tok) -> Statement:
+def _drop(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     cur.next()
-    kinds: dict[str, DropKind] = {
-        "TABLE": "table",
-        "STREAM": "stream",
-        "VIEW": "view",
-        "INDEX": "index",
-        "TYPE": "type",
-    }
-    kind: DropKind = "table"
-    if cur.accept_words("MATERIALIZED", "VIEW"):
-        kind = "materialized view"
-    elif cur.tok.upper in kinds:
-        kind = kinds[cur.next().upper]
-    else:
+    kind = "VIEW" if cur.accept_words("MATERIALIZED", "VIEW") else cur.tok.upper
+    if kind not in _DROPPED and kind != "INDEX":
         refuse_object(cur, "DROP", start)
         cur.expected("TABLE, VIEW, MATERIALIZED VIEW, STREAM, INDEX or TYPE after DROP", words=_OBJECTS)
+    if cur.tok.upper == kind:
+        cur.next()
     if_exists = cur.accept_words("IF", "EXISTS")
-    first, name_span = _object_name(cur, f"the name of the {kind}")
-    names = [first]
-    while cur.accept_op(","):
-        names.append(cur.expect_dotted(f"the name of the {kind}"))
-    cascade = cur.accept_words("CASCADE")
-    if not cascade:
-        cur.accept_words("RESTRICT")
-    delete_topic = kind not in ("type", "index") and cur.accept_words("DELETE", "TOPIC")
-    return DropObject(
-        kind,
-        tuple(names),
-        if_exists,
-        cascade,
-        delete_topic,
-        text=cur.text_since(start),
-        span=cur.span_since(start),
-        name_span=name_span,
-    )
+    named = cur.listed(lambda cur: expect_relation(cur, f"the name of the {kind.lower()}"))
+    if kind == "INDEX":
+        cur.unsupported("DROP INDEX", at=named[0][1], help="leave it out: there are no indexes")
+    if cur.accept_words("CASCADE"):
+        cur.unsupported("DROP ... CASCADE", at=cur.span_since(start), help="drop what reads it first")
+    cur.accept_words("RESTRICT")
+    delete_topic = kind != "TYPE" and cur.accept_words("DELETE", "TOPIC")
+    text, span = cur.text_since(start), cur.span_since(start)
+    return [Drop(text, span, name, _DROPPED[kind], if_exists, delete_topic, at) for name, at in named]
 
 
-def _alter(cur: Reader, start: Tok) -> Statement:
+def _alter(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     cur.next()
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
     name, name_span = cur.expect_placed(f"the name of a {kind}")
@@ -313,22 +285,26 @@ def _alter(cur: Reader, start: Tok) -> Statement:
         cur.accept_words("COLUMN")
         columns.append(parse_column(cur))
     text, span = cur.text_since(start), cur.span_since(start)
-    return AddColumns(name, kind, tuple(columns), text=text, span=span, name_span=name_span)
+    return [AlterSource(text, span, name, kind, tuple(map(added_column, columns)), name_span)]
 
 
-def _query(cur: Reader, start: Tok) -> Statement:
+def _query(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     query = parse_query(cur)
-    return QueryStatement(query, text=cur.text_since(start), span=cur.span_since(start))
+    return [QueryStatement(cur.text_since(start), cur.span_since(start), verb="SELECT", query=query)]
 
 
 _CHANGES = {"INSERT": parse_insert, "UPDATE": parse_update, "DELETE": parse_delete}
 
 
-def _with(cur: Reader, start: Tok) -> Statement:
+def _change(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+    return [_CHANGES[start.upper](cur, start)]
+
+
+def _with(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     """A query, or a statement that changes rows and may name the tables of WITH."""
     verb = verb_behind_tables(cur)
     if verb in _CHANGES:
-        return _CHANGES[verb](cur, start)
+        return [_CHANGES[verb](cur, start)]
     if verb:
         cur.unsupported(f"WITH ... {verb}", help=f"write the queries of WITH as sub-queries of the {verb}")
     return _query(cur, start)
@@ -347,10 +323,10 @@ def verb_behind_tables(cur: Reader) -> str:
     return ""
 
 
-def _assert(cur: Reader, start: Tok) -> Statement:
+def _assert(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     cur.next()
     if cur.tok.upper not in ("VALUES", "NULL"):
-        return Control(parse_assertion(cur, start), span=cur.span_since(start))
+        return [parse_assertion(cur, start)]
     deleted = cur.accept_words("NULL")
     cur.expect_word("VALUES")
     target, name_span = cur.expect_placed("the name of a stream or table")
@@ -360,27 +336,23 @@ def _assert(cur: Reader, start: Tok) -> Statement:
     cur.next()
     rows = parse_rows(cur)
     text, span = cur.text_since(start), cur.span_since(start)
-    return AssertRows(target, rows, columns, deleted, text=text, span=span, name_span=name_span)
+    for value in (value for row in rows for value in row):
+        check_depth(value)
+    return [AssertRow(text, span, target, columns, tuple(map(lower_expr, r)), deleted, name_span) for r in rows]
 
 
-def _set(cur: Reader, start: Tok) -> Statement:
+def _set(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     if cur.after.kind == "word":
         help = "write a property of FlowQL in quotes:  SET 'name' = 'value'"
         cur.unsupported(f"{start.upper} {cur.after.text}", help=help)
-    (made,) = parse_set(cur, start)
-    return Control(made, text=made.text, span=made.span)
+    return parse_set(cur, start)
 
 
-def _control(cur: Reader, start: Tok) -> Statement:
-    (made,) = parse_control(cur, start)
-    return Control(made, text=made.text, span=made.span)
-
-
-_RULES: dict[str, Callable[[Reader, Tok], Statement]] = {
+_RULES: dict[str, Callable[[Reader, Tok], Sequence[StandardStatement]]] = {
     "CREATE": _create,
-    "INSERT": parse_insert,
-    "UPDATE": parse_update,
-    "DELETE": parse_delete,
+    "INSERT": _change,
+    "UPDATE": _change,
+    "DELETE": _change,
     "DROP": _drop,
     "SET": _set,
     "UNSET": _set,
@@ -389,7 +361,7 @@ _RULES: dict[str, Callable[[Reader, Tok], Statement]] = {
     "VALUES": _query,
     "TABLE": _query,
     "ASSERT": _assert,
-    "TERMINATE": _control,
-    "PAUSE": _control,
-    "RESUME": _control,
+    "TERMINATE": parse_control,
+    "PAUSE": parse_control,
+    "RESUME": parse_control,
 }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from flowql.compiler.dialect.ast import Statement
 from flowql.compiler.dialect.standard.tree import Node
 
 N = TypeVar("N", bound=Node)
 
 
-def children(node: Node) -> list[Node]:
+def children(node: Node | Statement) -> list[Node]:
     """The nodes right below a node, in the order of its fields."""
     found: list[Node] = []
     for f in fields(node):
@@ -55,9 +56,10 @@ def _changed(value: Any, by: Callable[[Any], Any]) -> Any:
     return value
 
 
-def levels(node: Node) -> list[list[Node]]:
+def levels(node: Node | Statement) -> list[Sequence[Node | Statement]]:
     """The node, the nodes right below it, those right below these, and so on."""
-    found, level = [], [node]
+    found: list[Sequence[Node | Statement]] = []
+    level: Sequence[Node | Statement] = [node]
     while level:
         found.append(level)
         level = [c for n in level for c in children(n)]

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from flowql.compiler.dialect.ast import Property
 from flowql.compiler.dialect.standard import statement_tree as st
-from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, text
+from flowql.compiler.dialect.standard.write_expressions import quoted, text
 from flowql.compiler.dialect.standard.write_queries import (
     WRITER,
     items_sql,
@@ -53,7 +53,7 @@ def check_sql(check: st.Check) -> str:
 
 def _insert(s: st.Insert) -> str:
     query = query_sql(s.query) if s.query is not None else "DEFAULT VALUES"
-    head = f"INSERT INTO {dotted(s.target)}{_alias(s)}{names(s.columns)}{properties_sql(s.properties)} {query}"
+    head = f"INSERT INTO {quoted(s.target)}{_alias(s)}{names(s.columns)}{properties_sql(s.properties)} {query}"
     return head + (_conflict(s.on_conflict) if s.on_conflict is not None else "") + _returning(s)
 
 
@@ -71,12 +71,12 @@ def _settings(assignments: Sequence[st.Assignment]) -> str:
 
 def _update(s: st.Update) -> str:
     source = f" FROM {relation_sql(s.source)}" if s.source is not None else ""
-    return f"{_with(s)}UPDATE {dotted(s.target)}{_alias(s)} SET {_settings(s.assignments)}{source}{_where(s)}{_returning(s)}"
+    return f"{_with(s)}UPDATE {quoted(s.target)}{_alias(s)} SET {_settings(s.assignments)}{source}{_where(s)}{_returning(s)}"
 
 
 def _delete(s: st.Delete) -> str:
     source = f" USING {relation_sql(s.source)}" if s.source is not None else ""
-    return f"{_with(s)}DELETE FROM {dotted(s.target)}{_alias(s)}{source}{_where(s)}{_returning(s)}"
+    return f"{_with(s)}DELETE FROM {quoted(s.target)}{_alias(s)}{source}{_where(s)}{_returning(s)}"
 
 
 def _with(s: st.Update | st.Delete) -> str:

@@ -9,9 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.dialect.ast import WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Drop, WindowClause, WithinClause
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
 
 NAMES = [
     "a",
@@ -363,14 +364,23 @@ class TreeMaker:
 
     # --- statements ---
 
-    def statement(self, depth: int) -> st.Statement:
-        name = (self.name(),)
-        shape = self._rng.randrange(8)
+    def statement(self, depth: int) -> st.StandardStatement:
+        name = self.name()
+        shape = self._rng.randrange(7)
         if shape == 0:
             return self._create_table(name)
         if shape == 1:
             columns = self._names() if self._flag() else ()
-            return st.CreateView(name, self.query(depth), columns, (), self._flag(), self._flag(), self._flag())
+            kind = self._one("table", "stream") if not columns else "table"
+            return CreateView(
+                "",
+                name=name,
+                kind=kind,
+                tree=self.query(depth),
+                columns=columns,
+                or_replace=self._flag(),
+                if_not_exists=self._flag(),
+            )
         if shape == 2:
             columns = self._names() if self._flag() else ()
             return st.Insert(name, columns, self.query(depth), on_conflict=self._maybe(lambda: self._conflict(depth)))
@@ -381,11 +391,9 @@ class TreeMaker:
         if shape == 4:
             return st.Delete(name, self._maybe(self.name), None, self._maybe(lambda: self.expr(depth)))
         if shape == 5:
-            kind = self._one("table", "stream", "view", "materialized view", "index", "type")
-            return st.DropObject(kind, self._many(lambda: (self.name(),)), self._flag(), self._flag())
-        if shape == 6:
-            return st.CreateIndex(self.name(), name, self._many(lambda: self.expr(0)), self._flag(), self._flag())
-        return st.QueryStatement(self.query(depth))
+            kind = self._one("table", "stream", "view", "type")
+            return Drop("", name=name, kind=kind, if_exists=self._flag(), delete_topic=kind != "type" and self._flag())
+        return QueryStatement("", verb="SELECT", query=self.query(depth))
 
     def _assignments(self, depth: int) -> tuple[st.Assignment, ...]:
         return self._many(lambda: st.Assignment((self.name(),), self.expr(depth)))
@@ -399,7 +407,7 @@ class TreeMaker:
     def _checks(self) -> tuple[st.Check, ...]:
         return self._one((), (), (st.Check(self.expr(0)),), (st.Check(self.expr(0), self.name()),))
 
-    def _create_table(self, name: tuple[str, ...]) -> st.Statement:
+    def _create_table(self, name: str) -> st.Statement:
         columns = tuple(
             st.ColumnDefinition(
                 n,

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flowql.compiler.dialect.ast import Drop
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import OTHER
-from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, text, write_type
-from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql, rows_sql
+from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
+from flowql.compiler.dialect.standard.write_expressions import quoted, text, write_type
+from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql
 from flowql.compiler.dialect.standard.write_statements import change_sql, check_sql, properties_sql
 
 _ROLES = {"value": "", "key": " KEY", "primary_key": " PRIMARY KEY", "header": " HEADERS"}
 _CONSTRAINTS = {"REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}
 
 
-def to_sql(node: t.Query | st.Statement) -> str:
+def to_sql(node: t.Query | st.StandardStatement) -> str:
     """A statement or a query on one line, without a semicolon."""
     return query_sql(node) if isinstance(node, t.Query) else _RULES[type(node)](node)
 
 
-def _or_replace(s: st.CreateTable | st.CreateView) -> str:
+def _or_replace(s: st.CreateTable | CreateView) -> str:
     return "OR REPLACE " if s.or_replace else ""
 
 
-def _if_not_exists(s: st.CreateTable | st.CreateView | st.CreateIndex | st.CreateType) -> str:
+def _if_not_exists(s: st.CreateTable | CreateView) -> str:
     return "IF NOT EXISTS " if s.if_not_exists else ""
 
 
@@ -43,7 +45,7 @@ def _column(c: st.ColumnDefinition) -> str:
 
 def _create_table(s: st.CreateTable) -> str:
     made = (
-        f"CREATE {_or_replace(s)}{'SOURCE ' if s.read_only else ''}{s.kind.upper()} {_if_not_exists(s)}{dotted(s.name)}"
+        f"CREATE {_or_replace(s)}{'SOURCE ' if s.read_only else ''}{s.kind.upper()} {_if_not_exists(s)}{quoted(s.name)}"
     )
     if s.columns is not None:
         entries = [_column(c) for c in s.columns]
@@ -53,61 +55,30 @@ def _create_table(s: st.CreateTable) -> str:
         made += f" ({', '.join(entries)})"
     if s.append_only:
         made += " APPEND ONLY"
-    made += properties_sql(s.properties)
-    return f"{made} AS {query_sql(s.query)}" if s.query is not None else made
+    return made + properties_sql(s.properties)
 
 
-def _create_view(s: st.CreateView) -> str:
-    materialized = "MATERIALIZED " if s.materialized else ""
-    head = f"CREATE {_or_replace(s)}{materialized}VIEW {_if_not_exists(s)}{dotted(s.name)}"
-    return f"{head}{names(s.columns)}{properties_sql(s.properties)} AS {query_sql(s.query)}"
+def _create_view(s: CreateView) -> str:
+    kind = "VIEW" if s.columns else s.kind.upper()
+    head = f"CREATE {_or_replace(s)}{kind} {_if_not_exists(s)}{quoted(s.name)}"
+    return f"{head}{names(s.columns)}{properties_sql(s.properties)} AS {query_sql(s.tree)}"
 
 
-def _create_index(s: st.CreateIndex) -> str:
-    unique = "UNIQUE " if s.unique else ""
-    name = f"{quoted(s.name)} " if s.name else ""
-    return f"CREATE {unique}INDEX {_if_not_exists(s)}{name}ON {dotted(s.table)} ({WRITER.exprs(s.items)})"
+def _drop(s: Drop) -> str:
+    tail = " DELETE TOPIC" if s.delete_topic else ""
+    return f"DROP {s.kind.upper()} {'IF EXISTS ' if s.if_exists else ''}{quoted(s.name)}{tail}"
 
 
-def _create_type(s: st.CreateType) -> str:
-    return f"CREATE TYPE {_if_not_exists(s)}{quoted(s.name)} AS {write_type(s.type)}"
-
-
-def _drop(s: st.DropObject) -> str:
-    exists = "IF EXISTS " if s.if_exists else ""
-    tail = (" CASCADE" if s.cascade else "") + (" DELETE TOPIC" if s.delete_topic else "")
-    return f"DROP {s.kind.upper()} {exists}{', '.join(map(dotted, s.names))}{tail}"
-
-
-def _query(s: st.QueryStatement) -> str:
+def _query(s: QueryStatement) -> str:
     return query_sql(s.query)
-
-
-def _assert_rows(s: st.AssertRows) -> str:
-    null = "NULL " if s.deleted else ""
-    return f"ASSERT {null}VALUES {quoted(s.target)}{names(s.columns)} VALUES {rows_sql(s.rows)}"
-
-
-def _add_columns(s: st.AddColumns) -> str:
-    added = ", ".join(f"ADD COLUMN {_column(c)}" for c in s.columns)
-    return f"ALTER {s.kind.upper()} {quoted(s.name)} {added}"
-
-
-def _control(s: st.Control) -> str:
-    return s.statement.text
 
 
 _RULES: dict[type, Callable[[Any], str]] = {
     st.CreateTable: _create_table,
-    st.CreateView: _create_view,
-    st.CreateIndex: _create_index,
-    st.CreateType: _create_type,
-    st.DropObject: _drop,
+    CreateView: _create_view,
+    Drop: _drop,
     st.Insert: change_sql,
     st.Update: change_sql,
     st.Delete: change_sql,
-    st.QueryStatement: _query,
-    st.AssertRows: _assert_rows,
-    st.AddColumns: _add_columns,
-    st.Control: _control,
+    QueryStatement: _query,
 }
