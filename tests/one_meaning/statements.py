@@ -21,6 +21,7 @@ LOOSE, SUMS = (
     "sums",
 )  # the tables whose rows are written with values of other types, and whose sums depend on the order
 _SUMMED = ("SUM(x)", "AVG(x)", "SUM(x) FILTER (WHERE id < 2)", "SUM(x + 1)", "SUM(DISTINCT x)")
+_HALVES = "ROUND(x / 2) AS o0, (id / -2) AS o1"  # between two whole numbers: other statements rarely come there
 _OVER = ("PARTITION BY g", "", "ORDER BY ts", "PARTITION BY g ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW")
 
 
@@ -88,8 +89,10 @@ def batch(seed: int, count: int) -> Batch:
 
 
 def _summed(rng: Random) -> str:
-    calls, keys = rng.sample(_SUMMED, 3), rng.choice(("g", ""))
-    if rng.random() < 0.3:
+    calls, keys, kind = rng.sample(_SUMMED, 3), rng.choice(("g", "")), rng.random()
+    if kind > 0.6:
+        return f"SELECT g, {_HALVES} FROM {SUMS}"
+    if kind < 0.3:
         over = (f"{rng.choice(('SUM', 'AVG'))}(x) OVER ({rng.choice(_OVER)}) AS o{n}" for n in range(2))
         return f"SELECT g, ts, {', '.join(over)} FROM {SUMS}"
     items = ", ".join(f"{call} AS o{n}" for n, call in enumerate(calls))
