@@ -21,7 +21,7 @@ from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan, sink_of
 Action = Literal["add", "change", "forward", "remove", "priority", "none"]
 StateFate = Literal["kept", "rebuilt", "dropped"]
 Building = Literal["", "continued", "dropped"]
-ASKED = "asked for"
+ASKED = "requested"
 STANDS_STILL = "what serves cannot go on"  # the records that it read lie in other partitions, or its state is lost
 
 

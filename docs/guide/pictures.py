@@ -1,9 +1,9 @@
-"""Draws docs/guide/top.svg and docs/guide/deploy.svg from real runs.
+"""Draws docs/guide/top.svg, docs/guide/deploy.svg and docs/guide/shell.svg from real runs.
 
-    python -m docs.guide.pictures [top] [deploy]
+    python -m docs.guide.pictures [top] [deploy] [shell]
 
 top.svg: `flowql top` over four queries of different priorities that always have work. deploy.svg: a session in a terminal, in which an
-edit of a view is checked and deployed. Commands, output and figures are real; only the number of the process is replaced.
+edit of a view is checked and deployed. shell.svg: statements in `flowql shell`. Commands, output and figures are real; only the number of the process is replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from flowql.server.host import Host
 FOLDER = Path(__file__).parent
 PROCESS = 4711
 TOP_WIDTH, TOP_HEIGHT, EVENTS, WATCH_S, LOOK_S = 118, 9, 3_000_000, 16.0, 2.0
-TERMINAL_WIDTH, COMMAND_S = 96, 60
+TERMINAL_WIDTH, COMMAND_S = 96, 300
 
 # The same work four times, so that priorities alone make the difference.
 QUERIES = (
@@ -58,6 +58,12 @@ SHOWN = (
     "flowql deploy --dry-run",
     "flowql deploy",
     'flowql query "SELECT * FROM large_orders ORDER BY id"',
+)
+STATEMENTS = (
+    "SELECT customer, orders, spent FROM spent_per_hour ORDER BY spent DESC LIMIT 3;",
+    "SELECT items FROM orders;",
+    "\\d large_orders",
+    "PRINT orders FROM BEGINNING LIMIT 2;",
 )
 
 
@@ -102,6 +108,30 @@ def deploy(folder: Path) -> str:
     return drawn("an edit is deployed", TERMINAL_WIDTH, Text("\n").join(lines))
 
 
+def shell(folder: Path) -> str:
+    """Statements in the shell, one of them with a mistake. A terminal without control sequences keeps each line as it was printed."""
+    bash = _bash(folder)
+    try:
+        for command in BEFORE:
+            _typed(bash, command)
+        bash.sendline("PAGER=cat TERM=dumb flowql shell")
+        bash.expect_exact("shop> ")
+        lines = [_output(bash.before)]
+        for statement in STATEMENTS:
+            bash.sendline(statement)
+            bash.expect_exact("shop> ")
+            lines += [
+                Text.assemble("shop> ", (statement, "bold")),
+                _output(bash.before.removeprefix(statement).lstrip()),
+            ]
+        bash.sendline("\\q")
+        bash.expect_exact("PROMPT>")
+        _typed(bash, "flowql stop")
+    finally:
+        bash.close(force=True)
+    return drawn("flowql shell", TERMINAL_WIDTH, Text("\n").join(lines))
+
+
 def _bash(folder: Path) -> pexpect.spawn:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env: Mapping[str, str] = {**os.environ, "PATH": path, "PS1": "PROMPT>", "TERM": "xterm-256color"}
@@ -137,7 +167,7 @@ def _output(printed: str) -> Text:
     return Text.from_ansi(re.sub(r"process \d+", f"process {PROCESS}", "\n".join(lines)))
 
 
-PICTURES: Mapping[str, Callable[[Path], str]] = {"top": top, "deploy": deploy}
+PICTURES: Mapping[str, Callable[[Path], str]] = {"top": top, "deploy": deploy, "shell": shell}
 
 if __name__ == "__main__":
     for picture in sys.argv[1:] or PICTURES:

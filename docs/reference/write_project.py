@@ -83,7 +83,7 @@ def _value(shape: Shape) -> str:
         case Record():
             return "keys, below"
         case Constant():
-            return "a text, number or boolean"
+            return "a string, number or boolean"
         case Text() | Fragment():
             return _cell(str(shape.what))
     return "anything"

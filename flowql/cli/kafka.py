@@ -16,7 +16,8 @@ from flowql.kafka.bootstrap import BROKER_DIR
 
 app = typer.Typer(help="A local Kafka broker for trials.", no_args_is_help=True)
 DirOption = Annotated[
-    Path | None, typer.Option("--dir", help="Where its records are.", show_default=f"{BROKER_DIR} of the project")
+    Path | None,
+    typer.Option("--dir", help="Folder of the broker's records.", show_default=f"{BROKER_DIR} of the project"),
 ]
 
 

@@ -304,7 +304,7 @@ def _wanted(shape: Shape) -> str:
         case Duration(unlimited, has_unit):
             example = "'7 days', with its unit," if has_unit else "'500 ms'"
             return f"a duration such as {example}" + (f" or {unlimited}" if unlimited else "")
-    return "a text, number or truth value"
+    return "a string, number or boolean"
 
 
 def _found(node: yaml.Node) -> str:

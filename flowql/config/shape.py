@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Text:
     """Any text. `what` names it in messages."""
 
-    what: str = "a text"
+    what: str = "a string"
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,9 @@ def _differs(old: QueryPlan, new: QueryPlan, deployed: Deployed) -> list[str]:
     found: list[str] = []
     since = [f.deployment for f in deployed.forwards if f.query == runtime_name(old)]
     if since:
-        found.append(f"all history with the newest text, which came forward in deployment {', '.join(map(str, since))}")
+        found.append(
+            f"all history with the newest text, deployed with --forward in deployment {', '.join(map(str, since))}"
+        )
     if functions := unrepeatable_calls(new.logical, builtin=True):
         found.append(f"{', '.join(functions)} will give other values")
     return found

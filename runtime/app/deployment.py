@@ -111,7 +111,7 @@ class Deployment:
         """
         host, plan = self._host, stored.plan
         for forward in stored.forwards:
-            text = f"all its results are made with the text that came forward in deployment {forward.deployment}"
+            text = f"all results are computed with the text deployed with --forward in deployment {forward.deployment}"
             say(WARNING, "query.remade", text, query=forward.query)
         host.serve(stored, host.commit.next_sequence - 1)
         known = host.admin.topics()

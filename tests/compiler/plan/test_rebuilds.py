@@ -58,12 +58,12 @@ def test_why_a_query_is_rebuilt_is_said_by_each_deployment_until_it_is() -> None
     assert fates(refreshed, ALL)["CTAS_D"] == ("change", "CTAS_C")
     asked = decide_change(serving(ALL), plan_of(ALL), refresh=["CTAS_C"]).deployed
     assert (asked.refreshed, asked.reasons) == (("CTAS_C",), ())
-    assert fates(asked, ALL)["CTAS_C"] == ("change", "asked for")
+    assert fates(asked, ALL)["CTAS_C"] == ("change", "requested")
     both = decide_change(asked, plan_of(ALL), refresh=["CTAS_A"], why="its function was fixed").deployed
     assert dict(both.reasons) == {"CTAS_A": "its function was fixed"}
     assert {q: fates(both, ALL)[q][1] for q in ("CTAS_A", "CTAS_C")} == {
         "CTAS_A": "its function was fixed",
-        "CTAS_C": "asked for",
+        "CTAS_C": "requested",
     }
 
 

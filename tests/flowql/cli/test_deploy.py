@@ -286,7 +286,7 @@ def test_a_changed_text_goes_forward_where_that_is_asked_for(site: Site) -> None
     (big,) = [c for c in site.deploy("--dry-run")["changes"] if c["query"] == "CSAS_BIG"]
     assert (big["class"], big["why"]) == (
         "rebuilt",
-        "its text has changed; all history with the newest text, which came forward in deployment 3",
+        "its text has changed; all history with the newest text, deployed with --forward in deployment 3",
     )
 
 

@@ -74,7 +74,7 @@ def test_the_old_text_below_the_recorded_offsets_and_the_new_one_above(seed: int
     world.send("s", sent(0, 60))
     for _ in range(seed * 9):
         world.driver.round()  # type: ignore[union-attr]
-    assert forward(world, big(30))["CSAS_BIG"] == QueryChange("CSAS_BIG", "forward", "kept", "asked for")
+    assert forward(world, big(30))["CSAS_BIG"] == QueryChange("CSAS_BIG", "forward", "kept", "requested")
     world.send("s", sent(60, 60))
     world.settle()
     forward(world, big(80, ", V * 2 AS W"))
@@ -227,7 +227,7 @@ def test_the_offsets_are_on_record() -> None:
     assert begun.deployment == 2
     assert read_deployed(world.log, "flowql") == world.instance.deployed
     entry = read_entries(world.log, "flowql")[-1]
-    assert (entry.forwards, entry.changes) == ((begun,), (("CSAS_BIG", "forward", "asked for"),))
+    assert (entry.forwards, entry.changes) == ((begun,), (("CSAS_BIG", "forward", "requested"),))
     assert read_entries(MemoryLog(), "flowql") == [], "where nothing was deployed"
     forward(world, big(30))
     assert world.instance.deployed.forwards == (begun,), "nothing has changed"
@@ -431,5 +431,5 @@ def test_a_state_that_is_made_anew_is_made_with_the_newest_text(caplog: pytest.L
     assert world.instance.state_lost
     assert sum(n for _, n in world.table("BY_REST")) == 29
     assert [r.message for r in caplog.records if "query.remade" in str(r.__dict__)] == [
-        "all its results are made with the text that came forward in deployment 2"
+        "all results are computed with the text deployed with --forward in deployment 2"
     ]
