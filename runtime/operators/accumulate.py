@@ -1,8 +1,7 @@
 """Merging a batch's partial results into accumulators, a column at a time.
 
-The same as `merge(acc, from_partial(...))` of COUNT, SUM, AVG, MIN and MAX over numbers and times, at a tenth of the cost
-of two calls per group; what the columns cannot do alike (nulls, NaN) is left to those calls. Integers wrap as the
-functions say: numpy wraps 64 bits, a cast the 32 of INT.
+The same as `merge(acc, from_partial(...))` of COUNT, SUM, AVG, MIN and MAX over numbers and times. What columns cannot do alike (a NaN in the
+state, a sum beyond 64 bits) is left to those calls. Integers wrap as the functions say: numpy wraps 64 bits, a cast the 32 of INT.
 """
 
 from __future__ import annotations
@@ -11,72 +10,79 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.state.columns.values import ColumnKind, ValueColumn
 
-# (accumulators, columns of partial results) -> accumulators; None where it declines.
-Folding = Callable[[Sequence[Any], list[list[Any]]], list[Any] | None]
-_FLOAT, _INT = np.float64, np.int64
+Columns = tuple[ValueColumn, ...]
+# (an accumulator's columns, columns of partial results) -> its columns; None where it declines.
+Folding = Callable[[Columns, Sequence[pa.Array]], Columns | None]
+_SQL_SUMS = ("sql_sum", "sql_avg")
 
 
-def folding(function: str, t: SqlType) -> Folding | None:
-    """The columnar merge of an aggregate over arguments of type `t`."""
-    double = t.kind is Kind.DOUBLE
+def folding(function: str, t: SqlType) -> tuple[tuple[ColumnKind, ...], Folding]:
+    """The columns of an aggregate's accumulator over arguments of type `t`, and their merge."""
+    number: ColumnKind = "double" if t.kind is Kind.DOUBLE else "integer"
     if function == "COUNT":
-        return lambda before, partial: _add(before, partial[0], _INT).tolist()
-    if function in ("sql_sum", "sql_avg"):
-        return _exact_sums
+        return ("integer",), lambda before, partial: (_added(before[0], partial[0]),)
+    if function in _SQL_SUMS:
+        return ("integer", "integer"), _exact_sums
     if function == "SUM":
-        return _sums(_FLOAT if double else _INT, wrap=t.kind is Kind.INT)
+        return (number,), _wrapping_sums if t.kind is Kind.INT else _sums
     if function == "AVG":
-        return _averages(_FLOAT if double else _INT)
-    better = np.minimum if function == "MIN" else np.maximum
-    return _extremes(better, _FLOAT if double else _INT)
+        return (number, "integer"), _averages
+    assert function in ("MIN", "MAX")
+    return (number,), _extremes(np.minimum if function == "MIN" else np.maximum)
 
 
-def _add(before: Sequence[Any], partial: list[Any], dtype: Any) -> Any:
-    return np.array(before, dtype) + np.array(partial, dtype)
+def numbers(partial: pa.Array, dtype: Any) -> ValueColumn:
+    """A column of partial results; 0 where it is NULL."""
+    if not partial.null_count:
+        return ValueColumn(partial.to_numpy().astype(dtype, copy=False))
+    null = pc.is_null(partial).to_numpy(zero_copy_only=False)
+    return ValueColumn(pc.fill_null(partial, 0).to_numpy().astype(dtype, copy=False), null)
 
 
-def _sums(dtype: Any, *, wrap: bool) -> Folding:
-    def run(before: Sequence[Any], partial: list[list[Any]]) -> list[Any] | None:
-        if None in partial[0]:
+def _added(before: ValueColumn, partial: pa.Array) -> ValueColumn:
+    """No value adds 0."""
+    return ValueColumn(before.data + numbers(partial, before.data.dtype).data)
+
+
+def _sums(before: Columns, partial: Sequence[pa.Array]) -> Columns:
+    return (_added(before[0], partial[0]),)
+
+
+def _wrapping_sums(before: Columns, partial: Sequence[pa.Array]) -> Columns:
+    return (ValueColumn(_added(before[0], partial[0]).data.astype(np.int32).astype(np.int64)),)
+
+
+def _averages(before: Columns, partial: Sequence[pa.Array]) -> Columns:
+    return _added(before[0], partial[0]), _added(before[1], partial[1])
+
+
+def _exact_sums(before: Columns, partial: Sequence[pa.Array]) -> Columns | None:
+    old, new = before[0].data, numbers(partial[0], np.int64).data
+    total = old + new
+    if ((old ^ total) & (new ^ total) < 0).any():
+        return None
+    return ValueColumn(total), _added(before[1], partial[1])
+
+
+def _extremes(better: Any) -> Folding:
+    def run(before: Columns, partial: Sequence[pa.Array]) -> Columns | None:
+        old = before[0]
+        new = numbers(partial[0], old.data.dtype)
+        if old.data.dtype == np.float64 and np.isnan(old.data).any():
             return None
-        total = _add(before, partial[0], dtype)
-        made: list[Any] = (total.astype(np.int32) if wrap else total).tolist()
-        return made
-
-    return run
-
-
-def _averages(dtype: Any) -> Folding:
-    def run(before: Sequence[Any], partial: list[list[Any]]) -> list[Any] | None:
-        if None in partial[0]:
-            return None
-        sums, counts = zip(*before, strict=True)
-        total, count = _add(sums, partial[0], dtype), _add(counts, partial[1], _INT)
-        return list(zip(total.tolist(), count.tolist(), strict=True))
-
-    return run
-
-
-def _exact_sums(before: Sequence[Any], partial: list[list[Any]]) -> list[Any]:
-    """Sums of integers, which Python adds at any size."""
-    sums, counts = partial
-    return [(total + (s or 0), n + c) for (total, n), s, c in zip(before, sums, counts, strict=True)]
-
-
-def _extremes(better: Any, dtype: Any) -> Folding:
-    def run(before: Sequence[Any], partial: list[list[Any]]) -> list[Any] | None:
-        new = partial[0]
-        if None in new:
-            return None
-        if None in before:  # groups without a value so far
-            before = [p if b is None else b for b, p in zip(before, new, strict=True)]
-        old = np.array(before, dtype)
-        if dtype is _FLOAT and np.isnan(old).any():
-            return None
-        made: list[Any] = better(old, np.array(new, dtype)).tolist()
-        return made
+        best = better(old.data, new.data)
+        if new.null is not None:
+            best = np.where(new.null, old.data, best)
+        if old.null is None:
+            return (ValueColumn(best),)
+        best = np.where(old.null, new.data, best)  # groups without a value so far
+        null = old.null & new.null if new.null is not None else None
+        return (ValueColumn(best, null),)
 
     return run

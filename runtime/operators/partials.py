@@ -18,17 +18,39 @@ import pyarrow.compute as pc
 
 from flowql.compiler.plan.expr import Column, Literal
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from flowql.compiler.plan.topology import Operator
-from flowql.compiler.plan.types import BIGINT, Kind, SqlType
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow, to_python
+from flowql.compiler.plan.topology import Operator, StoreSpec
+from flowql.compiler.plan.types import BIGINT, Kind, SqlType, arrow_type
+from flowql.runtime.batch import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    Batch,
+    Ints,
+    to_arrow,
+    to_python,
+)
 from flowql.runtime.functions.workers import FunctionFailed
-from flowql.runtime.operators.accumulate import folding
+from flowql.runtime.operators.accumulate import Folding, folding
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
 from flowql.runtime.operators.open_windows import OpenWindows
 from flowql.runtime.operators.rows import record_of
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.columns.key_columns import packed_keys
+from flowql.runtime.state.columns.packed import PackedKeys
+from flowql.runtime.state.columns.values import (
+    PRESENT,
+    ColumnKind,
+    Flags,
+    RowValues,
+    ValueColumn,
+    ValueLayout,
+    concatenated,
+    objects,
+)
+from flowql.runtime.state.layout import store_key_codec
+from flowql.runtime.state.store import Key, Store
 
 VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop over rows
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})
@@ -71,6 +93,7 @@ class _Part:
         "fold",
         "from_partial",
         "greatest",
+        "kinds",
         "merge",
         "result",
         "struct",
@@ -98,16 +121,14 @@ class _Part:
         self.merge = b.function.merge(b.resolution, b.init)
         self.result: Callable[[Any], Any] | None = None if _is_identity(b.result) else b.result
         self.type: SqlType = b.call.type
-        self.fold = None
+        self.kinds: tuple[ColumnKind, ...] = ("object",)
+        self.fold: Folding | None = None
         if self.struct is None:
-            self.fold = folding(b.call.function, BIGINT if field is None else field.type)
+            self.kinds, self.fold = folding(b.call.function, BIGINT if field is None else field.type)
 
     def merged(self, before: Sequence[Any], partial: list[list[Any]]) -> list[Any]:
-        """Accumulators after the batch: in columns where that gives the same, else one call per group."""
-        made = None if self.fold is None else self.fold(before, partial)
-        if made is None:
-            made = list(map(self.merge, before, map(self.from_partial, *partial)))
-        return made
+        """Accumulators after the batch, a call per group."""
+        return list(map(self.merge, before, map(self.from_partial, *partial)))
 
     def results(self, accs: Sequence[Any], run: MicroBatchContext | None, seqs: Sequence[int]) -> Sequence[Any]:
         return accs if self.result is None else list(map(self.result, accs))
@@ -116,7 +137,9 @@ class _Part:
 class _Called:
     """One aggregate that takes rows in runs: Arrow lists its arguments per group."""
 
-    struct, wide, doubles, best, greatest = None, None, None, "", False
+    struct, wide, doubles, best, greatest, fold = None, None, None, "", False, None
+    result: Callable[[Any], Any] | None = None
+    kinds: tuple[ColumnKind, ...] = ("object",)
 
     def __init__(self, b: BoundAggregate) -> None:
         assert b.function.add_runs is not None
@@ -161,6 +184,8 @@ class Partials:
         self._used = sorted({c for p in plain for c, _ in p.aggregations if isinstance(c, str)})
         self._listed = sorted({c for p in self._parts if isinstance(p, _Called) for c in p.columns})
         self._structs = {p.best: p for p in self._parts if isinstance(p, _Part) and p.struct is not None}
+        self.layout = ValueLayout(tuple(p.kinds for p in self._parts))
+        self._initial = RowValues.of(self.layout, [(*fold.initial, NO_TIME)])
 
     @staticmethod
     def of(fold: Fold, source: Schema) -> Partials | None:
@@ -280,7 +305,7 @@ class Partials:
         for i, (name, _) in enumerate(wanted):
             if isinstance(name, str) and name in structs:  # the winner's struct in place of its row
                 won = structs[name].take(made.column(len(by) + i).combine_chunks())
-                groups.columns[len(by) + i] = to_python(won, self._structs[name].type)
+                groups.won[len(by) + i] = to_python(won, self._structs[name].type)
         return groups
 
     def _structs_of(self, arrow: pa.RecordBatch, pick: pa.Array | None) -> dict[str, pa.Array]:
@@ -292,89 +317,170 @@ class Partials:
         return found
 
     def _merge(self, groups: _Groups, store: Store) -> _Merged:
-        """State after the batch is written; one look-up and one write for all keys."""
-        keys: list[Key] = list(zip(*groups.columns[: groups.keys], strict=True))
-        initial: Value = (*self._fold.initial, NO_TIME)
-        known = store.get_many(keys)
-        old = list(zip(*[initial if v is None else v for v in known], strict=True))
-        at = groups.keys
-        accs: list[list[Any]] = []
-        for part, before in zip(self._parts, old[:-1], strict=True):
-            n = len(part.aggregations)
-            accs.append(part.merged(before, groups.columns[at : at + n]))
-            at += n
-        times = list(map(max, old[-1], groups.columns[at]))
-        store.put_many(keys, list(zip(*accs, times, strict=True)))
-        return _Merged(self, groups, keys, [v is not None for v in known], old, accs, times)
+        """State after the batch is staged; one look-up and one write for all keys."""
+        columns = store.columns(self.layout)
+        found = columns.find(groups.packed(store.spec))
+        known = found.values.known
+        before = found.values
+        if not known.all():
+            before = concatenated([before, self._initial]).take(np.where(known, np.arange(len(known)), len(known)))
+        after = self._in_columns(groups, before) or self._in_rows(groups, before)
+        columns.stage(found, after)
+        return _Merged(self, groups, known, before, after)
+
+    def _in_columns(self, groups: _Groups, before: RowValues) -> RowValues | None:
+        """Values after the batch; None where a column declines. Raises RowsRefused."""
+        if before.odd:
+            return None
+        at, made = groups.keys, list[ValueColumn]()
+        for part, columns in zip(self._parts, self.layout.accumulator_columns(before.columns), strict=True):
+            given = range(at, at + len(part.aggregations))
+            at = given.stop
+            if part.fold is None:
+                accs = part.merged(columns[0].to_list(), [groups.values(i) for i in given])
+                made.append(objects(accs))
+                continue
+            folded = part.fold(columns, [groups.array(i) for i in given])
+            if folded is None:
+                return None
+            made += folded
+        made.append(ValueColumn(np.maximum(before.columns[-1].data, groups.array(at).to_numpy())))
+        return RowValues(self.layout, np.full(len(before), PRESENT, np.int8), made, {})
+
+    def _in_rows(self, groups: _Groups, before: RowValues) -> RowValues:
+        """The same by a call per group and aggregate."""
+        *old, times = _by_part(before)
+        at, made = groups.keys, list[Sequence[Any]]()
+        for part, accs in zip(self._parts, old, strict=True):
+            given = range(at, at + len(part.aggregations))
+            at = given.stop
+            made.append(part.merged(accs, [groups.values(i) for i in given]))
+        return RowValues.of(self.layout, list(zip(*made, map(max, times, groups.values(at)), strict=True)))
 
 
 class _Groups:
-    """One row per group, in order of the groups' last rows. last: the order value of each group's last row."""
+    """One row per group, in order of the groups' last rows. last: the order value of each group's last row. won: values by column, in place of those in the table."""
 
-    __slots__ = ("columns", "keys", "last", "table")
+    __slots__ = ("keys", "last", "table", "won")
 
     def __init__(self, table: pa.Table, keys: int, last: Ints) -> None:
         self.table, self.keys, self.last = table, keys, last
-        self.columns: list[list[Any]] = [_values(c) for c in table.columns]
+        self.won: dict[int, list[Any]] = {}
+
+    def array(self, i: int) -> pa.Array:
+        return self.table.column(i).combine_chunks()
+
+    def values(self, i: int) -> Any:
+        return self.won[i] if i in self.won else _values(self.table.column(i))
+
+    def packed(self, spec: StoreSpec) -> PackedKeys:
+        return packed_keys(store_key_codec(spec), [self.array(i) for i in range(self.keys)])
+
+    def tuples(self) -> list[Key]:
+        return list(zip(*map(self.values, range(self.keys)), strict=True))
 
 
 class _Merged:
-    """Groups with their state before and after the batch, to be given as rows."""
+    """Groups with their values before and after the batch, to be given as rows. before: as of no rows where a group was not known."""
 
-    def __init__(
-        self,
-        partials: Partials,
-        groups: _Groups,
-        keys: list[Key],
-        known: list[bool],
-        old: Sequence[Sequence[Any]],
-        accs: Sequence[Sequence[Any]],
-        times: Sequence[int],
-    ) -> None:
-        self._partials, self._groups, self.keys = partials, groups, keys
-        self._known, self._old, self._accs, self._times = known, old, accs, times
-        self.new = known.count(False)
+    def __init__(self, partials: Partials, groups: _Groups, known: Flags, before: RowValues, after: RowValues) -> None:
+        self._partials, self._groups = partials, groups
+        self._known, self._before, self._after = known, before, after
+        self.new = int(np.count_nonzero(~known))
+
+    @property
+    def keys(self) -> list[Key]:
+        return self._groups.tuples()
 
     def batch(
         self, plan: Operator, source: Batch, last: Ints, size: int | None, run: MicroBatchContext
     ) -> Batch | None:
         """One after-image per group; with its before-image where the output retracts and something changed."""
-        n = len(self._times)
-        known = np.asarray(self._known, bool)
+        known = self._known
         op = np.where(known, UPDATE_AFTER, INSERT).astype(np.int8)
-        rowtime = np.asarray(self._times, np.int64)
         seq = source.seq[last]
         headers = None if source.headers is None else [source.headers[i] for i in last.tolist()]
-        results = self._results(self._accs, run, seq)
-        changed = np.ones(n, bool)
+        results = self._results(self._after, run, seq)
         out = Batch(
-            plan.schema, arrow=self._record(plan, results, size), rowtime=rowtime, op=op, seq=seq, headers=headers
+            plan.schema,
+            arrow=self._record(plan, results, size),
+            rowtime=_times(self._after),
+            op=op,
+            seq=seq,
+            headers=headers,
         )
         if plan.change != "retract" or not known.any():
             return out
-        before = self._results(self._old[:-1], None, seq)
-        same = [a == b for a, b in zip(zip(*before, strict=True), zip(*results, strict=True), strict=True)]
-        changed = ~(known & np.asarray(same, bool))
-        return _paired(plan, out, self._record(plan, before, size), changed, known)
+        before = self._results(self._before, None, seq)
+        same = np.ones(len(known), bool)
+        for a, b in zip(before, results, strict=True):
+            same &= _same(a, b)
+        return _paired(plan, out, self._record(plan, before, size), ~(known & same), known)
 
-    def _results(self, accs: Sequence[Sequence[Any]], run: MicroBatchContext | None, seq: Ints) -> list[Sequence[Any]]:
+    def _results(
+        self, values: RowValues, run: MicroBatchContext | None, seq: Ints
+    ) -> list[ValueColumn | Sequence[Any]]:
+        """Of each aggregate: its column where that is the result already."""
         parts, seqs = self._partials._parts, seq.tolist()
-        return [p.results(c, run, seqs) for p, c in zip(parts, accs, strict=True)]
+        if values.odd:
+            *accs, _ = _by_part(values)
+            return [p.results(of_part, run, seqs) for p, of_part in zip(parts, accs, strict=True)]
+        found: list[ValueColumn | Sequence[Any]] = []
+        for p, columns in zip(parts, values.layout.accumulator_columns(values.columns), strict=True):
+            if p.fold is not None and p.result is None:
+                found.append(columns[0])
+            else:
+                lists = [c.to_list() for c in columns]
+                found.append(p.results(lists[0] if len(lists) == 1 else list(zip(*lists, strict=True)), run, seqs))
+        return found
 
-    def _record(self, plan: Operator, results: Sequence[Sequence[Any]], size: int | None) -> pa.RecordBatch:
-        fold, table = self._partials._fold, self._groups.table
+    def _record(
+        self, plan: Operator, results: Sequence[ValueColumn | Sequence[Any]], size: int | None
+    ) -> pa.RecordBatch:
+        fold, groups = self._partials._fold, self._groups
         made: dict[str, pa.Array] = {}
         for i, f in enumerate(fold.key.fields):
             field = plan.schema.get(f.name)
             assert field is not None
-            column = table.column(i).combine_chunks()
-            made[f.name] = column if f.type.kind not in _INTS else to_arrow(self._groups.columns[i], f.type)
+            made[f.name] = groups.array(i) if f.type.kind not in _INTS else groups.array(i).cast(arrow_type(f.type))
         if size is not None:
-            start = table.column(len(fold.key.fields)).combine_chunks()
+            start = groups.array(len(fold.key.fields))
             made[WINDOW_START], made[WINDOW_END] = start, pc.add(start, size)
-        for b, p, values in zip(fold.bound, self._partials._parts, results, strict=True):
-            made[b.call.name] = to_arrow(values, p.type)
+        for b, p, shown in zip(fold.bound, self._partials._parts, results, strict=True):
+            made[b.call.name] = _array(shown, p.type) if isinstance(shown, ValueColumn) else to_arrow(shown, p.type)
         return record_of([made[n] for n in plan.schema.names], plan.schema)
+
+
+def _by_part(values: RowValues) -> list[list[Any]]:
+    """Accumulators, aggregate by aggregate, then row times."""
+    return [list(column) for column in zip(*values.to_list(), strict=True)]
+
+
+def _times(values: RowValues) -> Ints:
+    times = values.columns[-1].data
+    if values.odd:
+        times = times.copy()
+        for i, value in values.odd.items():
+            times[i] = value[-1]
+    return times
+
+
+def _array(column: ValueColumn, t: SqlType) -> pa.Array:
+    """A column as one of Arrow of this type."""
+    numbers = pa.array(column.data, mask=column.null)
+    return numbers.cast(_INTS[t.kind]).cast(arrow_type(t)) if t.kind in _INTS else numbers.cast(arrow_type(t))
+
+
+def _same(a: ValueColumn | Sequence[Any], b: ValueColumn | Sequence[Any]) -> Flags:
+    """Row by row, as Python compares: two NULLs are the same, two NaN are not."""
+    if not isinstance(a, ValueColumn) or not isinstance(b, ValueColumn):
+        a, b = (c.to_list() if isinstance(c, ValueColumn) else c for c in (a, b))
+        return np.fromiter((x == y for x, y in zip(a, b, strict=True)), bool, len(a))
+    equal: Flags = a.data == b.data
+    if a.null is None and b.null is None:
+        return equal
+    nulls = [np.zeros(len(c.data), bool) if c.null is None else c.null for c in (a, b)]
+    return np.where(nulls[0] | nulls[1], nulls[0] & nulls[1], equal)
 
 
 def _paired(plan: Operator, after: Batch, before: pa.RecordBatch, changed: Any, known: Any) -> Batch | None:

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.errors import StateError
+from flowql.runtime.state.columns.layer import Delta, last_values
 from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.layers import Overlay
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
 from flowql.runtime.state.physical import ByteRange
-from flowql.runtime.state.store import Key, Value
 from flowql.runtime.state.task_store import TaskStore
 from flowql.runtime.state.values import encode_value
 
@@ -109,15 +109,36 @@ class EncodedStore:
 
 
 def encode_rows(
-    task_id: str, store: TaskStore, rows: dict[Key, Value | None], bound_ms: int
+    task_id: str, store: TaskStore, overlay: Overlay, bound_ms: int
 ) -> tuple[list[bytes], list[bytes | None]]:
     """Keys without prefix, and values. UnwritableState if one of them has no durable form."""
     try:
+        rows = overlay.rows
         if bound_ms > BEGINNING_MS:  # what is expired already need not be written
             rows = {k: v for k, v in rows.items() if k[-1] >= bound_ms}  # type: ignore[operator]
-        return store.entry.codec.encode_many(rows), [None if v is None else encode_value(v) for v in rows.values()]
+        keys = store.entry.codec.encode_many(rows)
+        values: list[bytes | None] = [None if v is None else encode_value(v) for v in rows.values()]
+        return (keys, values) if not overlay.deltas else _encode_deltas(overlay.deltas, keys, values, bound_ms)
     except Exception as error:
         raise UnwritableState(task_id, store.spec.name, error) from error
+
+
+def _encode_deltas(
+    deltas: Sequence[Delta], keys: list[bytes], values: list[bytes | None], bound_ms: int
+) -> tuple[list[bytes], list[bytes | None]]:
+    """Deltas over rows that are encoded already, in the order of keys where nothing is under them."""
+    parts = [(keys, values)] if keys else []
+    for packed, of_keys in last_values(deltas):
+        at = packed.order()
+        if bound_ms > BEGINNING_MS:
+            at = at[packed.last_times()[at] >= bound_ms]
+        parts.append((packed.take(at).to_bytes(), of_keys.take(at).encode()))
+    if len(parts) == 1:
+        return parts[0]
+    rows: dict[bytes, bytes | None] = {}
+    for part in parts:
+        rows.update(zip(*part, strict=True))
+    return list(rows), list(rows.values())
 
 
 class FrozenEpoch:
@@ -214,11 +235,11 @@ class FrozenEpoch:
 
     def _encode_store(self, frozen: FrozenStore) -> EncodedStore:
         store, overlay = frozen.store, frozen.overlay
-        entry, rows, bound = store.entry, overlay.rows, overlay.bound_ms
+        entry, bound = store.entry, overlay.bound_ms
         committed = store.committed_bound_ms
         if bound > committed:
             expired = entry.expired_range(store.partition, bound)
             if committed == BEGINNING_MS or expired != entry.expired_range(store.partition, committed):
                 self.expired.append(expired)
-        keys, values = encode_rows(frozen.task_id, store, rows, max(bound, committed))
+        keys, values = encode_rows(frozen.task_id, store, overlay, max(bound, committed))
         return EncodedStore(entry, store.partition, keys, values, bound if bound > committed else BEGINNING_MS)

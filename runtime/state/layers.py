@@ -8,6 +8,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
+from flowql.runtime.state.columns.layer import Delta, last_values
 from flowql.runtime.state.keys import KeyCodec, decode_time, encode_time
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, successor
 from flowql.runtime.state.physical import PhysicalReader
@@ -18,23 +19,37 @@ _INSORT_MAX = 16  # with more new keys than this one sort is cheaper
 
 
 class Overlay:
-    """Writes not yet below: key -> value, None for a delete. `bound_ms` hides older rows.
+    """Writes not yet below: key -> value, None for a delete, and over them the deltas of a store in columns, in their order. `bound_ms` hides
+    older rows.
 
     A sorted index is kept from the first scan on. Only the thread that owns the task scans; the committing thread reads
     `rows` of a frozen overlay, which does not change any more.
     """
 
-    __slots__ = ("_index", "bound_ms", "rows")
+    __slots__ = ("_index", "bound_ms", "delta_rows", "deltas", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[Key, Value | None] = {}
+        self.deltas: list[Delta] = []
+        self.delta_rows = 0  # different ones
         self.bound_ms = BEGINNING_MS
         self._index: list[tuple[bytes, Key]] = []
 
     def __bool__(self) -> bool:
-        return bool(self.rows) or self.bound_ms > BEGINNING_MS
+        return bool(self.rows or self.deltas) or self.bound_ms > BEGINNING_MS
+
+    def in_rows(self, codec: KeyCodec) -> Overlay:
+        """The same without deltas."""
+        if not self.deltas:
+            return self
+        made = Overlay()
+        made.rows, made.bound_ms = dict(self.rows), self.bound_ms
+        for keys, values in last_values(self.deltas):
+            made.rows.update(zip(codec.decode_many(keys.to_bytes()), values.to_list(), strict=True))
+        return made
 
     def absorb(self, newer: Overlay) -> None:
+        assert not newer.deltas, "they are published one by one"
         self.rows.update(newer.rows)
         self.bound_ms = max(self.bound_ms, newer.bound_ms)
 

@@ -167,7 +167,7 @@ class StateManager:
         """By store, what the run under way has written, as a commit would write it (UnwritableState). The task's thread."""
         stores = self._tasks[task_id].stores
         return {
-            name: encode_rows(task_id, s, s.batch.rows, max(s.batch.bound_ms, s.committed_bound_ms))
+            name: encode_rows(task_id, s, s.batch, max(s.batch.bound_ms, s.committed_bound_ms))
             for name, s in stores.items()
             if s.batch
         }

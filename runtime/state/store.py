@@ -12,9 +12,14 @@ by the committing thread; snapshots by anyone.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowql.compiler.plan.topology import StoreSpec
+
+if TYPE_CHECKING:
+    from flowql.runtime.state.columns.layer import Found
+    from flowql.runtime.state.columns.packed import PackedKeys
+    from flowql.runtime.state.columns.values import RowValues, ValueLayout
 
 # A key: hashable reference values of the store's key columns in order (lists frozen to tuples, structs to tuples of their
 # fields in order). Order of encoded keys = order of these tuples, NULL first.
@@ -54,12 +59,28 @@ class Store(Protocol):
         """
         ...
 
+    def columns(self, layout: ValueLayout) -> ColumnStore:
+        """The same rows in columns of this layout, from now on: those written by key are seen in columns, and the reverse."""
+        ...
+
     def expire(self, before_ms: int) -> None:
         """Stores with a time segment (kinds window and join: the last key part is a time in ms; session: see below):
         rows whose time part is < before_ms vanish, for reads at once, physically by range delete at commit.
 
         For kind `session` the operator deletes sessions itself; `expire` is not used.
         """
+        ...
+
+
+class ColumnStore(Protocol):
+    """The rows of a store for whole batches. Keys are encoded, different ones."""
+
+    def find(self, keys: PackedKeys) -> Found:
+        """Slots and values; no value where there is none, or it has expired."""
+        ...
+
+    def stage(self, found: Found, values: RowValues) -> None:
+        """Write values of all keys that were found to the batch layer; no value deletes."""
         ...
 
 

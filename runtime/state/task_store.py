@@ -10,19 +10,24 @@ replaced, never cleared, under the epoch lock; a reader that still fills a repla
 A store that had no physical rows when it was opened has all its rows in the cache until some leave it (`_whole`): a key that is not there
 is absent then, and is neither looked up below nor noted. New keys are most of what a query asks for while it reads a history.
 `_whole` is false before rows leave, and asked after the cache was.
+
+Once an operator has asked for `columns`, a `ColumnLayer` takes the place of the cache, and what is written by key becomes a delta when it is published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.state.columns.layer import ColumnLayer, Delta, Found
+from flowql.runtime.state.columns.packed import PackedKeys, pack
+from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_lazily, merge_rows, overlaid
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number, is_segmented
 from flowql.runtime.state.physical import PhysicalReader
 from flowql.runtime.state.store import Key, Value
-from flowql.runtime.state.values import decode_value
+from flowql.runtime.state.values import decode_value, decode_values
 
 
 @dataclass(slots=True)
@@ -55,6 +60,8 @@ class TaskStore:
         self._physical = physical
         self._canonical = entry.codec.canonical if entry.codec.has_double else None
         self._segmented = is_segmented(entry.spec)
+        self._columns: ColumnLayer | None = None
+        self._forgets = 0
         self._batch, self._active = Overlay(), Overlay()
         self._frozen: Overlay | None = None
         self._latest: dict[Key, Value | None] = {}
@@ -69,6 +76,8 @@ class TaskStore:
         if self._canonical is not None:
             keys = list(map(self._canonical, keys))
         self.metrics.reads += len(keys)
+        if self._columns is not None:
+            return self._get_from_columns(keys, self._columns)
         batch, latest = self._batch.rows, self._latest
         values = [batch[k] if k in batch else latest.get(k) for k in keys] if batch else list(map(latest.get, keys))
         if None in values and not (self._whole and not self._older and self._latest is latest):
@@ -89,14 +98,31 @@ class TaskStore:
             keys = list(map(self._canonical, keys))
         self._batch.rows.update(zip(keys, values, strict=True))
 
+    def columns(self, layout: ValueLayout) -> TaskStore:
+        if self._columns is None:
+            self._move_into(ColumnLayer(layout))
+        assert self._columns is not None
+        assert self._columns.layout == layout, f"{self.spec.name} is in columns of another layout"
+        return self
+
+    def find(self, keys: PackedKeys) -> Found:
+        assert self._columns is not None
+        self.metrics.reads += len(keys)
+        self._stage_rows()
+        return self._find(keys, self._columns)
+
+    def stage(self, found: Found, values: RowValues) -> None:
+        self._stage_rows()
+        self._stage(found, values)
+
     def scan(self, *, low: Key | None = None, high: Key | None = None) -> Iterator[tuple[Key, Value]]:
         """As of this call: what is put while it is consumed does not show."""
         codec = self.entry.codec
         start = b"" if low is None else codec.encode(low)
         end = None if high is None else codec.encode(high)
         active = self._active  # before frozen: the cut fills frozen before it replaces active
-        layers = [o for o in (self._frozen, active, self._batch) if o is not None]
-        above = overlaid(codec, layers, start, end)
+        layers = [o for o in (self._frozen, active, self.batch) if o is not None]
+        above = overlaid(codec, [o.in_rows(codec) for o in layers], start, end)
         below: Iterator[tuple[bytes, bytes]] = iter(())
         if not self.detached:
             below = self._count(PhysicalRows(self._physical, self.entry, self.partition).scan(start, end))
@@ -114,7 +140,7 @@ class TaskStore:
         high = start + b"\x02" if prefix else None
         low = codec.encode(after) + b"\0" if after else start
         active = self._active  # before frozen: the cut fills frozen before it replaces active
-        layers = [o for o in (self._batch, active, self._frozen) if o is not None]
+        layers = [o.in_rows(codec) for o in (self.batch, active, self._frozen) if o is not None]
         below: Iterator[tuple[bytes, bytes]] = iter(())
         if not self.detached:
             below = self._count(PhysicalRows(self._physical, self.entry, self.partition).scan(low, high))
@@ -128,6 +154,7 @@ class TaskStore:
     @property
     def batch(self) -> Overlay:
         """The writes of the current micro-batch so far."""
+        self._stage_rows()
         return self._batch
 
     def discard(self) -> None:
@@ -139,6 +166,8 @@ class TaskStore:
         """The batch layer enters the active epoch; how many rows that adds to it. The epoch lock is held."""
         if not self._batch:
             return 0
+        if self._columns is not None:
+            return self._publish_deltas(self._columns)
         before = len(self._active.rows)
         self._active.absorb(self._batch)
         self._latest.update(self._batch.rows)
@@ -152,13 +181,15 @@ class TaskStore:
             return None
         frozen = self._frozen = self._active
         self._active = Overlay()
+        if self._columns is not None:
+            self._columns.epoch += 1
         return frozen
 
     def mark_applied(self) -> None:
         """Drops the frozen layer, whose writes are in the physical store now."""
         if self._frozen is not None:
             self._committed_bound = max(self._committed_bound, self._frozen.bound_ms)
-            self.metrics.committed_rows += len(self._frozen.rows)
+            self.metrics.committed_rows += len(self._frozen.rows) + self._frozen.delta_rows
             self._frozen = None
 
     def revert(self) -> None:
@@ -168,6 +199,7 @@ class TaskStore:
 
     def revert_rows(self, gone: Callable[[Key], bool]) -> None:
         """Discards uncommitted writes of rows with these keys. The epoch lock is held, and no scan is in progress."""
+        assert self._columns is None, "rows of a store in columns are not discarded one by one"
         for overlay in (self._batch, self._active, self._frozen):
             if overlay is not None:
                 overlay.take_out(gone)
@@ -176,7 +208,10 @@ class TaskStore:
     def forget(self) -> None:
         """Empty the cache."""
         self._whole = False
+        self._forgets += 1
         self._latest, self._older = {}, {}
+        if self._columns is not None:
+            self._columns.forget()
 
     def reload(self) -> None:
         """Physical rows were restored beneath this store, and nothing is uncommitted."""
@@ -191,14 +226,91 @@ class TaskStore:
     @property
     def cached(self) -> int:
         """Entries of the cache."""
-        return len(self._latest) + len(self._older)
+        return len(self._latest) + len(self._older) if self._columns is None else self._columns.size
 
     def age(self) -> None:
         """Begin a new generation of the cache; what is not read before the next one is gone then."""
+        if self._columns is not None:
+            if not self._columns.is_one:
+                self._whole = False
+            frozen = [] if self._frozen is None else self._frozen.deltas
+            self._columns.age([*frozen, *self._active.deltas])
+            return
         if self._older:
             self._whole = False
         self._older = self._latest  # before the latest is replaced: a reader between takes neither for all
         self._latest = {}
+
+    def _move_into(self, columns: ColumnLayer) -> None:
+        """Rows in memory become columns. The committing thread may cut, apply or revert meanwhile."""
+        forgets = self._forgets
+        active = self._active
+        frozen = self._frozen
+        rows = {**self._latest}
+        rows = {**self._older, **rows, **({} if frozen is None else frozen.rows), **active.rows}
+        if rows:
+            columns.put(pack(self.entry.codec.encode_many(rows)), list(rows.values()))
+        self._columns = columns
+        self._latest, self._older = {}, {}
+        if self._forgets != forgets:
+            columns.forget()
+
+    def _get_from_columns(self, keys: Sequence[Key], columns: ColumnLayer) -> list[Value | None]:
+        batch = self._batch.rows
+        asked = list(dict.fromkeys(k for k in keys if k not in batch))
+        found = self._find(pack(self.entry.codec.encode_many(asked)), columns).values.to_list() if asked else []
+        known = {**batch, **dict(zip(asked, found, strict=True))}
+        values = [known[k] for k in keys]
+        if self._segmented and batch and (bound := self._bound()) > BEGINNING_MS:
+            return [None if k[-1] < bound else v for k, v in zip(keys, values, strict=True)]  # type: ignore[operator]
+        return values
+
+    def _find(self, keys: PackedKeys, columns: ColumnLayer) -> Found:
+        """What is in the batch layer by key is not seen."""
+        seek = columns.seek(keys)
+        if len(seek.missing):
+            seek.add(seek.missing, self._below(seek.missing_keys, columns.layout))
+        found = seek.found()
+        if self._batch.deltas:
+            found = found.seen_through(self._batch.deltas, keys)
+        if self._segmented and (bound := self._bound()) > BEGINNING_MS:
+            found = replace(found, values=found.values.without(keys.last_times() < bound))
+        return found
+
+    def _below(self, keys: PackedKeys, layout: ValueLayout) -> RowValues:
+        """Committed values of keys that are not in memory."""
+        if self.detached or self._whole:
+            return RowValues.of(layout, [None] * len(keys))
+        self.metrics.physical += len(keys)
+        data = self._physical.multi_get(self.entry.place(keys.to_bytes(), self.partition))
+        there = iter(decode_values([d for d in data if d is not None]))
+        return RowValues.of(layout, [None if d is None else next(there) for d in data])
+
+    def _stage(self, found: Found, values: RowValues) -> None:
+        self.metrics.writes += len(values)
+        self._batch.deltas.append(Delta(found.generation, found.slots, values))
+
+    def _stage_rows(self) -> None:
+        """What was written by key becomes a delta, if the rows are in columns."""
+        columns, rows = self._columns, self._batch.rows
+        if columns is None or not rows:
+            return
+        found = self._find(pack(self.entry.codec.encode_many(rows)), columns)
+        self.metrics.writes -= len(rows)  # they were counted
+        self._stage(found, RowValues.of(columns.layout, list(rows.values())))
+        self._batch.rows = {}
+
+    def _publish_deltas(self, columns: ColumnLayer) -> int:
+        self._stage_rows()
+        added = 0
+        for delta in self._batch.deltas:
+            kept, fresh = columns.publish(delta)
+            self._active.deltas.append(kept)
+            added += fresh
+        self._active.delta_rows += added
+        self._active.bound_ms = max(self._active.bound_ms, self._batch.bound_ms)
+        self._batch = Overlay()
+        return added
 
     def _read_bound(self) -> int:
         if not self._segmented or self.detached:

@@ -32,7 +32,7 @@ _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 _TYPED = _PLAIN - {bytes}  # msgspec cannot tell bytes from text in a union
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _TUPLE, _DECIMAL, _DICT, _INT, _TEXT = 1, 2, 3, 4, 5
-_NESTED_MARK, _TAGGED_MARK = b"\xc1\x01", b"\xc1\x02"
+NESTED_MARK, _TAGGED_MARK = b"\xc1\x01", b"\xc1\x02"
 _ARRAY = struct.Struct(">BI")  # msgpack's longest header of an array
 _ARRAY_TAG = 0xDD
 
@@ -47,7 +47,7 @@ def encode_value(value: Value) -> bytes:
         if _PLAIN.issuperset(map(type, value)):
             return _encode(value)
         if all([type(v) in _TYPED or (type(v) is tuple and _TYPED.issuperset(map(type, v))) for v in value]):
-            return _NESTED_MARK + _encode(value)
+            return NESTED_MARK + _encode(value)
     except (OverflowError, UnicodeEncodeError):  # an integer beyond 64 bits, a lone surrogate
         pass
     if any(isinstance(v, DistinctValues) for v in value):
@@ -70,7 +70,7 @@ def decode_values(data: Sequence[bytes]) -> list[Value]:
     marks = {d[:2] if d[0] == 0xC1 else b"" for d in data}
     if marks == {b""}:
         return _decode_plains(header + b"".join(data))
-    if marks == {_NESTED_MARK}:
+    if marks == {NESTED_MARK}:
         return _decode_nesteds(header + b"".join([d[2:] for d in data]))
     return list(map(decode_value, data))
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 import flowql.compiler.functions.builtin  # noqa: F401 - registers COUNT, SUM, ...
 from flowql.compiler.plan.expr import Column, Expr
 from flowql.compiler.plan.logical import (
@@ -25,6 +27,10 @@ from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext, RuntimeOperator
 from flowql.runtime.operators.factory import build
+from flowql.runtime.state.columns.layer import Found, Generation
+from flowql.runtime.state.columns.packed import PackedKeys
+from flowql.runtime.state.columns.values import RowValues, ValueLayout
+from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.store import Key, Value
 
 OPS = {"+": INSERT, "<": UPDATE_BEFORE, ">": UPDATE_AFTER, "-": DELETE}
@@ -33,6 +39,24 @@ SIGNS = {v: k for k, v in OPS.items()}
 
 def _order(key: Key) -> tuple[Any, ...]:
     return tuple((part is not None, part if part is not None else 0) for part in key)
+
+
+class DictColumns:
+    """The same rows, found and staged as whole batches do."""
+
+    def __init__(self, store: DictStore, layout: ValueLayout) -> None:
+        self._store, self._layout = store, layout
+        self._codec = store_key_codec(store.spec)
+        self._keys: list[Key] = []
+
+    def find(self, keys: PackedKeys) -> Found:
+        self._keys = self._codec.decode_many(keys.to_bytes())
+        assert len(set(self._keys)) == len(self._keys)
+        values = RowValues.of(self._layout, self._store.get_many(self._keys))
+        return Found(Generation(self._layout), np.arange(len(keys)), values)
+
+    def stage(self, found: Found, values: RowValues) -> None:
+        self._store.put_many(self._keys, values.to_list())
 
 
 class DictStore:
@@ -62,6 +86,9 @@ class DictStore:
         for k, v in zip(keys, values, strict=True):
             hash(k)
             self.written[k] = v
+
+    def columns(self, layout: ValueLayout) -> DictColumns:
+        return DictColumns(self, layout)
 
     def scan(self, *, low: Key | None = None, high: Key | None = None) -> Iterator[tuple[Key, Value]]:
         keys = sorted({*self.published, *self.written}, key=_order)

@@ -7,6 +7,7 @@ import pytest
 from flowql.compiler.plan import types as T
 from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import StateError
+from flowql.runtime.state.columns.values import ValueLayout
 from flowql.runtime.state.frozen import UnwritableState, Writes
 from flowql.runtime.state.manager import FILES_ON_TOP, FILES_ON_TOP_MAX, StateManager
 from flowql.runtime.state.memory import MemoryPhysical
@@ -512,14 +513,15 @@ def test_a_point_lookup_in_a_million_keys_reads_a_bounded_number_of_rows(tmp_pat
     manager.close()
 
 
+@pytest.mark.parametrize("in_columns", [False, True])
 @pytest.mark.parametrize("kind", ["memory", "rocks"])
-def test_an_owner_reads_its_writes_while_another_thread_commits(kind, tmp_path):
+def test_an_owner_reads_its_writes_while_another_thread_commits(kind, in_columns, tmp_path):
     """Epochs are cut and applied at random moments; the owner always sees what it wrote, snapshots a whole number of batches."""
     manager = manager_on(
         MemoryPhysical() if kind == "memory" else open_rocks(tmp_path / "db"),
         limits=StateLimits(cache_bytes=20 * FIRST_BYTES),
     )
-    task = manager.open_task("q", 0, [table(), window()])
+    task = manager.open_task("q", 0, [table(), window(), table("X")])
     done, failures = threading.Event(), []
 
     def committing():
@@ -545,6 +547,12 @@ def test_an_owner_reads_its_writes_while_another_thread_commits(kind, tmp_path):
         n = 0
         while (time.monotonic() < end or n < enough) and not failures:
             n += 1
+            if in_columns and n == 3:
+                for store in task.stores.values():
+                    store.columns(ValueLayout(()))
+            new, old = [[(f"{i} of {m}",) for i in range(200)] for m in (n, n - 1)]
+            task.store("X").put_many(new, [(n,)] * 200)
+            assert task.store("X").get_many(old) == [(n - 1,) if n > 1 else None] * 200
             expected = [(n - 1,)] * 30 if n > 1 else [None] * 30
             assert task.store("T").get_many(keys) == expected
             assert [v for _, v in task.store("T").scan()] == [v for v in expected if v]

@@ -14,7 +14,9 @@ from flowql.compiler.plan.types import STRING
 from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import StateError
 from flowql.runtime.state import physical as physical_module
-from flowql.runtime.state.layout import BEGINNING_MS
+from flowql.runtime.state.columns.packed import pack
+from flowql.runtime.state.columns.values import RowValues, ValueLayout
+from flowql.runtime.state.layout import BEGINNING_MS, store_key_codec
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
@@ -28,6 +30,7 @@ UNIVERSE = {
 }
 KEYS = {name: st.sampled_from(keys) for name, keys in UNIVERSE.items()}
 TASK = st.integers(0, 1)
+LAYOUT = ValueLayout(())
 ANY_KEY = st.one_of(KEYS["T"].map(lambda k: ("T", k)), KEYS["W"].map(lambda k: ("W", k)))
 
 
@@ -99,6 +102,28 @@ class Histories(RuleBasedStateMachine):
             self.batch[t].rows[name][key] = value
         if publish:
             self.publish(t)
+
+    @rule(
+        t=TASK,
+        name=st.sampled_from(("T", "W")),
+        data=st.data(),
+        delete=st.integers(0, 3),
+        odd=st.integers(0, 3),
+        staged=st.booleans(),
+    )
+    def put_in_columns(self, t, name, data, delete, odd, staged):
+        """A value of two parts does not fit the columns, which have one number."""
+        keys = data.draw(st.lists(KEYS[name], min_size=1, max_size=6, unique=True))
+        store = self.tasks[t].store(name).columns(LAYOUT)
+        found = store.find(pack(store_key_codec(store.spec).encode_many(keys)))
+        rows = self.view(t).visible(name)
+        assert found.values.to_list() == [rows.get(k) for k in keys]
+        if not staged:
+            return
+        self.value += 1
+        values = [None if i == delete else (self.value, "odd") if i == odd else (self.value,) for i in range(len(keys))]
+        store.stage(found, RowValues.of(LAYOUT, values))
+        self.batch[t].rows[name].update(zip(keys, values, strict=True))
 
     @rule(t=TASK, before=st.integers(-3, 9).map(lambda n: n * 25_000 + 1))
     def expire(self, t, before):

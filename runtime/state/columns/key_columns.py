@@ -1,0 +1,66 @@
+"""Key columns of Arrow as packed keys, without a Python object per key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from flowql.runtime.batch import Ints
+from flowql.runtime.state.columns.packed import Bytes, PackedKeys, ends_of, pack, pack_rows, spread, word_counts
+from flowql.runtime.state.keys import KeyCodec
+
+_SIGN = np.uint64(1 << 63)
+_VALUE = 1  # the tag of a part that is not NULL
+_INTEGER_BYTES = 9
+
+
+def packed_keys(codec: KeyCodec, columns: Sequence[pa.Array]) -> PackedKeys:
+    """The keys whose parts stand in columns: integers (also for dates and times), texts, and what else Arrow gives as reference values."""
+    parts = [_part(c) for c in columns]
+    if any(p is None for p in parts):
+        return pack(codec.encode_many(list(zip(*(c.to_pylist() for c in columns), strict=True))))
+    known = [p for p in parts if p is not None]
+    if all(data.ndim == 2 for data, _ in known):
+        return pack_rows(np.concatenate([data for data, _ in known], axis=1))
+    lengths = np.sum([n for _, n in known], axis=0)
+    ends = ends_of(word_counts(lengths))
+    filled = np.zeros(int(ends[-1]) * 8, np.uint8)
+    at = ends[:-1] * 8
+    for data, n in known:
+        filled[spread(at, n)] = data.reshape(-1)
+        at = at + n
+    return PackedKeys(ends[:-1], lengths, filled.view(">u8").astype(np.uint64))
+
+
+def _part(column: pa.Array) -> tuple[Bytes, Ints] | None:
+    """A part of all keys: its bytes, as rows where all are as long, and their lengths. None for columns with NULLs, and other types."""
+    n = len(column)
+    if column.null_count:
+        return None
+    if pa.types.is_signed_integer(column.type):
+        numbers = column.to_numpy().astype(np.int64).view(np.uint64) ^ _SIGN
+        rows = np.empty((n, _INTEGER_BYTES), np.uint8)
+        rows[:, 0] = _VALUE
+        rows[:, 1:] = numbers.astype(">u8").view(np.uint8).reshape(n, 8)
+        return rows, np.full(n, _INTEGER_BYTES, np.int64)
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return _texts(column)
+    return None
+
+
+def _texts(column: pa.Array) -> tuple[Bytes, Ints] | None:
+    """None for texts with an inner 0, which is written as two bytes."""
+    n = len(column)
+    _, offsets, data = column.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
+    inner = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    if not inner.all():
+        return None
+    lengths = np.diff(bounds)
+    ends = ends_of(lengths + 2)
+    made = np.zeros(int(ends[-1]), np.uint8)
+    made[ends[:-1]] = _VALUE
+    made[spread(ends[:-1] + 1, lengths)] = inner
+    return made, lengths + 2

@@ -1,0 +1,159 @@
+"""Many encoded keys in one array: what a batch looks up, and what an index keeps.
+
+A key's bytes (`flowql.runtime.state.keys`) stand in 64-bit words, the first byte in the highest place, the last word filled with zeros. So words are
+compared and hashed by whole columns, and their order is that of the bytes. Encoded keys are never the beginning of another one, so a
+filled word is not taken for a longer key; the lengths are compared all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from flowql.runtime.batch import Ints
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xFF51AFD7ED558CCD)
+_HALF = np.uint64(32)
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedKeys:
+    """words[starts[i]:] begin with key i, which has lengths[i] bytes. Not changed once made."""
+
+    starts: Ints
+    lengths: Ints
+    words: Words
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, at: Ints) -> PackedKeys:
+        """Keys at these places, over the same words."""
+        return PackedKeys(self.starts[at], self.lengths[at], self.words)
+
+    def compact(self) -> PackedKeys:
+        """The same keys, one behind the other, with no words of others."""
+        counts = word_counts(self.lengths)
+        return PackedKeys(ends_of(counts)[:-1], self.lengths, self.words[spread(self.starts, counts)])
+
+    def columns(self) -> list[Words]:
+        """Word 0 of each key, word 1, and so on; 0 behind the last one."""
+        counts = word_counts(self.lengths)
+        most, least = (int(counts.max()), int(counts.min())) if len(counts) else (0, 0)
+        found = [self.words[self.starts + j] for j in range(least)]
+        for j in range(least, most):
+            column = np.zeros(len(counts), np.uint64)
+            has = np.flatnonzero(counts > j)
+            column[has] = self.words[self.starts[has] + j]
+            found.append(column)
+        return found
+
+    def hashes(self) -> Words:
+        """64 bits of which each depends on all bytes: keys that follow each other differ in few."""
+        h = self.lengths.astype(np.uint64) * _ODD
+        counts = word_counts(self.lengths)
+        most, least = (int(counts.max()), int(counts.min())) if len(counts) else (0, 0)
+        for j in range(least):
+            h = _mixed(h, self.words[self.starts + j])
+        for j in range(least, most):  # a key's hash does not depend on how long others are
+            has = np.flatnonzero(counts > j)
+            h[has] = _mixed(h[has], self.words[self.starts[has] + j])
+        return h
+
+    def order(self) -> Ints:
+        """Places of the keys in the order of their bytes."""
+        columns = self.columns()
+        return np.lexsort(columns[::-1]) if columns else np.zeros(0, np.int64)
+
+    def last_times(self) -> Ints:
+        """The times in the last 8 bytes of keys that have them (`flowql.runtime.state.keys.decode_time`)."""
+        last = self.starts + word_counts(self.lengths) - 1
+        rest = (self.lengths & 7).astype(np.uint64) * np.uint64(8)  # bits of the key in its last word, 0 for all
+        inner = (np.uint64(64) - rest) & np.uint64(63)
+        before = self.words[np.maximum(last - 1, 0)]
+        whole = self.words[last]
+        time = np.where(rest == 0, whole, (before << rest) | (whole >> inner))
+        return (time ^ _SIGN).view(np.int64)
+
+    def to_bytes(self) -> list[bytes]:
+        packed = self.compact()
+        data = packed.words.astype(">u8").tobytes()
+        starts = packed.starts * 8
+        return [data[a:b] for a, b in zip(starts.tolist(), (starts + packed.lengths).tolist(), strict=True)]
+
+
+def _mixed(h: Words, word: Words) -> Words:
+    h = h ^ word
+    h ^= h >> _HALF
+    h *= _MIX
+    h ^= h >> _HALF
+    h *= _ODD
+    h ^= h >> _HALF
+    return h
+
+
+def same(a: PackedKeys, b: PackedKeys) -> npt.NDArray[np.bool_]:
+    """Whether key i of one is key i of the other."""
+    equal = a.lengths == b.lengths
+    counts = word_counts(np.minimum(a.lengths, b.lengths))
+    most, least = (int(counts.max()), int(counts.min())) if len(counts) else (0, 0)
+    for j in range(least):
+        equal &= a.words[a.starts + j] == b.words[b.starts + j]
+    for j in range(least, most):
+        at = np.flatnonzero(counts > j)
+        equal[at] &= a.words[a.starts[at] + j] == b.words[b.starts[at] + j]
+    return equal
+
+
+def pack(keys: Sequence[bytes]) -> PackedKeys:
+    """Encoded keys given one by one."""
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    return pack_bytes(np.frombuffer(b"".join(keys), np.uint8), lengths)
+
+
+def pack_bytes(data: Bytes, lengths: Ints) -> PackedKeys:
+    """Encoded keys that lie one behind the other."""
+    counts = word_counts(lengths)
+    ends = ends_of(counts)
+    filled = np.zeros(int(ends[-1]) * 8, np.uint8)
+    filled[spread(ends[:-1] * 8, lengths)] = data
+    return PackedKeys(ends[:-1], lengths, filled.view(">u8").astype(np.uint64))
+
+
+def pack_rows(rows: Bytes) -> PackedKeys:
+    """Encoded keys of the same length: an array of n rows with a byte per column."""
+    n, length = rows.shape
+    width = -(-length // 8)
+    filled = np.zeros((n, width * 8), np.uint8)
+    filled[:, :length] = rows
+    starts = np.arange(n, dtype=np.int64) * width
+    return PackedKeys(starts, np.full(n, length, np.int64), filled.reshape(-1).view(">u8").astype(np.uint64))
+
+
+def word_counts(lengths: Ints) -> Ints:
+    return (lengths + 7) >> 3
+
+
+def ends_of(counts: Ints) -> Ints:
+    """0, then where each of these many things ends, if they lie one behind the other."""
+    ends = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    return ends
+
+
+def spread(starts: Ints, counts: Ints) -> Ints:
+    """start, start + 1, ... for each start, as many as its count says."""
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    first = int(counts[0])
+    if (counts == first).all():
+        return (starts[:, None] + np.arange(first)).reshape(-1)
+    ends = ends_of(counts)
+    return np.arange(ends[-1]) + np.repeat(starts - ends[:-1], counts)

@@ -1,0 +1,321 @@
+"""Values of a store as columns: one row per value, a column per number in it.
+
+A value (`flowql.runtime.state.store.Value`) here is the accumulators of a group and its row time. An accumulator is one number, a pair of
+numbers, or anything at all, which a column of objects holds. A value that does not fit its columns, as it has more parts or an
+integer beyond 64 bits, is kept whole beside them: it is *odd*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from flowql.runtime.batch import Ints
+from flowql.runtime.state.columns.index import grown
+from flowql.runtime.state.store import Value
+from flowql.runtime.state.values import NESTED_MARK, encode_value
+
+ABSENT, PRESENT, ODD = 0, 1, 2
+States = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
+ColumnKind = Literal["integer", "double", "object"]
+_DTYPES: dict[ColumnKind, Any] = {"integer": np.int64, "double": np.float64, "object": np.object_}
+_TYPES: dict[ColumnKind, type] = {"integer": int, "double": float}
+_NO_TYPE = type(None)
+_FIX_ARRAY, _ARRAY_16, _DOUBLE_TAG = 0x90, 0xDC, 0xCB
+_INTEGER_TAGS = ((0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))  # msgpack's signed integers, by width
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumn:
+    """data: of one kind; null: where it is NULL, None for nowhere. Objects are None instead."""
+
+    data: npt.NDArray[Any]
+    null: Flags | None = None
+
+    def take(self, at: Ints | Flags) -> ValueColumn:
+        return ValueColumn(self.data[at], None if self.null is None else self.null[at])
+
+    def to_list(self) -> list[Any]:
+        found: list[Any] = self.data.tolist()
+        if self.null is not None:
+            for i in np.flatnonzero(self.null).tolist():
+                found[i] = None
+        return found
+
+
+@dataclass(frozen=True)
+class ValueLayout:
+    """accumulators: the kinds of each one's columns, one or two. A column for the row time, an integer, follows."""
+
+    accumulators: tuple[tuple[ColumnKind, ...], ...]
+    kinds: tuple[ColumnKind, ...] = field(init=False)
+    in_numbers: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        kinds = (*(k for part in self.accumulators for k in part), "integer")
+        object.__setattr__(self, "kinds", kinds)
+        object.__setattr__(self, "in_numbers", "object" not in kinds)
+
+    def columns_of(self, values: Sequence[Value]) -> list[ValueColumn] | None:
+        """Columns of values; None if one does not fit."""
+        if not values:
+            return self.empty(0)
+        width = len(self.accumulators) + 1
+        if any(len(v) != width for v in values):
+            return None
+        made: list[ValueColumn] = []
+        for part, column in zip((*self.accumulators, ("integer",)), zip(*values, strict=True), strict=True):
+            if len(part) == 1:
+                found = _column(column, part[0])
+                if found is None:
+                    return None
+                made.append(found)
+                continue
+            if any(type(v) is not tuple or len(v) != len(part) for v in column):
+                return None
+            for inner, kind in zip(zip(*column, strict=True), part, strict=True):
+                found = _column(inner, kind)
+                if found is None or found.null is not None:
+                    return None
+                made.append(found)
+        return made
+
+    def empty(self, n: int) -> list[ValueColumn]:
+        return [ValueColumn(np.zeros(n, _DTYPES[k])) for k in self.kinds]
+
+    def accumulator_columns(self, columns: Sequence[ValueColumn]) -> list[tuple[ValueColumn, ...]]:
+        """The columns of each accumulator."""
+        at, found = 0, []
+        for part in self.accumulators:
+            found.append(tuple(columns[at : at + len(part)]))
+            at += len(part)
+        return found
+
+    def tuples(self, columns: Sequence[ValueColumn]) -> list[Value]:
+        """The values in these columns."""
+        parts: list[Iterable[Any]] = []
+        for of_part in self.accumulator_columns(columns):
+            lists = [c.to_list() for c in of_part]
+            parts.append(lists[0] if len(lists) == 1 else zip(*lists, strict=True))
+        return list(zip(*parts, columns[-1].to_list(), strict=True))
+
+
+class RowValues:
+    """A value, or none, per row. odd: those that do not fit the columns, by row. Not changed once made."""
+
+    __slots__ = ("columns", "layout", "odd", "states")
+
+    def __init__(self, layout: ValueLayout, states: States, columns: list[ValueColumn], odd: dict[int, Value]) -> None:
+        self.layout, self.states, self.columns, self.odd = layout, states, columns, odd
+
+    @staticmethod
+    def of(layout: ValueLayout, values: Sequence[Value | None]) -> RowValues:
+        states = np.full(len(values), PRESENT, np.int8)
+        fitting = None if None in values else layout.columns_of(values)  # type: ignore[arg-type]
+        if fitting is not None:
+            return RowValues(layout, states, fitting, {})
+        columns, odd = layout.empty(len(values)), {}
+        some = [i for i, v in enumerate(values) if v is not None]
+        states[[i for i, v in enumerate(values) if v is None]] = ABSENT
+        fitting = layout.columns_of([v for v in values if v is not None])
+        if fitting is None:
+            alone = {i: layout.columns_of([values[i]]) for i in some}  # type: ignore[list-item]
+            odd = {i: v for i in some if alone[i] is None and (v := values[i]) is not None}
+            states[list(odd)] = ODD
+            some = [i for i in some if i not in odd]
+            fitting = layout.columns_of([v for i in some if (v := values[i]) is not None])
+        if some:
+            assert fitting is not None
+            columns = [_filled(c, f, some) for c, f in zip(columns, fitting, strict=True)]
+        return RowValues(layout, states, columns, odd)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def known(self) -> Flags:
+        """Where there is a value."""
+        return self.states != ABSENT
+
+    def take(self, at: Ints) -> RowValues:
+        odd = {n: self.odd[i] for n, i in enumerate(at.tolist()) if i in self.odd} if self.odd else {}
+        return RowValues(self.layout, self.states[at], [c.take(at) for c in self.columns], odd)
+
+    def without(self, gone: Flags) -> RowValues:
+        """The same with no values where `gone` says so."""
+        odd = {i: v for i, v in self.odd.items() if not gone[i]}
+        return RowValues(self.layout, np.where(gone, np.int8(ABSENT), self.states), self.columns, odd)
+
+    def to_list(self) -> list[Value | None]:
+        found: list[Value | None] = list(self.layout.tuples(self.columns))
+        for i in np.flatnonzero(self.states != PRESENT).tolist():
+            found[i] = self.odd.get(i)
+        return found
+
+    def encode(self) -> list[bytes | None]:
+        """Each as `encode_value` gives it, or so that it reads the same; None where there is no value."""
+        plain = self.states == PRESENT
+        if not self.layout.in_numbers or len(self.layout.kinds) >= 1 << 16:
+            plain = np.zeros(len(self), bool)
+        for c in self.columns:
+            if c.null is not None:
+                plain = plain & ~c.null
+        at = np.flatnonzero(plain)
+        encoded: list[bytes | None] = [None] * len(self)
+        columns = self.columns if len(at) == len(self) else [c.take(at) for c in self.columns]
+        for i, data in zip(at.tolist(), _encode_numbers(self.layout, columns), strict=True):
+            encoded[i] = data
+        others = np.flatnonzero(~plain & self.known)
+        for i, value in zip(others.tolist(), self.take(others).to_list(), strict=True):
+            encoded[i] = None if value is None else encode_value(value)
+        return encoded
+
+
+def concatenated(parts: Sequence[RowValues]) -> RowValues:
+    """Values one behind the other; at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = []
+    for of_part in zip(*(p.columns for p in parts), strict=True):
+        null = None
+        if any(c.null is not None for c in of_part):
+            null = np.concatenate([np.zeros(len(c.data), bool) if c.null is None else c.null for c in of_part])
+        columns.append(ValueColumn(np.concatenate([c.data for c in of_part]), null))
+    odd: dict[int, Value] = {}
+    begin = 0
+    for p in parts:
+        odd.update({begin + i: v for i, v in p.odd.items()})
+        begin += len(p)
+    return RowValues(parts[0].layout, np.concatenate([p.states for p in parts]), columns, odd)
+
+
+class ValueTable:
+    """Values by slot, which one thread reads and writes."""
+
+    __slots__ = ("_columns", "_layout", "_nulls", "_odd", "_states")
+
+    def __init__(self, layout: ValueLayout, capacity: int) -> None:
+        self._layout = layout
+        self._states = np.zeros(capacity, np.int8)
+        self._columns: list[npt.NDArray[Any]] = [np.zeros(capacity, _DTYPES[k]) for k in layout.kinds]
+        self._nulls: list[Flags | None] = [None] * len(layout.kinds)  # made with the first NULL of a column
+        self._odd: dict[int, Value] = {}
+
+    def reserve(self, capacity: int) -> None:
+        used = len(self._states)
+        if capacity <= used:
+            return
+        self._states = grown(self._states, capacity, used)
+        self._states[used:] = ABSENT
+        self._columns = [grown(c, capacity, used) for c in self._columns]
+        for c in self._columns:
+            c[used:] = c.dtype.type() if c.dtype != np.object_ else None
+        for i, null in enumerate(self._nulls):
+            if null is not None:
+                longer = self._nulls[i] = grown(null, capacity, used)
+                longer[used:] = False
+
+    def read(self, slots: Ints) -> RowValues:
+        states = self._states[slots]
+        columns = [
+            ValueColumn(c[slots], None if null is None or not (n := null[slots]).any() else n)
+            for c, null in zip(self._columns, self._nulls, strict=True)
+        ]
+        odd = {i: self._odd[s] for i, s in enumerate(slots.tolist()) if s in self._odd} if self._odd else {}
+        return RowValues(self._layout, states, columns, odd)
+
+    def write(self, slots: Ints, values: RowValues) -> None:
+        """Slots are different ones."""
+        if self._odd:
+            for s in slots.tolist():
+                self._odd.pop(s, None)
+        self._states[slots] = values.states
+        for i, column in enumerate(values.columns):
+            self._columns[i][slots] = column.data
+            null = self._nulls[i]
+            if column.null is not None:
+                if null is None:
+                    null = self._nulls[i] = np.zeros(len(self._states), bool)
+                null[slots] = column.null
+            elif null is not None:
+                null[slots] = False
+        for i, value in values.odd.items():
+            self._odd[int(slots[i])] = value
+
+
+def objects(values: Sequence[Any]) -> ValueColumn:
+    data = np.empty(len(values), np.object_)
+    for i, v in enumerate(values):  # as a whole, tuples would become rows of an array
+        data[i] = v
+    return ValueColumn(data)
+
+
+def _column(values: Sequence[Any], kind: ColumnKind) -> ValueColumn | None:
+    if kind == "object":
+        return objects(values)
+    types = set(map(type, values))
+    if types - {_TYPES[kind], _NO_TYPE}:
+        return None
+    null = None
+    if _NO_TYPE in types:
+        null = np.fromiter((v is None for v in values), bool, len(values))
+        values = [0 if v is None else v for v in values]
+    try:
+        return ValueColumn(np.array(values, _DTYPES[kind]), null)
+    except OverflowError:
+        return None
+
+
+def _filled(empty: ValueColumn, some: ValueColumn, at: list[int]) -> ValueColumn:
+    data, null = empty.data, None
+    data[at] = some.data
+    if some.null is not None:
+        null = np.zeros(len(data), bool)
+        null[at] = some.null
+    return ValueColumn(data, null)
+
+
+def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> list[bytes]:
+    """Values without NULLs in msgpack: what each adds is as wide in all rows, so that whole columns are written."""
+    n = len(columns[0].data)
+    if not n:
+        return []
+    width = len(layout.accumulators) + 1
+    array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
+    nested = any(len(part) > 1 for part in layout.accumulators)
+    blocks = [_constant(NESTED_MARK + array if nested else array, n)]
+    for part in layout.accumulator_columns(columns):
+        if len(part) > 1:
+            blocks.append(_constant(bytes([_FIX_ARRAY | len(part)]), n))
+        blocks += [_number(c.data) for c in part]
+    blocks.append(_number(columns[-1].data))
+    rows = np.concatenate(blocks, axis=1)
+    data, step = rows.tobytes(), rows.shape[1]
+    return [data[i : i + step] for i in range(0, n * step, step)]
+
+
+def _constant(data: bytes, n: int) -> npt.NDArray[np.uint8]:
+    return np.broadcast_to(np.frombuffer(data, np.uint8), (n, len(data)))
+
+
+def _number(data: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    n = len(data)
+    if data.dtype == np.float64:
+        return _tagged(_DOUBLE_TAG, data.astype(">f8"), n)
+    low, high = int(data.min()), int(data.max())
+    if low >= 0 and high < 128:
+        return data.astype(np.uint8).reshape(n, 1)
+    for tag, dtype in _INTEGER_TAGS:
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return _tagged(tag, data.astype(dtype), n)
+    raise AssertionError("64 bits hold every number of a column")
+
+
+def _tagged(tag: int, data: npt.NDArray[Any], n: int) -> npt.NDArray[np.uint8]:
+    return np.concatenate([np.full((n, 1), tag, np.uint8), data.view(np.uint8).reshape(n, data.dtype.itemsize)], axis=1)

@@ -1,0 +1,111 @@
+"""State in columns means what rows mean: keys packed as they are encoded, an index as a dict, values as they are written."""
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, INT, STRING
+from flowql.runtime.state.columns.index import KeyIndex
+from flowql.runtime.state.columns.key_columns import packed_keys
+from flowql.runtime.state.columns.packed import pack
+from flowql.runtime.state.columns.values import RowValues, ValueLayout, ValueTable, concatenated
+from flowql.runtime.state.keys import decode_time, key_codec
+from flowql.runtime.state.values import decode_value, encode_value
+
+INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+PARTS = {
+    BIGINT: (pa.int64(), st.one_of(INTEGERS, st.integers(-2, 300))),
+    INT: (pa.int32(), st.integers(-(1 << 31), (1 << 31) - 1)),
+    STRING: (pa.string(), TEXTS),
+    BYTES: (pa.binary(), st.binary(max_size=12)),
+    BOOLEAN: (pa.bool_(), st.booleans()),
+}
+LAYOUT = ValueLayout((("integer",), ("double",), ("integer", "integer")))
+WIDE = ValueLayout((*LAYOUT.accumulators, ("object",)))
+NUMBERS = st.one_of(INTEGERS, st.integers(-200, 200))
+FLOATS = st.floats(allow_nan=False)
+FITTING = st.tuples(st.none() | NUMBERS, st.none() | FLOATS, st.tuples(NUMBERS, NUMBERS), NUMBERS)
+ODD = st.one_of(
+    st.tuples(st.integers(1 << 63, 1 << 66), FLOATS, st.tuples(NUMBERS, NUMBERS), NUMBERS),
+    st.tuples(NUMBERS, st.integers(0, 9), st.tuples(NUMBERS, NUMBERS), NUMBERS),
+    st.tuples(NUMBERS, FLOATS, st.tuples(NUMBERS, NUMBERS), st.just((b"row",)), NUMBERS),
+    st.tuples(NUMBERS),
+)
+VALUES = st.lists(st.one_of(st.none(), FITTING, FITTING, ODD), max_size=12)
+
+
+@st.composite
+def key_rows(draw):
+    types = tuple(draw(st.lists(st.sampled_from(list(PARTS)), min_size=1, max_size=3)))
+    nulls = draw(st.booleans())
+    row = st.tuples(*(st.none() | PARTS[t][1] if nulls else PARTS[t][1] for t in types))
+    return types, draw(st.lists(row, min_size=1, max_size=30))
+
+
+@given(key_rows())
+@settings(deadline=None)
+def test_keys_of_columns_are_those_of_rows(drawn):
+    types, rows = drawn
+    codec = key_codec(types)
+    encoded = codec.encode_many(rows)
+    padded = [
+        pa.array([None, *column], PARTS[t][0]).slice(1)
+        for t, column in zip(types, zip(*rows, strict=True), strict=True)
+    ]
+    keys = packed_keys(codec, padded)
+    assert keys.to_bytes() == pack(encoded).to_bytes() == encoded
+    assert [encoded[i] for i in keys.order().tolist()] == sorted(encoded)
+    if len(types) > 1 and types[-1] is BIGINT and all(r[-1] is not None for r in rows):
+        assert keys.last_times().tolist() == list(map(decode_time, encoded))
+
+
+@given(st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=400, unique=True), max_size=6))
+@settings(deadline=None, max_examples=60)
+def test_an_index_is_a_dict(batches):
+    index, known = KeyIndex(), {}
+    for batch in batches:
+        packed = pack(batch)
+        slots = index.find(packed, packed.hashes())
+        assert slots.tolist() == [known.get(k, -1) for k in batch]
+        new = (slots == -1).nonzero()[0]
+        added = index.add(packed.take(new), packed.hashes()[new])
+        known.update(zip([batch[i] for i in new.tolist()], added.tolist(), strict=True))
+    everything = pack(list(known))
+    assert index.find(everything, everything.hashes()).tolist() == list(known.values())
+    assert index.keys(index.find(everything, everything.hashes())).to_bytes() == list(known)
+
+
+def test_keys_that_follow_each_other_spread_over_the_table():
+    """Their words differ in the highest bits alone, which a product does not carry down."""
+    keys = pack(key_codec((BIGINT,)).encode_many([(i,) for i in range(4096)]))
+    places = keys.hashes() & 8191
+    assert len(set(places.tolist())) > 4096 * 0.7
+
+
+@given(VALUES, st.booleans(), st.data())
+@settings(deadline=None)
+def test_values_in_columns_are_those_of_rows(values, wide, data):
+    layout = WIDE if wide else LAYOUT
+    if wide:
+        values = [None if v is None else (*v[:-1], ("x", 1), v[-1]) for v in values]
+    columns = RowValues.of(layout, values)
+    assert columns.to_list() == values
+    assert [None if d is None else decode_value(d) for d in columns.encode()] == [
+        None if v is None else decode_value(encode_value(v)) for v in values
+    ]
+    assert concatenated([columns, columns]).to_list() == [*values, *values]
+    places = data.draw(st.permutations(range(len(values))))
+    table = ValueTable(layout, 4)
+    table.reserve(len(values) + 5)
+    for begin in (0, len(places) // 2):  # overwriting half
+        at = places[begin:]
+        table.write(pa.array(at, pa.int64()).to_numpy(), columns.take(pa.array(at, pa.int64()).to_numpy()))
+    assert table.read(pa.array(range(len(values)), pa.int64()).to_numpy()).to_list() == values
+
+
+@given(st.floats(), st.integers(0, 300))
+def test_a_double_and_a_count_are_written_as_they_are(number, count):
+    layout = ValueLayout((("double",), ("integer",)))
+    (data,) = RowValues.of(layout, [(number, count, -1)]).encode()
+    assert encode_value(decode_value(data)) == encode_value((number, count, -1))
