@@ -11,7 +11,7 @@ from flowql.compiler.functions.forms import uuid_text
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import STRING, UUID, Kind
 from flowql.query.statement import Condition, Literal
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 POINTS_MAX = 10_000  # more keys than this are read as a range
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -23,7 +23,8 @@ from flowql.runtime.batch import DELETE, Batch, to_arrow
 from flowql.runtime.log.base import Log, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
-from flowql.runtime.state.store import Rows, Snapshot
+from flowql.runtime.state.rows import Rows
+from flowql.runtime.state.store import Snapshot
 from flowql.runtime.state.values import encode_value
 
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20

@@ -20,7 +20,7 @@ from flowql.compiler.plan.topology import Operator, Plan, StoreSpec
 from flowql.compiler.plan.types import BIGINT, STRING, SqlType
 from flowql.runtime.operators.fold import BoundAggregate, Fold
 from flowql.runtime.operators.keys import thaw
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 ROWTIME = "ROWTIME"
 Column = Callable[[], Sequence[Any]]  # makes its values

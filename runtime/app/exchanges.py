@@ -19,7 +19,8 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.batch import Batch
 from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.store import Key, Snapshot, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch, rows_of
 from flowql.runtime.task.input_buffer import ExchangeInput
 

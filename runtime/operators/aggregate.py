@@ -14,7 +14,7 @@ from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
 from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 
 class AggregateOperator:

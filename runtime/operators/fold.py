@@ -26,7 +26,7 @@ from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.group_limit import check_group
 from flowql.runtime.operators.keys import RowKey, picker
 from flowql.runtime.operators.unapplied import ALL_APPLIED, Unapplied
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 Accs = tuple[Any, ...]
 Step = Callable[[Accs, Row, int, int, MicroBatchContext], Accs]

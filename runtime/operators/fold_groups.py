@@ -16,7 +16,7 @@ from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, Accs, Fold, Many
 from flowql.runtime.operators.rows import KNOWN, Changes
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from flowql.compiler.functions.bounds import PART_BYTES, VALUE_BYTES_MAX, utf8_bytes
 from flowql.compiler.functions.distinct_values import DistinctValues
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 GROUP_BYTES_MAX = VALUE_BYTES_MAX
 _KEY_SHOWN = 200  # characters

@@ -12,7 +12,8 @@ from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.keys import RowKey, freeze
 from flowql.runtime.operators.rows import Emitter, interleave
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 
 class ForeignKeyJoinOperator:

@@ -7,7 +7,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Row
 from flowql.runtime.operators.keys import RowKey, picker
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 VECTOR_ROWS = 256  # joins take fewer rows one by one
 # Keys that can be dictionary-encoded, so that each distinct one is looked up once.

@@ -17,7 +17,8 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 
 class StreamTableJoinOperator:

@@ -16,7 +16,8 @@ from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.join_streams_columns import ColumnStreamJoin
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Emitter, interleave
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 NEVER = 2**62
 

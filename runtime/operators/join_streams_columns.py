@@ -21,7 +21,8 @@ from flowql.runtime.operators.join_bounds import LEFT, RIGHT, Clocks, JoinBounds
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS
 from flowql.runtime.operators.keys import value_fields
 from flowql.runtime.operators.rows import record_of
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 Bools = npt.NDArray[np.bool_]
 

@@ -11,7 +11,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Changes, interleave
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 LEFT, RIGHT = 0, 1
 

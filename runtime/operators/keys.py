@@ -12,7 +12,7 @@ from typing import Any
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Row
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 NAN = float("nan")
 _NESTED = frozenset({Kind.ARRAY, Kind.STRUCT, Kind.MAP})

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.state.layout import store_key_codec
-from flowql.runtime.state.store import Key, Store
+from flowql.runtime.state.rows import Key
+from flowql.runtime.state.store import Store
 
 
 class OpenWindows:

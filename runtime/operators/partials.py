@@ -50,7 +50,8 @@ from flowql.runtime.state.columns.values import (
     objects,
 )
 from flowql.runtime.state.layout import store_key_codec
-from flowql.runtime.state.store import Key, Store
+from flowql.runtime.state.rows import Key
+from flowql.runtime.state.store import Store
 
 VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop over rows
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})

@@ -14,7 +14,8 @@ from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Fold
 from flowql.runtime.operators.rows import Changes, Emitter
 from flowql.runtime.operators.windows import grace_of
-from flowql.runtime.state.store import Key, Store
+from flowql.runtime.state.rows import Key
+from flowql.runtime.state.store import Store
 
 Session = tuple[int, int, tuple[Any, ...]]  # first and last row time, accumulators
 Record = tuple[Row, int, int, Any]  # row, its time, number and headers

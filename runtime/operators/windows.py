@@ -17,7 +17,8 @@ from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold
 from flowql.runtime.operators.open_windows import OpenWindows
 from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 DAY_MS = 86_400_000
 

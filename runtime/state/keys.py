@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 _SIGN = 1 << 63
 _MASK = (1 << 64) - 1

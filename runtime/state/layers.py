@@ -12,7 +12,7 @@ from flowql.runtime.state.columns.layer import Delta, last_values
 from flowql.runtime.state.keys import KeyCodec, decode_time, encode_time
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, successor
 from flowql.runtime.state.physical import PhysicalReader
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.values import decode_value
 
 _INSORT_MAX = 16  # with more new keys than this one sort is cheaper

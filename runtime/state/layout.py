@@ -24,7 +24,7 @@ from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.keys import KeyCodec, decode_time, key_codec
 from flowql.runtime.state.physical import ByteRange
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 from flowql.runtime.state.values import decode_metadata, decode_value, encode_value
 
 _SYSTEM = b"\0\0\0\0"

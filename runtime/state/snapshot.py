@@ -14,7 +14,7 @@ from flowql.runtime.state.layers import PhysicalRows
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.physical import PhysicalSnapshot
-from flowql.runtime.state.store import Key, Rows, Value
+from flowql.runtime.state.rows import Key, Rows, Value
 from flowql.runtime.state.values import decode_value, decode_values
 
 EncodedRows = tuple[list[bytes], list[bytes]]

@@ -11,24 +11,14 @@ by the committing thread; snapshots by anyone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from flowql.compiler.plan.topology import StoreSpec
-
-if TYPE_CHECKING:
-    from flowql.runtime.state.columns.layer import Found
-    from flowql.runtime.state.columns.packed import PackedKeys
-    from flowql.runtime.state.columns.values import RowValues, ValueLayout
-
-# A key: hashable reference values of the store's key columns in order (lists frozen to tuples, structs to tuples of their
-# fields in order). Order of encoded keys = order of these tuples, NULL first.
-Key = tuple[Hashable, ...]
-# A value: any tuple of reference values, never changed in place: the row of a table, an accumulator, live sessions.
-# Its encoding is by msgpack with tags for Decimal, so nested tuples come back as tuples, dicts as dicts.
-Value = tuple[Any, ...]
-
-Rows = tuple[list[Key], list[Value]]  # keys and values, row by row
+from flowql.runtime.state.columns.layer import Found
+from flowql.runtime.state.columns.packed import PackedKeys
+from flowql.runtime.state.columns.values import RowValues, ValueLayout
+from flowql.runtime.state.rows import Key, Rows, Value
 
 
 class Store(Protocol):

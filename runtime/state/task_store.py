@@ -26,7 +26,7 @@ from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_lazily, merge_rows, overlaid
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number, is_segmented
 from flowql.runtime.state.physical import PhysicalReader
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.values import decode_value, decode_values
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from flowql.compiler.functions.distinct_values import DistinctValues
-from flowql.runtime.state.store import Value
+from flowql.runtime.state.rows import Value
 
 _Scalar = int | float | str | bool | None
 _encode = msgspec.msgpack.Encoder().encode

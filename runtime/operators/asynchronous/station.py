@@ -18,7 +18,7 @@ from flowql.compiler.functions.async_options import Order, Retry
 from flowql.runtime.batch import Row
 from flowql.runtime.functions.call_results import CallResult
 from flowql.runtime.operators.base import AT_ONCE, SourceRecord
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 PARK_MS = 1_000
 PARKED_MAX = 10_000  # rows of one operator of a task; with so many it takes no more input

@@ -14,7 +14,8 @@ from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.deltas import same_by
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 _DUE = order_text([SortPart(BIGINT)])
 _DUE_LENGTH = len(_DUE((0,)))

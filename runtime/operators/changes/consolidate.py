@@ -11,7 +11,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.deltas import deltas_of, same_by
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Emitter
-from flowql.runtime.state.store import Value
+from flowql.runtime.state.rows import Value
 
 
 class ConsolidateOperator:

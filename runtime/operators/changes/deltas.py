@@ -14,7 +14,7 @@ from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ops, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.keys import RowKey
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 COLUMN_ROWS = 64  # measured: below, the fixed costs of numpy and Arrow exceed those of a loop over rows
 Signs = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from flowql.runtime.operators.changes.join_inline import InlineJoin
 from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
 from flowql.runtime.operators.changes.residual import Residual
 from flowql.runtime.operators.keys import RowKey, picker
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 LEFT, RIGHT = 0, 1
 _NULL_EXTENDED = {"left": (True, False), "right": (False, True), "full": (True, True)}

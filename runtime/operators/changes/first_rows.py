@@ -15,7 +15,7 @@ from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Batch, Ints, Row
 from flowql.runtime.operators.changes.placement import whole_numbers
 from flowql.runtime.operators.winners import group_codes
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 _TEXTS = frozenset({Kind.STRING, Kind.BYTES})  # in the order of their bytes, which is that of code points

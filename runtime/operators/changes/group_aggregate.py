@@ -23,7 +23,7 @@ from flowql.runtime.operators.fold import AGGREGATE_FAILED
 from flowql.runtime.operators.group_limit import check_group, check_kept, kept_bytes
 from flowql.runtime.operators.keys import picker, thaw
 from flowql.runtime.operators.rows import Emitter
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 _ROWS, _TIME, _ACCS = 0, 1, 2  # places in the value of a group
 _FAILED = 3  # parts of the accumulator of a call that shows all values, where its result failed

@@ -26,7 +26,7 @@ from flowql.runtime.operators.changes.placement import whole_numbers
 from flowql.runtime.operators.fold import AggregateUnsupported
 from flowql.runtime.operators.keys import freeze, frozen_picker, is_frozen
 from flowql.runtime.operators.winners import group_codes
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 _HALF_BITS = 26  # sums of halves stay below 2**53, where doubles are exact, for 2**26 rows
 _HALF_MASK = (1 << _HALF_BITS) - 1

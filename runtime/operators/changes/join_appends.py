@@ -15,7 +15,8 @@ from flowql.runtime.operators.changes import buckets
 from flowql.runtime.operators.changes.deltas import Change, Out
 from flowql.runtime.operators.changes.join_side import JoinSide
 from flowql.runtime.operators.changes.residual import Residual
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 _Timed = tuple[Row, int]  # row, row time
 

@@ -12,7 +12,7 @@ from flowql.runtime.operators.changes.buckets import Buckets
 from flowql.runtime.operators.changes.closing import Waiting, closing_time
 from flowql.runtime.operators.changes.deltas import Change
 from flowql.runtime.operators.changes.join_side import JoinSide
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 
 class JoinClosing:

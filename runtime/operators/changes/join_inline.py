@@ -13,7 +13,8 @@ from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Ro
 from flowql.runtime.operators.changes import buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, Out
 from flowql.runtime.operators.changes.join_side import JoinSide
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 _Timed = tuple[Row, int, int]  # row, row time, seq
 _Moved = tuple[list[_Timed], list[_Timed]]  # rows that go, rows that come

@@ -11,7 +11,7 @@ from flowql.runtime.operators.changes.buckets import Bucket
 from flowql.runtime.operators.changes.deltas import Change, net_changes, same_by
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 
 @dataclass(slots=True, eq=False)

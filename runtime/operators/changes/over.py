@@ -19,7 +19,7 @@ from flowql.runtime.operators.changes.partition_rows import Item, PartitionRows,
 from flowql.runtime.operators.changes.window_calls import BoundWindow, Failed, Reach, bind_window, shown
 from flowql.runtime.operators.fold import AGGREGATE_FAILED
 from flowql.runtime.operators.keys import RowKey, frozen_picker
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 _Edits = dict[str, tuple[Item, Item]]  # entry -> its rows before and after
 _CHANGED, _SEEN, _BEYOND = range(3)

@@ -14,7 +14,8 @@ from flowql.runtime.operators.changes.buckets import Bucket
 from flowql.runtime.operators.changes.frames import NOWHERE, Line, Position, position_of
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import picker
-from flowql.runtime.state.store import Store, Value
+from flowql.runtime.state.rows import Value
+from flowql.runtime.state.store import Store
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ from flowql.runtime.operators.changes.group_deltas import GroupDelta
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey, frozen_picker
 from flowql.runtime.operators.winners import group_codes
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 _LAST = order_text([SortPart(BIGINT)])
 

@@ -18,7 +18,7 @@ from flowql.runtime.operators.changes.deltas import by_columns, signs
 from flowql.runtime.operators.keys import freeze, picker, thaw
 from flowql.runtime.operators.rows import Emitter
 from flowql.runtime.operators.winners import group_codes
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from flowql.runtime.batch import INSERT, Batch, Row
 from flowql.runtime.operators.base import AT_ONCE, NO_TIME, MicroBatchContext
 from flowql.runtime.operators.changes.closing import WaitingForm, WaitingRows
 from flowql.runtime.operators.changes.deltas import Deltas, by_columns, deltas_of
-from flowql.runtime.state.store import Key
+from flowql.runtime.state.rows import Key
 
 LOOK_MS = 10_000  # the longest time without a look at what is due: a run that failed may have taken it
 Span = tuple[int | None, int | None]  # from when and until when a row is there; None: always

@@ -15,7 +15,7 @@ from flowql.runtime.operators.changes.deltas import Deltas, out_batch, same_by, 
 from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide
 from flowql.runtime.operators.changes.residual import Residual
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 RIGHT, LEFT = 0, 1  # of changes with one place in the run the right one is first
 _Step = tuple[int, int, int, Row, int]  # seq, side, sign, row, row time

@@ -15,7 +15,7 @@ from flowql.runtime.operators.changes.deltas import Change, Deltas, by_columns, 
 from flowql.runtime.operators.changes.first_rows import Come, FirstRows
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 Shown = tuple[str, Row, int]  # entry, output row, row time
 

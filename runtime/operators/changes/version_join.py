@@ -15,7 +15,7 @@ from flowql.runtime.operators.changes.closing import ClosingKeys, WaitingForm, W
 from flowql.runtime.operators.changes.deltas import Deltas, deltas_of, same_by, signs
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 _TIME = order_text([SortPart(TIMESTAMP, descending=True)])
 _Given = tuple[Row, int, int]  # a left row, its row time, and the place of the change in the run

@@ -12,7 +12,8 @@ from flowql.compiler.plan.processors import ProcessorStore
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.operators.keys import freeze, thaw
-from flowql.runtime.state.store import Key, Store, Value
+from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
 
 FAR_MS = 1 << 60  # behind all times
 _MUTABLE = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)

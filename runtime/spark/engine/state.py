@@ -11,7 +11,8 @@ from flowql.runtime.errors import StateError
 from flowql.runtime.spark.engine.checkpoints import NONE
 from flowql.runtime.spark.engine.deployed import Deployed
 from flowql.runtime.spark.engine.site import Site
-from flowql.runtime.state.store import Key, Rows, Snapshot, Value
+from flowql.runtime.state.rows import Key, Rows, Value
+from flowql.runtime.state.store import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
 from flowql.runtime.spark.stage.processor import DIRECTORY, HEAD, PAGES
 from flowql.runtime.spark.stage.state import GroupState
 from flowql.runtime.state.chunks import chunked
-from flowql.runtime.state.store import Key, Rows, Value
+from flowql.runtime.state.rows import Key, Rows, Value
 from flowql.runtime.state.task_store import TaskStore
 from flowql.runtime.state.values import encode_value
 

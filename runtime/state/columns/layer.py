@@ -22,7 +22,7 @@ from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import NO_SLOT, KeyIndex
 from flowql.runtime.state.columns.packed import PackedKeys, Words
 from flowql.runtime.state.columns.values import RowValues, ValueLayout, ValueTable, concatenated
-from flowql.runtime.state.store import Value
+from flowql.runtime.state.rows import Value
 
 
 class Generation:

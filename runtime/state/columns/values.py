@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import grown
-from flowql.runtime.state.store import Value
+from flowql.runtime.state.rows import Value
 from flowql.runtime.state.values import NESTED_MARK, encode_value
 
 ABSENT, PRESENT, ODD = 0, 1, 2

@@ -31,7 +31,7 @@ from flowql.runtime.state.columns.layer import Found, Generation
 from flowql.runtime.state.columns.packed import PackedKeys
 from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.layout import store_key_codec
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 
 OPS = {"+": INSERT, "<": UPDATE_BEFORE, ">": UPDATE_AFTER, "-": DELETE}
 SIGNS = {v: k for k, v in OPS.items()}

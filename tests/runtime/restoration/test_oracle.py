@@ -18,7 +18,7 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.physical import Physical
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.values import encode_metadata
 from tests.runtime.state.support import Forgetful, manager_on, publish, table, window
 
