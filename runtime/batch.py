@@ -238,13 +238,14 @@ def concat(schema: Schema, batches: Sequence[Batch]) -> Batch:
 
 
 _SCALARS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.BYTES})
-_TEMPORAL = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
+# The integers that dates and times are as reference values.
+TEMPORAL = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
 
 
 def to_python(array: pa.Array, t: SqlType) -> list[Any]:
     """An Arrow column as reference values."""
-    if t.kind in _TEMPORAL:
-        return list(array.cast(_TEMPORAL[t.kind]).to_pylist())
+    if t.kind in TEMPORAL:
+        return list(array.cast(TEMPORAL[t.kind]).to_pylist())
     if t.kind in _SCALARS or t.kind is Kind.NULL:
         return list(array.to_pylist())
     if t.kind is Kind.STRUCT:
@@ -269,8 +270,8 @@ def to_python(array: pa.Array, t: SqlType) -> list[Any]:
 
 def to_arrow(values: Sequence[Any], t: SqlType) -> pa.Array:
     """Reference values as an Arrow column of `arrow_type(t)`."""
-    if t.kind in _TEMPORAL:
-        return pa.array(values, _TEMPORAL[t.kind]).cast(arrow_type(t))
+    if t.kind in TEMPORAL:
+        return pa.array(values, TEMPORAL[t.kind]).cast(arrow_type(t))
     if t.kind in _SCALARS or t.kind is Kind.NULL:
         return pa.array(values, arrow_type(t))
     mask = pa.array([v is None for v in values], pa.bool_())

@@ -23,6 +23,7 @@ from flowql.compiler.plan.types import BIGINT, Kind, SqlType, arrow_type
 from flowql.runtime.batch import (
     DELETE,
     INSERT,
+    TEMPORAL,
     UPDATE_AFTER,
     UPDATE_BEFORE,
     Batch,
@@ -59,7 +60,6 @@ _ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS}
 _KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (_ORDERED - _NUMBERS)
 _SQL_SUMS = ("sql_sum", "sql_avg")
 _LISTED = "__listed_"
-_INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
 
 
 def use_vector(batch: Batch, run: MicroBatchContext, *, silent: bool = False) -> bool:
@@ -185,7 +185,7 @@ class Partials:
         self._used = sorted({c for p in plain for c, _ in p.aggregations if isinstance(c, str)})
         self._listed = sorted({c for p in self._parts if isinstance(p, _Called) for c in p.columns})
         self._structs = {p.best: p for p in self._parts if isinstance(p, _Part) and p.struct is not None}
-        self.layout = ValueLayout(tuple(p.kinds for p in self._parts))
+        self.layout = ValueLayout((*(p.kinds for p in self._parts), ("integer",)))  # the row time comes last
         self._initial = RowValues.of(self.layout, [(*fold.initial, NO_TIME)])
 
     @staticmethod
@@ -279,7 +279,7 @@ class Partials:
             i = names.index(source)
             column = arrow.column(i)
             kind = self._source.fields[i].type.kind
-            column = column.cast(_INTS[kind]) if kind in _INTS else column
+            column = column.cast(TEMPORAL[kind]) if kind in TEMPORAL else column
             columns[name] = column if pick is None else column.take(pick)
         for name in self._listed:
             column = arrow.column(names.index(name))
@@ -334,7 +334,7 @@ class Partials:
         if before.odd:
             return None
         at, made = groups.keys, list[ValueColumn]()
-        for part, columns in zip(self._parts, self.layout.accumulator_columns(before.columns), strict=True):
+        for part, columns in zip(self._parts, self.layout.part_columns(before.columns)[:-1], strict=True):
             given = range(at, at + len(part.aggregations))
             at = given.stop
             if part.fold is None:
@@ -427,7 +427,7 @@ class _Merged:
             *accs, _ = _by_part(values)
             return [p.results(of_part, run, seqs) for p, of_part in zip(parts, accs, strict=True)]
         found: list[ValueColumn | Sequence[Any]] = []
-        for p, columns in zip(parts, values.layout.accumulator_columns(values.columns), strict=True):
+        for p, columns in zip(parts, values.layout.part_columns(values.columns)[:-1], strict=True):
             if p.fold is not None and p.result is None:
                 found.append(columns[0])
             else:
@@ -443,7 +443,7 @@ class _Merged:
         for i, f in enumerate(fold.key.fields):
             field = plan.schema.get(f.name)
             assert field is not None
-            made[f.name] = groups.array(i) if f.type.kind not in _INTS else groups.array(i).cast(arrow_type(f.type))
+            made[f.name] = groups.array(i) if f.type.kind not in TEMPORAL else groups.array(i).cast(arrow_type(f.type))
         if size is not None:
             start = groups.array(len(fold.key.fields))
             made[WINDOW_START], made[WINDOW_END] = start, pc.add(start, size)
@@ -469,7 +469,7 @@ def _times(values: RowValues) -> Ints:
 def _array(column: ValueColumn, t: SqlType) -> pa.Array:
     """A column as one of Arrow of this type."""
     numbers = pa.array(column.data, mask=column.null)
-    return numbers.cast(_INTS[t.kind]).cast(arrow_type(t)) if t.kind in _INTS else numbers.cast(arrow_type(t))
+    return numbers.cast(TEMPORAL[t.kind]).cast(arrow_type(t)) if t.kind in TEMPORAL else numbers.cast(arrow_type(t))
 
 
 def _same(a: ValueColumn | Sequence[Any], b: ValueColumn | Sequence[Any]) -> Flags:

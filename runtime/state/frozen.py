@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.errors import StateError
-from flowql.runtime.state.columns.layer import Delta, last_values
+from flowql.runtime.state.columns.layer import ColumnWrite, last_values
 from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.layers import Overlay
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
@@ -124,15 +125,15 @@ def encode_rows(
 
 
 def _encode_deltas(
-    deltas: Sequence[Delta], keys: list[bytes], values: list[bytes | None], bound_ms: int
+    deltas: Sequence[ColumnWrite], keys: list[bytes], values: list[bytes | None], bound_ms: int
 ) -> tuple[list[bytes], list[bytes | None]]:
     """Deltas over rows that are encoded already, in the order of keys where nothing is under them."""
     parts = [(keys, values)] if keys else []
     for packed, of_keys in last_values(deltas):
-        at = packed.order()
         if bound_ms > BEGINNING_MS:
-            at = at[packed.last_times()[at] >= bound_ms]
-        parts.append((packed.take(at).to_bytes(), of_keys.take(at).encode()))
+            at = np.flatnonzero(packed.last_times() >= bound_ms)
+            packed, of_keys = packed.take(at), of_keys.take(at)
+        parts.append((packed.to_bytes(), of_keys.encode()))
     if len(parts) == 1:
         return parts[0]
     rows: dict[bytes, bytes | None] = {}
@@ -242,4 +243,5 @@ class FrozenEpoch:
             if committed == BEGINNING_MS or expired != entry.expired_range(store.partition, committed):
                 self.expired.append(expired)
         keys, values = encode_rows(frozen.task_id, store, overlay, max(bound, committed))
+        overlay.committed_rows = len(keys)
         return EncodedStore(entry, store.partition, keys, values, bound if bound > committed else BEGINNING_MS)

@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from flowql.runtime.state.columns.layer import Delta, last_values
+from flowql.runtime.state.columns.layer import ColumnWrite, last_values
 from flowql.runtime.state.keys import KeyCodec, decode_time, encode_time
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, successor
 from flowql.runtime.state.physical import PhysicalReader
@@ -26,12 +26,12 @@ class Overlay:
     `rows` of a frozen overlay, which does not change any more.
     """
 
-    __slots__ = ("_index", "bound_ms", "delta_rows", "deltas", "rows")
+    __slots__ = ("_index", "bound_ms", "committed_rows", "deltas", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[Key, Value | None] = {}
-        self.deltas: list[Delta] = []
-        self.delta_rows = 0  # different ones
+        self.deltas: list[ColumnWrite] = []
+        self.committed_rows = 0  # how many a commit has written
         self.bound_ms = BEGINNING_MS
         self._index: list[tuple[bytes, Key]] = []
 

@@ -49,6 +49,10 @@ class Store(Protocol):
         """
         ...
 
+    def append(self, keys: PackedKeys, values: RowValues) -> None:
+        """Writes rows of a store that the task itself seldom reads, to the batch layer: no look-up. Of a key that comes twice the last counts."""
+        ...
+
     def columns(self, layout: ValueLayout) -> ColumnStore:
         """The same rows in columns of this layout, from now on: those written by key are seen in columns, and the reverse."""
         ...

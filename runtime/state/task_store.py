@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.plan.topology import StoreSpec
-from flowql.runtime.state.columns.layer import ColumnLayer, Delta, Found
+from flowql.runtime.state.columns.layer import Appended, ColumnLayer, Delta, Found
 from flowql.runtime.state.columns.packed import PackedKeys, pack
 from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_lazily, merge_rows, overlaid
@@ -28,6 +28,10 @@ from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number,
 from flowql.runtime.state.physical import PhysicalReader
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.values import decode_value, decode_values
+
+ROWS_OF_COLUMNS = (
+    8  # so many rows in columns that wait for a commit take the memory of one in Python (about 50 bytes each)
+)
 
 
 @dataclass(slots=True)
@@ -78,7 +82,9 @@ class TaskStore:
         self.metrics.reads += len(keys)
         if self._columns is not None:
             return self._get_from_columns(keys, self._columns)
-        batch, latest = self._batch.rows, self._latest
+        if self._batch.deltas:
+            self._append_rows()
+        batch, latest = self._batch.in_rows(self.entry.codec).rows, self._latest
         values = [batch[k] if k in batch else latest.get(k) for k in keys] if batch else list(map(latest.get, keys))
         if None in values and not (self._whole and not self._older and self._latest is latest):
             unknown = [i for i, v in enumerate(values) if v is None and keys[i] not in latest and keys[i] not in batch]
@@ -98,8 +104,17 @@ class TaskStore:
             keys = list(map(self._canonical, keys))
         self._batch.rows.update(zip(keys, values, strict=True))
 
+    def append(self, keys: PackedKeys, values: RowValues) -> None:
+        assert self._columns is None, f"{self.spec.name} is in columns"
+        if self._batch.rows:
+            self._append_rows(values.layout)
+        self.metrics.writes += len(values)
+        self._batch.deltas.append(Appended(keys, values))
+
     def columns(self, layout: ValueLayout) -> TaskStore:
         if self._columns is None:
+            appended = self._batch.deltas or self._active.deltas
+            assert not appended, f"{self.spec.name} is appended to"
             self._move_into(ColumnLayer(layout))
         assert self._columns is not None
         assert self._columns.layout == layout, f"{self.spec.name} is in columns of another layout"
@@ -154,6 +169,8 @@ class TaskStore:
     @property
     def batch(self) -> Overlay:
         """The writes of the current micro-batch so far."""
+        if self._batch.deltas and self._columns is None:
+            self._append_rows()
         self._stage_rows()
         return self._batch
 
@@ -168,6 +185,8 @@ class TaskStore:
             return 0
         if self._columns is not None:
             return self._publish_deltas(self._columns)
+        if self._batch.deltas or self._active.deltas:
+            return self._publish_appended()
         before = len(self._active.rows)
         self._active.absorb(self._batch)
         self._latest.update(self._batch.rows)
@@ -189,7 +208,7 @@ class TaskStore:
         """Drops the frozen layer, whose writes are in the physical store now."""
         if self._frozen is not None:
             self._committed_bound = max(self._committed_bound, self._frozen.bound_ms)
-            self.metrics.committed_rows += len(self._frozen.rows) + self._frozen.delta_rows
+            self.metrics.committed_rows += self._frozen.committed_rows
             self._frozen = None
 
     def revert(self) -> None:
@@ -234,7 +253,7 @@ class TaskStore:
             if not self._columns.is_one:
                 self._whole = False
             frozen = [] if self._frozen is None else self._frozen.deltas
-            self._columns.age([*frozen, *self._active.deltas])
+            self._columns.age([d for d in (*frozen, *self._active.deltas) if isinstance(d, Delta)])
             return
         if self._older:
             self._whole = False
@@ -272,7 +291,7 @@ class TaskStore:
             seek.add(seek.missing, self._below(seek.missing_keys, columns.layout))
         found = seek.found()
         if self._batch.deltas:
-            found = found.seen_through(self._batch.deltas, keys)
+            found = found.seen_through([d for d in self._batch.deltas if isinstance(d, Delta)], keys)
         if self._segmented and (bound := self._bound()) > BEGINNING_MS:
             found = replace(found, values=found.values.without(keys.last_times() < bound))
         return found
@@ -304,13 +323,34 @@ class TaskStore:
         self._stage_rows()
         added = 0
         for delta in self._batch.deltas:
+            assert isinstance(delta, Delta)
             kept, fresh = columns.publish(delta)
             self._active.deltas.append(kept)
             added += fresh
-        self._active.delta_rows += added
         self._active.bound_ms = max(self._active.bound_ms, self._batch.bound_ms)
         self._batch = Overlay()
         return added
+
+    def _append_rows(self, layout: ValueLayout | None = None) -> None:
+        """What was written by key follows what was appended. layout: of the first that is appended."""
+        rows, deltas = self._batch.rows, self._batch.deltas or self._active.deltas
+        if not rows:
+            return
+        layout = layout or deltas[-1].values.layout
+        values = RowValues.of(layout, list(rows.values()))
+        self._batch.deltas.append(Appended(pack(self.entry.codec.encode_many(rows)), values))
+        self._batch.rows = {}
+
+    def _publish_appended(self) -> int:
+        self._append_rows()
+        self._whole = False  # before rows leave
+        if self._latest or self._older:
+            self._latest, self._older = {}, {}
+        added = sum(map(len, self._batch.deltas))
+        self._active.deltas += self._batch.deltas
+        self._active.bound_ms = max(self._active.bound_ms, self._batch.bound_ms)
+        self._batch = Overlay()
+        return -(-added // ROWS_OF_COLUMNS)
 
     def _read_bound(self) -> int:
         if not self._segmented or self.detached:
@@ -336,7 +376,7 @@ class TaskStore:
         layers = [self._older]
         active = self._active
         frozen = self._frozen
-        layers += [o.rows for o in (active, frozen) if o is not None and o.rows]
+        layers += [o.in_rows(self.entry.codec).rows for o in (active, frozen) if o]
         deep: list[int] = []
         for i in unknown:
             key = keys[i]

@@ -29,10 +29,11 @@ from flowql.runtime.operators.base import (
     Waits,
 )
 from flowql.runtime.operators.changes.placement import PlacementKeys
-from flowql.runtime.operators.encode import Encoder, KeyEncoder
+from flowql.runtime.operators.encode import VECTOR_ROWS, Encoder, KeyEncoder
 from flowql.runtime.operators.fused import FusedPipeline
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.projections import ProjectionChain
+from flowql.runtime.operators.row_columns import RowColumns
 from flowql.runtime.output.partitioner import groups, partitions_of, split
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import DecodedRows
@@ -303,9 +304,16 @@ class _SinkEnd:
         self.encoder = Encoder(plan.spec, plan.schema)
         self._store = plan.stores[0] if plan.stores else None
         self._row_key = RowKey(plan.schema)
+        self._columns: RowColumns | None = None
+        if self._store is not None and self._store.kind == "table" and self._row_key.flat:
+            self._columns = RowColumns(plan.schema)
 
     def keep(self, batch: Batch, run: MicroBatchContext) -> None:
         if self._store is None:
+            return
+        store = run.state.store(self._store.name)
+        if self._columns is not None and batch.is_columns and len(batch) >= VECTOR_ROWS:
+            store.append(*self._columns.split(batch))
             return
         key_of, rows, op = self._row_key, batch.rows(), batch.op.tolist()
         kept = [
@@ -313,7 +321,7 @@ class _SinkEnd:
             for r, o in zip(rows, op, strict=True)
             if o != UPDATE_BEFORE
         ]
-        run.state.store(self._store.name).put_many([k for k, _ in kept], [v for _, v in kept])
+        store.put_many([k for k, _ in kept], [v for _, v in kept])
 
 
 def _keys(encoder: KeyEncoder, batch: Batch) -> pa.BinaryArray:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import NO_SLOT, KeyIndex
-from flowql.runtime.state.columns.packed import PackedKeys, Words
+from flowql.runtime.state.columns.packed import PackedKeys, Words, joined
 from flowql.runtime.state.columns.values import RowValues, ValueLayout, ValueTable, concatenated
 from flowql.runtime.state.rows import Value
 
@@ -184,15 +184,38 @@ class Seek:
         return Found(self._latest, self._slots, self._latest.values.read(self._slots))
 
 
-def last_values(deltas: Sequence[Delta]) -> list[tuple[PackedKeys, RowValues]]:
-    """What deltas in their order leave: keys with their last values, generation after generation. A key of several has its last value in the last."""
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What a micro-batch writes to a store that its task does not read: values, or none, by key. Of a key that comes twice the last counts."""
+
+    keys: PackedKeys
+    values: RowValues
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+ColumnWrite = Delta | Appended
+
+
+def last_values(writes: Sequence[ColumnWrite]) -> list[tuple[PackedKeys, RowValues]]:
+    """What writes in their order leave: keys in the order of their bytes with their last values, part after part. A key of several parts has its last value
+    in the last.
+    """
     found = []
-    for _, members in groupby(deltas, key=lambda d: id(d.generation)):
+    for generation, members in groupby(writes, key=lambda w: w.generation if isinstance(w, Delta) else None):
         of_one = list(members)
-        slots = np.concatenate([d.slots for d in of_one])
-        values = concatenated([d.values for d in of_one])
+        values = concatenated([w.values for w in of_one])
+        if generation is None:
+            keys = joined([w.keys for w in of_one])
+            places = keys.last_of_each()
+            found.append((keys.take(places), values.take(places)))
+            continue
+        slots = np.concatenate([w.slots for w in of_one if isinstance(w, Delta)])
         if len(of_one) > 1:
-            slots, places = np.unique(slots[::-1], return_index=True)
-            values = values.take(len(values) - 1 - places)
-        found.append((of_one[0].generation.index.keys(slots), values))
+            slots, first = np.unique(slots[::-1], return_index=True)
+            values = values.take(len(values) - 1 - first)
+        keys = generation.index.keys(slots)
+        order = keys.order()
+        found.append((keys.take(order), values.take(order)))
     return found

@@ -72,6 +72,13 @@ class PackedKeys:
         columns = self.columns()
         return np.lexsort(columns[::-1]) if columns else np.zeros(0, np.int64)
 
+    def last_of_each(self) -> Ints:
+        """Places of different keys in the order of their bytes, of each that where it comes last."""
+        order = self.order()
+        ordered = self.take(order)
+        following = same(ordered.take(np.arange(len(self) - 1)), ordered.take(np.arange(1, len(self))))
+        return order[np.append(~following, True)] if len(self) else order
+
     def last_times(self) -> Ints:
         """The times in the last 8 bytes of keys that have them (`flowql.runtime.state.keys.decode_time`)."""
         last = self.starts + word_counts(self.lengths) - 1
@@ -110,6 +117,16 @@ def same(a: PackedKeys, b: PackedKeys) -> npt.NDArray[np.bool_]:
         at = np.flatnonzero(counts > j)
         equal[at] &= a.words[a.starts[at] + j] == b.words[b.starts[at] + j]
     return equal
+
+
+def joined(parts: Sequence[PackedKeys]) -> PackedKeys:
+    """Keys of several, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    begins = ends_of(np.array([len(p.words) for p in parts], np.int64))[:-1].tolist()
+    starts = [p.starts + begin for p, begin in zip(parts, begins, strict=True)]
+    lengths = np.concatenate([p.lengths for p in parts])
+    return PackedKeys(np.concatenate(starts), lengths, np.concatenate([p.words for p in parts]))
 
 
 def pack(keys: Sequence[bytes]) -> PackedKeys:

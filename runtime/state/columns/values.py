@@ -50,26 +50,26 @@ class ValueColumn:
 
 @dataclass(frozen=True)
 class ValueLayout:
-    """accumulators: the kinds of each one's columns, one or two. A column for the row time, an integer, follows."""
+    """parts: the kinds of the columns of each part, one or two."""
 
-    accumulators: tuple[tuple[ColumnKind, ...], ...]
+    parts: tuple[tuple[ColumnKind, ...], ...]
     kinds: tuple[ColumnKind, ...] = field(init=False)
     in_numbers: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        kinds = (*(k for part in self.accumulators for k in part), "integer")
+        kinds = tuple(k for part in self.parts for k in part)
         object.__setattr__(self, "kinds", kinds)
-        object.__setattr__(self, "in_numbers", "object" not in kinds)
+        object.__setattr__(self, "in_numbers", bool(kinds) and "object" not in kinds)
 
     def columns_of(self, values: Sequence[Value]) -> list[ValueColumn] | None:
         """Columns of values; None if one does not fit."""
         if not values:
             return self.empty(0)
-        width = len(self.accumulators) + 1
+        width = len(self.parts)
         if any(len(v) != width for v in values):
             return None
         made: list[ValueColumn] = []
-        for part, column in zip((*self.accumulators, ("integer",)), zip(*values, strict=True), strict=True):
+        for part, column in zip(self.parts, zip(*values, strict=True), strict=True):
             if len(part) == 1:
                 found = _column(column, part[0])
                 if found is None:
@@ -88,10 +88,10 @@ class ValueLayout:
     def empty(self, n: int) -> list[ValueColumn]:
         return [ValueColumn(np.zeros(n, _DTYPES[k])) for k in self.kinds]
 
-    def accumulator_columns(self, columns: Sequence[ValueColumn]) -> list[tuple[ValueColumn, ...]]:
-        """The columns of each accumulator."""
+    def part_columns(self, columns: Sequence[ValueColumn]) -> list[tuple[ValueColumn, ...]]:
+        """The columns of each part."""
         at, found = 0, []
-        for part in self.accumulators:
+        for part in self.parts:
             found.append(tuple(columns[at : at + len(part)]))
             at += len(part)
         return found
@@ -99,10 +99,10 @@ class ValueLayout:
     def tuples(self, columns: Sequence[ValueColumn]) -> list[Value]:
         """The values in these columns."""
         parts: list[Iterable[Any]] = []
-        for of_part in self.accumulator_columns(columns):
+        for of_part in self.part_columns(columns):
             lists = [c.to_list() for c in of_part]
             parts.append(lists[0] if len(lists) == 1 else zip(*lists, strict=True))
-        return list(zip(*parts, columns[-1].to_list(), strict=True))
+        return list(zip(*parts, strict=True))
 
 
 class RowValues:
@@ -152,7 +152,7 @@ class RowValues:
         return RowValues(self.layout, np.where(gone, np.int8(ABSENT), self.states), self.columns, odd)
 
     def to_list(self) -> list[Value | None]:
-        found: list[Value | None] = list(self.layout.tuples(self.columns))
+        found: list[Value | None] = list(self.layout.tuples(self.columns)) if self.columns else [()] * len(self)
         for i in np.flatnonzero(self.states != PRESENT).tolist():
             found[i] = self.odd.get(i)
         return found
@@ -285,15 +285,14 @@ def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> list
     n = len(columns[0].data)
     if not n:
         return []
-    width = len(layout.accumulators) + 1
+    width = len(layout.parts)
     array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
-    nested = any(len(part) > 1 for part in layout.accumulators)
+    nested = any(len(part) > 1 for part in layout.parts)
     blocks = [_constant(NESTED_MARK + array if nested else array, n)]
-    for part in layout.accumulator_columns(columns):
+    for part in layout.part_columns(columns):
         if len(part) > 1:
             blocks.append(_constant(bytes([_FIX_ARRAY | len(part)]), n))
         blocks += [_number(c.data) for c in part]
-    blocks.append(_number(columns[-1].data))
     rows = np.concatenate(blocks, axis=1)
     data, step = rows.tobytes(), rows.shape[1]
     return [data[i : i + step] for i in range(0, n * step, step)]

@@ -87,6 +87,9 @@ class DictStore:
             hash(k)
             self.written[k] = v
 
+    def append(self, keys: PackedKeys, values: RowValues) -> None:
+        self.put_many(store_key_codec(self.spec).decode_many(keys.to_bytes()), values.to_list())
+
     def columns(self, layout: ValueLayout) -> DictColumns:
         return DictColumns(self, layout)
 

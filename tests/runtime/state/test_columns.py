@@ -21,8 +21,8 @@ PARTS = {
     BYTES: (pa.binary(), st.binary(max_size=12)),
     BOOLEAN: (pa.bool_(), st.booleans()),
 }
-LAYOUT = ValueLayout((("integer",), ("double",), ("integer", "integer")))
-WIDE = ValueLayout((*LAYOUT.accumulators, ("object",)))
+LAYOUT = ValueLayout((("integer",), ("double",), ("integer", "integer"), ("integer",)))
+WIDE = ValueLayout((*LAYOUT.parts[:-1], ("object",), ("integer",)))
 NUMBERS = st.one_of(INTEGERS, st.integers(-200, 200))
 FLOATS = st.floats(allow_nan=False)
 FITTING = st.tuples(st.none() | NUMBERS, st.none() | FLOATS, st.tuples(NUMBERS, NUMBERS), NUMBERS)
@@ -106,6 +106,6 @@ def test_values_in_columns_are_those_of_rows(values, wide, data):
 
 @given(st.floats(), st.integers(0, 300))
 def test_a_double_and_a_count_are_written_as_they_are(number, count):
-    layout = ValueLayout((("double",), ("integer",)))
+    layout = ValueLayout((("double",), ("integer",), ("integer",)))
     (data,) = RowValues.of(layout, [(number, count, -1)]).encode()
     assert encode_value(decode_value(data)) == encode_value((number, count, -1))

@@ -549,7 +549,7 @@ def test_an_owner_reads_its_writes_while_another_thread_commits(kind, in_columns
             n += 1
             if in_columns and n == 3:
                 for store in task.stores.values():
-                    store.columns(ValueLayout(()))
+                    store.columns(ValueLayout((("integer",),)))
             new, old = [[(f"{i} of {m}",) for i in range(200)] for m in (n, n - 1)]
             task.store("X").put_many(new, [(n,)] * 200)
             assert task.store("X").get_many(old) == [(n - 1,) if n > 1 else None] * 200

@@ -1,0 +1,75 @@
+"""Batches as keys and values for stores, column by column: what `RowKey` does row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import DELETE, TEMPORAL, UPDATE_BEFORE, Batch, to_python
+from flowql.runtime.operators.keys import key_fields, value_fields
+from flowql.runtime.state.columns.key_columns import packed_keys
+from flowql.runtime.state.columns.packed import PackedKeys
+from flowql.runtime.state.columns.values import (
+    ABSENT,
+    PRESENT,
+    ColumnKind,
+    RowValues,
+    ValueColumn,
+    ValueLayout,
+    objects,
+)
+from flowql.runtime.state.keys import key_codec
+
+
+class RowColumns:
+    """Splits batches of a schema whose keys are their own frozen form into what a `table` store keeps."""
+
+    def __init__(self, schema: Schema) -> None:
+        names = schema.names
+        keys = key_fields(schema)
+        self._key_at = [names.index(f.name) for f in keys]
+        self._codec = key_codec(tuple(f.type for f in keys))
+        self._values = [(names.index(f.name), f.type) for f in value_fields(schema)]
+        self._layout = ValueLayout(tuple((_kind(t),) for _, t in self._values))
+
+    def split(self, batch: Batch) -> tuple[PackedKeys, RowValues]:
+        """Keys and values of all rows but before-images, in their order; no value for a DELETE."""
+        op, columns = batch.op, batch.arrow().columns
+        kept = np.flatnonzero(op != UPDATE_BEFORE)
+        if len(kept) < len(batch):
+            op, columns = op[kept], [c.take(pa.array(kept)) for c in columns]
+        keys = packed_keys(self._codec, [_plain(columns[i]) for i in self._key_at])
+        states = np.where(op == DELETE, ABSENT, PRESENT).astype(np.int8)
+        values = [_column(columns[i], t, k) for (i, t), k in zip(self._values, self._layout.kinds, strict=True)]
+        return keys, RowValues(self._layout, states, values, {})
+
+
+def _kind(t: SqlType) -> ColumnKind:
+    if t.kind is Kind.DOUBLE:
+        return "double"
+    return "integer" if t.kind in (Kind.INT, Kind.BIGINT) or t.kind in TEMPORAL else "object"
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Dates and times as integers."""
+    if pa.types.is_temporal(column.type):
+        return column.cast(
+            pa.int32() if pa.types.is_date32(column.type) or pa.types.is_time32(column.type) else pa.int64()
+        )
+    return column
+
+
+def _column(column: pa.Array, t: SqlType, kind: ColumnKind) -> ValueColumn:
+    if kind == "object":
+        return objects(to_python(column, t))
+    numbers = column.cast(TEMPORAL[t.kind]) if t.kind in TEMPORAL else column
+    dtype = np.float64 if kind == "double" else np.int64
+    if not numbers.null_count:
+        return ValueColumn(numbers.to_numpy().astype(dtype, copy=False))
+    return ValueColumn(
+        pc.fill_null(numbers, 0).to_numpy().astype(dtype, copy=False),
+        pc.is_null(numbers).to_numpy(zero_copy_only=False),
+    )
