@@ -51,7 +51,7 @@ def plan_of(kind: str, partitions: int) -> Plan:
 
 @dataclass(slots=True)
 class Expected:
-    """What the result is compared with, by key."""
+    """The expected result, by key."""
 
     count: Ints
     total: Ints

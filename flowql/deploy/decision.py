@@ -203,7 +203,7 @@ def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Coll
 
 
 def _own_change(old: QueryPlan, new: QueryPlan, before: Plan, after: Plan) -> str:
-    """What of a query means something else now: its text, a declaration that it reads or a function of the project that it calls."""
+    """The part of a query whose meaning has changed: its text, a declaration that it reads, or a function of the project that it calls."""
     if old.sql.split() != new.sql.split():
         return "its text has changed"
     sources = ((n, before.source(n), after.source(n)) for n in _sources_read(new))
@@ -244,6 +244,6 @@ def _priority(query: QueryPlan) -> str:
 
 
 def _sources_changed(query: QueryPlan, before: Plan, after: Plan) -> list[str]:
-    """What it reads and is declared with other columns now. That it means the same is proven by its definition, which has not changed."""
+    """Sources of the query whose declared columns have changed. The query itself means the same, as its definition has not changed."""
     pairs = [(n, before.source(n), after.source(n)) for n in _sources_read(query)]
     return [n for n, old, new in pairs if old is not None and new is not None and old.schema != new.schema]

@@ -213,7 +213,7 @@ def _command() -> Finding:
 
 
 def _open_files() -> Finding:
-    """Of the hard limit: `flowql run` and `flowql serve` raise their own up to it."""
+    """Looks at the hard limit: `flowql run` and `flowql serve` raise their own up to it."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FILES_LEAST:
         way = "raise the hard limit of open files: LimitNOFILE= of systemd, /etc/security/limits.conf"

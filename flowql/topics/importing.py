@@ -322,7 +322,7 @@ def _origin(log: Log, job: Job) -> Origin | None:
 
 
 def _digests(job: Job, ends: Collection[int]) -> dict[int, str]:
-    """Of the bytes of the file up to each of these places, as far as it is that long; one pass."""
+    """The digest of the bytes before each of these places, as far as the file is that long; one pass."""
     if not ends:
         return {}
     digest, found, at = Digest(job), dict[int, str](), 0

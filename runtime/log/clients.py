@@ -475,7 +475,7 @@ class LogProducer:
 
 
 class LocalLog(Log, Admin, Lookup):
-    """What a log without brokers has of the interface whatever it keeps its records in: it is its own admin, and waits for nothing.
+    """The part of the interface that every log without brokers has alike: it is its own admin, and waits for nothing.
 
     _lock: guards what a subclass keeps.
     """

@@ -421,7 +421,7 @@ class _Merged:
     def _results(
         self, values: RowValues, run: MicroBatchContext | None, seq: Ints
     ) -> list[ValueColumn | Sequence[Any]]:
-        """Of each aggregate: its column where that is the result already."""
+        """One result per aggregate: its column, where that is the result already, or a list of values."""
         parts, seqs = self._partials._parts, seq.tolist()
         if values.odd:
             *accs, _ = _by_part(values)

@@ -113,7 +113,7 @@ class TaskStore:
 
     def columns(self, layout: ValueLayout) -> TaskStore:
         if self._columns is None:
-            appended = self._batch.deltas or self._active.deltas
+            appended = any(o is not None and o.deltas for o in (self._batch, self._active, self._frozen))
             assert not appended, f"{self.spec.name} is appended to"
             self._move_into(ColumnLayer(layout))
         assert self._columns is not None
@@ -285,7 +285,7 @@ class TaskStore:
         return values
 
     def _find(self, keys: PackedKeys, columns: ColumnLayer) -> Found:
-        """What is in the batch layer by key is not seen."""
+        """Slots and values; rows that the batch layer has by key are not considered."""
         seek = columns.seek(keys)
         if len(seek.missing):
             seek.add(seek.missing, self._below(seek.missing_keys, columns.layout))
@@ -310,7 +310,7 @@ class TaskStore:
         self._batch.deltas.append(Delta(found.generation, found.slots, values))
 
     def _stage_rows(self) -> None:
-        """What was written by key becomes a delta, if the rows are in columns."""
+        """Turns rows that were written by key into a delta, if the store is in columns."""
         columns, rows = self._columns, self._batch.rows
         if columns is None or not rows:
             return
@@ -332,7 +332,7 @@ class TaskStore:
         return added
 
     def _append_rows(self, layout: ValueLayout | None = None) -> None:
-        """What was written by key follows what was appended. layout: of the first that is appended."""
+        """Appends rows that were written by key. layout: that of the rows that are appended next, where there are none yet."""
         rows, deltas = self._batch.rows, self._batch.deltas or self._active.deltas
         if not rows:
             return

@@ -454,7 +454,7 @@ class SparkLauncher:
         self._site.note_inputs(query.plan.id, span[1])
 
     def _span(self, query: QueryPlan) -> tuple[Offsets, Offsets]:
-        """What a batch reads: everything but earlier results that others of this run have yet to replace."""
+        """The input of a batch: everything but earlier results that other queries of this run will still replace."""
         first, after = self._site.bounds(topics_read(query), self.records.get(query.id))
         for record in self.records.values():
             for topic, at in record.replaces.items():

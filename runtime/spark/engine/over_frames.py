@@ -126,7 +126,7 @@ def _tagged(
 
 
 def _is_client(spark: SparkSession) -> bool:
-    """Of Spark Connect, which has no Java here and gives each call a stream of its own."""
+    """Whether the session is one of Spark Connect, which has no Java here and gives each call a stream of its own."""
     return not hasattr(spark, "_jsparkSession")
 
 

@@ -78,11 +78,6 @@ class KeyIndex:
         """Slots there is room for."""
         return len(self._hashes)
 
-    @property
-    def size_bytes(self) -> int:
-        arrays = (self._table, self._hashes, self._starts, self._lengths, self._words)
-        return sum(a.nbytes for a in arrays)
-
     def _reserve(self, slots: int, words: int) -> None:
         if words > len(self._words):
             self._words = grown(self._words, words, self._used)

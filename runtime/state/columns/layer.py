@@ -86,7 +86,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a micro-batch writes: values, or none, of slots, different ones, in a generation."""
+    """The writes of a micro-batch: a value for each of some different slots of a generation; no value deletes."""
 
     generation: Generation
     slots: Ints
@@ -186,7 +186,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What a micro-batch writes to a store that its task does not read: values, or none, by key. Of a key that comes twice the last counts."""
+    """The writes of a micro-batch to a store that its task does not read: a value per key; no value deletes, and the last value of a key counts."""
 
     keys: PackedKeys
     values: RowValues
@@ -199,8 +199,9 @@ ColumnWrite = Delta | Appended
 
 
 def last_values(writes: Sequence[ColumnWrite]) -> list[tuple[PackedKeys, RowValues]]:
-    """What writes in their order leave: keys in the order of their bytes with their last values, part after part. A key of several parts has its last value
-    in the last.
+    """The last value of each key, in parts.
+
+    Each part has different keys, in the order of their bytes. If several parts have a key, the last of them has its last value.
     """
     found = []
     for generation, members in groupby(writes, key=lambda w: w.generation if isinstance(w, Delta) else None):
