@@ -1,8 +1,10 @@
 """Cost of a keyed aggregate by number of keys: COUNT, SUM and MAX on the embedded log.
 
     python -m benchmarks.keyed_state [--keys 10000 1000000] [--rows 2000000] [--kind bigint|text|both] [--memory-mb 4096]
+      [--window none|tumbling|hopping] [--form changes|final|view|watermark]
 
-Keys are drawn uniformly; the input is written before the clock runs. Reported is processor time of the whole process per record, from the
+Keys are drawn uniformly, a record a millisecond; the input is written before the clock runs. Windows have a minute, hopping ones begin every 12
+seconds. `changes` and `final` are ksqlDB's EMIT, `view` and `watermark` views of standard SQL over a stream without and with a watermark. Reported is processor time of the whole process per record, from the
 deployment to the last commit, and the rows per second of wall time. Each number of keys runs in a process of its own, and its result is compared with
 numpy's.
 """
@@ -17,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,70 +39,114 @@ from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition
 CHUNK = 100_000
 APP = "keyed"
 KEYS = {"bigint": ("K BIGINT KEY", "K"), "text": ("K STRING KEY", "K"), "both": ("K BIGINT KEY", "K, T")}
+SIZE_MS, ADVANCE_MS, GRACE_MS = 60_000, {"tumbling": 60_000, "hopping": 12_000}, 10_000
+CLAUSES = {
+    "none": "",
+    "tumbling": "WINDOW TUMBLING (SIZE 60 SECONDS, GRACE PERIOD 10 SECONDS)",
+    "hopping": "WINDOW HOPPING (SIZE 60 SECONDS, ADVANCE BY 12 SECONDS, GRACE PERIOD 10 SECONDS)",
+}
 SQL = """CREATE STREAM S ({key}, V BIGINT, T STRING)
   WITH (KAFKA_TOPIC='{app}-s', PARTITIONS={partitions}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE TABLE C WITH (KAFKA_TOPIC='{app}-c')
-  AS SELECT {by}, COUNT(*) AS N, SUM(V) AS TOTAL, MAX(V) AS HIGHEST FROM S GROUP BY {by} EMIT CHANGES;"""
+  AS SELECT {by}, COUNT(*) AS N, SUM(V) AS TOTAL, MAX(V) AS HIGHEST FROM S {window} GROUP BY {by} EMIT {emit};"""
+STANDARD_CLAUSES = {
+    "tumbling": "TUMBLE(s, ts, INTERVAL '60 seconds')",
+    "hopping": "HOP(s, ts, INTERVAL '12 seconds', INTERVAL '60 seconds')",
+}
+MARKS = {"view": "", "watermark": ", WATERMARK FOR ts AS ts - INTERVAL '10 seconds'"}
+STANDARD_SQL = """CREATE STREAM s (k BIGINT KEY, "V" BIGINT, "T" STRING, ts TIMESTAMP{mark})
+  WITH (KAFKA_TOPIC='{app}-s', PARTITIONS={partitions}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', TIMESTAMP='ts');
+CREATE VIEW "C" WITH (KAFKA_TOPIC='{app}-c')
+  AS SELECT COUNT(*) AS n, SUM("V") AS total, MAX("V") AS highest, k, window_start FROM {window} GROUP BY k, window_start;"""
 
 
-def plan_of(kind: str, partitions: int) -> Plan:
-    key, by = KEYS[kind]
-    compiled = compile_project([SourceText("keyed.sql", SQL.format(app=APP, key=key, by=by, partitions=partitions))])
+def plan_of(options: argparse.Namespace) -> Plan:
+    shared = {"app": APP, "partitions": options.partitions}
+    if options.form in MARKS:
+        text = STANDARD_SQL.format(mark=MARKS[options.form], window=STANDARD_CLAUSES[options.window], **shared)
+        compiled = compile_project([SourceText("keyed.sql", text)], dialect="standard")
+    else:
+        key, by = KEYS[options.kind]
+        text = SQL.format(key=key, by=by, window=CLAUSES[options.window], emit=options.form.upper(), **shared)
+        compiled = compile_project([SourceText("keyed.sql", text)])
     assert compiled.ok, compiled.diagnostics
     return compiled.plan
 
 
 @dataclass(slots=True)
-class Expected:
-    """The expected result, by key."""
+class Rows:
+    """What was written: key, time in ms and value of each record."""
 
-    count: Ints
-    total: Ints
-    highest: Ints
+    ids: Ints
+    times: Ints
+    values: Ints
 
-    @staticmethod
-    def of(keys: int) -> Expected:
-        return Expected(*(np.zeros(keys, np.int64) for _ in range(3)))
+    def expected(self, options: argparse.Namespace) -> dict[str, Ints]:
+        """The sorted groups and their results, by name. group: the key and the start of the window in one number."""
+        ids, times, values = self.ids, self.times, self.values
+        starts = np.zeros(len(ids), np.int64)
+        if options.window != "none":
+            advance = ADVANCE_MS[options.window]
+            backs = range(0, SIZE_MS, advance)
+            ids, values = np.tile(ids, len(backs)), np.tile(values, len(backs))
+            starts = np.concatenate([times - times % advance - back for back in backs])
+            last = np.zeros(options.partitions, np.int64)
+            np.maximum.at(last, self.ids % options.partitions, times)
+            shown = starts >= 0
+            if options.form == "final":
+                shown &= starts + SIZE_MS + GRACE_MS <= last[ids % options.partitions]
+            ids, values, starts = ids[shown], values[shown], starts[shown]
+        groups, at, count = np.unique(group_numbers(ids, starts), return_inverse=True, return_counts=True)
+        total, highest = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
+        np.add.at(total, at, values)
+        np.maximum.at(highest, at, values)
+        return {"group": groups, "count": count, "total": total, "highest": highest}
 
-    def add(self, ids: Ints, values: Ints) -> None:
-        np.add.at(self.count, ids, 1)
-        np.add.at(self.total, ids, values)
-        np.maximum.at(self.highest, ids, values)
+
+def group_numbers(ids: Ints, starts: Ints) -> Ints:
+    return ids << 32 | starts
 
 
-def write_input(instance: Instance, kind: str, partitions: int, keys: int, rows: int) -> Expected:
+def write_input(instance: Instance, options: argparse.Namespace, keys: int) -> Rows:
     producer, random = instance.log.producer("keyed-input"), np.random.default_rng(1)
-    expected = Expected.of(keys)
-    for start in range(0, rows, CHUNK):
-        ids = random.integers(0, keys, min(CHUNK, rows - start))
-        values = random.integers(0, 1_000, len(ids))
-        expected.add(ids, values)
+    written: list[tuple[Ints, Ints, Ints]] = []
+    for start in range(0, options.rows, CHUNK):
+        ids = random.integers(0, keys, min(CHUNK, options.rows - start))
+        values, times = random.integers(0, 1_000, len(ids)), np.arange(start, start + len(ids))
+        written.append((ids, times, values))
         producer.begin()
-        for p in range(partitions):
-            mine = ids % partitions == p
-            k, v = ids[mine], values[mine].tolist()
+        for p in range(options.partitions):
+            mine = ids % options.partitions == p
+            k, ts = ids[mine], times[mine]
             text = pa.array([b"key-%d" % n for n in k.tolist()], pa.binary())
-            key = text if kind == "text" else kafka_bigint(pa.array(k))
-            json = pa.array(
-                [b'{"V":%d,"T":"t%d"}' % (n, i % 7) for n, i in zip(v, k.tolist(), strict=True)], pa.binary()
-            )
-            columns = [pa.array(k + 1), key, json, pa.nulls(len(k), HEADERS_TYPE)]
+            key = text if options.kind == "text" else kafka_bigint(pa.array(k))
+            fields = zip(values[mine].tolist(), k.tolist(), ts.tolist(), strict=True)
+            json = pa.array([b'{"V":%d,"T":"t%d","ts":%d}' % (v, i % 7, t) for v, i, t in fields], pa.binary())
+            columns = [pa.array(ts), key, json, pa.nulls(len(k), HEADERS_TYPE)]
             batch = pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
             producer.send(TopicPartition(f"{APP}-s", p), batch)
         producer.commit()
     producer.close()
-    return expected
+    return Rows(*(np.concatenate(column) for column in zip(*written, strict=True)))
 
 
-def check(instance: Instance, expected: Expected) -> None:
+def check(instance: Instance, options: argparse.Namespace, expected: dict[str, Ints]) -> None:
     """The state equals what numpy says."""
-    found = Expected.of(len(expected.count))
+    parts: list[list[tuple[int, ...]]] = []
+    standard = options.form in MARKS
     with instance.state.snapshot() as snapshot:
         for keys, values in snapshot.chunks("C"):
-            ids = np.array([int(str(k[0]).removeprefix("key-")) for k in keys])
-            found.count[ids], found.total[ids], found.highest[ids] = np.array([v[:3] for v in values]).T
-    for name in ("count", "total", "highest"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), f"{name} differs"
+            ids = [int(str(k[0]).removeprefix("key-")) for k in keys]
+            starts: list[Any] = [0] * len(ids)
+            if options.window != "none":
+                starts = [v[4] for v in values] if standard else [k[-2] for k in keys]
+            parts.append([(i, s, *map(int, v[:3])) for i, s, v in zip(ids, starts, values, strict=True)])
+    found = np.array([row for part in parts for row in part], np.int64)
+    groups = group_numbers(found[:, 0], found[:, 1])
+    order = np.argsort(groups)
+    assert np.array_equal(groups[order], expected["group"]), "the groups differ"
+    for i, name in enumerate(("count", "total", "highest"), 2):
+        assert np.array_equal(found[order, i], expected[name]), f"{name} differs"
 
 
 def measure(options: argparse.Namespace, keys: int) -> None:
@@ -108,18 +155,18 @@ def measure(options: argparse.Namespace, keys: int) -> None:
         config = InstanceConfig(APP, memory_bytes=options.memory_mb << 20)
         instance = open_on(log_at(folder / "log", None, APP), folder / "state", config)
         instance.log.admin().create_topic(f"{APP}-s", options.partitions)
-        expected = write_input(instance, options.kind, options.partitions, keys, options.rows)
+        rows = write_input(instance, options, keys)
         instance.start()
         wall, cpu = time.perf_counter(), time.process_time()
-        instance.deploy(plan_of(options.kind, options.partitions))
+        instance.deploy(plan_of(options))
         ends = source_ends(instance)
         while not caught_up(instance, ends):
             if instance.fatal is not None:
                 raise instance.fatal
             time.sleep(0.02)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        check(instance, expected)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        check(instance, options, rows.expected(options))
         instance.stop()
         print(
             f"{options.kind:<7} {keys:>11,} {cpu / options.rows * 1e6:>14.2f} {options.rows / wall:>14,.0f} {peak:>10,}",
@@ -134,12 +181,17 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--kind", choices=KEYS, default="bigint")
     parser.add_argument("--memory-mb", type=int, default=4_096)
+    parser.add_argument("--window", choices=CLAUSES, default="none")
+    parser.add_argument("--form", choices=("changes", "final", *MARKS), default="changes")
     options = parser.parse_args()
+    if options.form != "changes" and options.window == "none":
+        parser.error(f"--form {options.form} needs a --window")
     if len(options.keys) == 1:
         measure(options, options.keys[0])
         return
     print(f"{'key':<7} {'keys':>11} {'CPU us/record':>14} {'records/s':>14} {'peak MiB':>10}", flush=True)
     shared = ["--rows", str(options.rows), "--partitions", str(options.partitions), "--kind", options.kind]
+    shared += ["--window", options.window, "--form", options.form]
     for keys in options.keys:
         words = ["--keys", str(keys), *shared, "--memory-mb", str(options.memory_mb)]
         subprocess.run([sys.executable, "-m", "benchmarks.keyed_state", *words], check=True)
