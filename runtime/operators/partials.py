@@ -17,28 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.plan.expr import Column, Literal
-from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from flowql.compiler.plan.topology import Operator, StoreSpec
-from flowql.compiler.plan.types import BIGINT, Kind, SqlType, arrow_type
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, Kind, SqlType
 from flowql.runtime.batch import (
     DELETE,
     INSERT,
     TEMPORAL,
     UPDATE_AFTER,
-    UPDATE_BEFORE,
     Batch,
     Ints,
-    to_arrow,
     to_python,
 )
 from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.accumulate import Folding, folding
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
+from flowql.runtime.operators.group_results import GroupResults, by_part, paired, unchanged
 from flowql.runtime.operators.open_windows import OpenWindows
-from flowql.runtime.operators.rows import record_of
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
-from flowql.runtime.state.columns.key_columns import packed_keys
+from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
 from flowql.runtime.state.columns.packed import PackedKeys
 from flowql.runtime.state.columns.values import (
     PRESENT,
@@ -51,7 +49,6 @@ from flowql.runtime.state.columns.values import (
     objects,
 )
 from flowql.runtime.state.layout import store_key_codec
-from flowql.runtime.state.rows import Key
 from flowql.runtime.state.store import Store
 
 VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop over rows
@@ -70,14 +67,17 @@ def use_vector(batch: Batch, run: MicroBatchContext, *, silent: bool = False) ->
 
 
 class Windowed(Protocol):
-    """The part of a windowed operator that grouping needs; durations in ms."""
+    """The part of a windowed operator that grouping needs; durations in ms. step: the last window of a row begins at a multiple of it."""
 
     plan: Operator
     size: int
     advance: int
+    step: int
     grace: int
     over_1970: bool
     open: OpenWindows | None  # with EMIT FINAL
+
+    def bounds_of(self, starts: Ints) -> tuple[Ints, Ints]: ...
 
 
 class RowsRefused(Exception):
@@ -213,7 +213,23 @@ class Partials:
         if not len(rows):
             return None
         groups = self._group(batch, rows, rows, None)
-        return self._merge(groups, store).batch(plan, batch, groups.last, None, run)
+        merged = self._merge(groups, store)
+        results = GroupResults(plan, self._fold, self._parts, merged.columns, None)
+        return merged.batch(plan, results, batch, groups.last, run)
+
+    def closed(
+        self, window: Windowed, keys: PackedKeys, values: RowValues, seq: Ints, run: MicroBatchContext
+    ) -> Batch | None:
+        """The results of windows, by their keys; None where there are none, or a key has no columnar form."""
+        columns = key_columns((*self._fold.key.types, BIGINT), keys)
+        if columns is None or not len(keys):
+            return None
+        results = self._windows(window, columns)
+        return results.batch(results.of(values, run, seq), values, np.full(len(seq), INSERT, np.int8), seq)
+
+    def _windows(self, window: Windowed, columns: Sequence[pa.Array]) -> GroupResults:
+        *keys, starts = columns
+        return GroupResults(window.plan, self._fold, self._parts, keys, window.bounds_of(starts.to_numpy()))
 
     def windowed(
         self, batch: Batch, run: MicroBatchContext, window: Windowed, store: Store
@@ -224,7 +240,7 @@ class Partials:
         seqs = batch.seq[taken]
         rowtime = batch.rowtime[taken]
         copies = -(-window.size // window.advance)
-        newest = rowtime - rowtime % window.advance
+        newest = rowtime - rowtime % window.step
         rows, starts, order = [], [], []
         late = behind = 0
         for back in range(copies):
@@ -250,10 +266,11 @@ class Partials:
         if merged is None or groups is None:
             return times, seqs, None
         if window.open is not None:
-            window.open.add(merged.keys)
-            run.hold(window.plan.id, merged.new)
+            window.open.add(new := merged.new_keys)
+            run.hold(window.plan.id, len(new))
             return times, seqs, None
-        return times, seqs, merged.batch(window.plan, batch, groups.last // copies, window.size, run)
+        results = self._windows(window, merged.columns)
+        return times, seqs, merged.batch(window.plan, results, batch, groups.last // copies, run)
 
     def _taken(self, batch: Batch) -> Ints:
         """Rows with a value and a key (one whose parts are not all null, unless NULL is a group)."""
@@ -320,14 +337,16 @@ class Partials:
     def _merge(self, groups: _Groups, store: Store) -> _Merged:
         """State after the batch is staged; one look-up and one write for all keys."""
         columns = store.columns(self.layout)
-        found = columns.find(groups.packed(store.spec))
+        arrays = [groups.array(i) for i in range(groups.keys)]
+        keys = packed_keys(store_key_codec(store.spec), arrays)
+        found = columns.find(keys)
         known = found.values.known
         before = found.values
         if not known.all():
             before = concatenated([before, self._initial]).take(np.where(known, np.arange(len(known)), len(known)))
         after = self._in_columns(groups, before) or self._in_rows(groups, before)
         columns.stage(found, after)
-        return _Merged(self, groups, known, before, after)
+        return _Merged(keys, arrays, known, before, after)
 
     def _in_columns(self, groups: _Groups, before: RowValues) -> RowValues | None:
         """Values after the batch; None where a column declines. Raises RowsRefused."""
@@ -350,7 +369,7 @@ class Partials:
 
     def _in_rows(self, groups: _Groups, before: RowValues) -> RowValues:
         """The same by a call per group and aggregate."""
-        *old, times = _by_part(before)
+        *old, times = by_part(before)
         at, made = groups.keys, list[Sequence[Any]]()
         for part, accs in zip(self._parts, old, strict=True):
             given = range(at, at + len(part.aggregations))
@@ -374,131 +393,35 @@ class _Groups:
     def values(self, i: int) -> Any:
         return self.won[i] if i in self.won else _values(self.table.column(i))
 
-    def packed(self, spec: StoreSpec) -> PackedKeys:
-        return packed_keys(store_key_codec(spec), [self.array(i) for i in range(self.keys)])
-
-    def tuples(self) -> list[Key]:
-        return list(zip(*map(self.values, range(self.keys)), strict=True))
-
 
 class _Merged:
     """Groups with their values before and after the batch, to be given as rows. before: as of no rows where a group was not known."""
 
-    def __init__(self, partials: Partials, groups: _Groups, known: Flags, before: RowValues, after: RowValues) -> None:
-        self._partials, self._groups = partials, groups
+    def __init__(
+        self, keys: PackedKeys, columns: list[pa.Array], known: Flags, before: RowValues, after: RowValues
+    ) -> None:
+        self._keys, self.columns = keys, columns
         self._known, self._before, self._after = known, before, after
-        self.new = int(np.count_nonzero(~known))
 
     @property
-    def keys(self) -> list[Key]:
-        return self._groups.tuples()
+    def new_keys(self) -> PackedKeys:
+        """The keys of groups that were not known."""
+        return self._keys.take(np.flatnonzero(~self._known))
 
     def batch(
-        self, plan: Operator, source: Batch, last: Ints, size: int | None, run: MicroBatchContext
+        self, plan: Operator, results: GroupResults, source: Batch, last: Ints, run: MicroBatchContext
     ) -> Batch | None:
         """One after-image per group; with its before-image where the output retracts and something changed."""
         known = self._known
-        op = np.where(known, UPDATE_AFTER, INSERT).astype(np.int8)
         seq = source.seq[last]
         headers = None if source.headers is None else [source.headers[i] for i in last.tolist()]
-        results = self._results(self._after, run, seq)
-        out = Batch(
-            plan.schema,
-            arrow=self._record(plan, results, size),
-            rowtime=_times(self._after),
-            op=op,
-            seq=seq,
-            headers=headers,
-        )
+        after = results.of(self._after, run, seq)
+        op = np.where(known, UPDATE_AFTER, INSERT).astype(np.int8)
+        out = results.batch(after, self._after, op, seq, headers)
         if plan.change != "retract" or not known.any():
             return out
-        before = self._results(self._before, None, seq)
-        same = np.ones(len(known), bool)
-        for a, b in zip(before, results, strict=True):
-            same &= _same(a, b)
-        return _paired(plan, out, self._record(plan, before, size), ~(known & same), known)
-
-    def _results(
-        self, values: RowValues, run: MicroBatchContext | None, seq: Ints
-    ) -> list[ValueColumn | Sequence[Any]]:
-        """One result per aggregate: its column, where that is the result already, or a list of values."""
-        parts, seqs = self._partials._parts, seq.tolist()
-        if values.odd:
-            *accs, _ = _by_part(values)
-            return [p.results(of_part, run, seqs) for p, of_part in zip(parts, accs, strict=True)]
-        found: list[ValueColumn | Sequence[Any]] = []
-        for p, columns in zip(parts, values.layout.part_columns(values.columns)[:-1], strict=True):
-            if p.fold is not None and p.result is None:
-                found.append(columns[0])
-            else:
-                lists = [c.to_list() for c in columns]
-                found.append(p.results(lists[0] if len(lists) == 1 else list(zip(*lists, strict=True)), run, seqs))
-        return found
-
-    def _record(
-        self, plan: Operator, results: Sequence[ValueColumn | Sequence[Any]], size: int | None
-    ) -> pa.RecordBatch:
-        fold, groups = self._partials._fold, self._groups
-        made: dict[str, pa.Array] = {}
-        for i, f in enumerate(fold.key.fields):
-            field = plan.schema.get(f.name)
-            assert field is not None
-            made[f.name] = groups.array(i) if f.type.kind not in TEMPORAL else groups.array(i).cast(arrow_type(f.type))
-        if size is not None:
-            start = groups.array(len(fold.key.fields))
-            made[WINDOW_START], made[WINDOW_END] = start, pc.add(start, size)
-        for b, p, shown in zip(fold.bound, self._partials._parts, results, strict=True):
-            made[b.call.name] = _array(shown, p.type) if isinstance(shown, ValueColumn) else to_arrow(shown, p.type)
-        return record_of([made[n] for n in plan.schema.names], plan.schema)
-
-
-def _by_part(values: RowValues) -> list[list[Any]]:
-    """Accumulators, aggregate by aggregate, then row times."""
-    return [list(column) for column in zip(*values.to_list(), strict=True)]
-
-
-def _times(values: RowValues) -> Ints:
-    times = values.columns[-1].data
-    if values.odd:
-        times = times.copy()
-        for i, value in values.odd.items():
-            times[i] = value[-1]
-    return times
-
-
-def _array(column: ValueColumn, t: SqlType) -> pa.Array:
-    """A column as one of Arrow of this type."""
-    numbers = pa.array(column.data, mask=column.null)
-    return numbers.cast(TEMPORAL[t.kind]).cast(arrow_type(t)) if t.kind in TEMPORAL else numbers.cast(arrow_type(t))
-
-
-def _same(a: ValueColumn | Sequence[Any], b: ValueColumn | Sequence[Any]) -> Flags:
-    """Row by row, as Python compares: two NULLs are the same, two NaN are not."""
-    if not isinstance(a, ValueColumn) or not isinstance(b, ValueColumn):
-        a, b = (c.to_list() if isinstance(c, ValueColumn) else c for c in (a, b))
-        return np.fromiter((x == y for x, y in zip(a, b, strict=True)), bool, len(a))
-    equal: Flags = a.data == b.data
-    if a.null is None and b.null is None:
-        return equal
-    nulls = [np.zeros(len(c.data), bool) if c.null is None else c.null for c in (a, b)]
-    return np.where(nulls[0] | nulls[1], nulls[0] & nulls[1], equal)
-
-
-def _paired(plan: Operator, after: Batch, before: pa.RecordBatch, changed: Any, known: Any) -> Batch | None:
-    """UPDATE_BEFORE rows put in front of the after-images of known groups; unchanged groups left out."""
-    n = len(after)
-    rows = np.concatenate([np.flatnonzero(changed & known) + n, np.flatnonzero(changed)])
-    if not len(rows):
-        return None
-    order = rows[np.argsort(rows % n + (rows < n) * 0.5, kind="stable")]
-    both = pa.Table.from_batches([after.arrow(), before]).combine_chunks().to_batches()[0]
-    twice: dict[str, Any] = {
-        "rowtime": np.concatenate([after.rowtime, after.rowtime]),
-        "op": np.concatenate([after.op, np.full(n, UPDATE_BEFORE, np.int8)]),
-        "seq": np.concatenate([after.seq, after.seq]),
-    }
-    headers = None if after.headers is None else [*after.headers, *after.headers]
-    return Batch(plan.schema, arrow=both, headers=headers, **twice).take(order)
+        before = results.of(self._before, None, seq)
+        return paired(out, results.record(before), ~(known & unchanged(before, after, len(known))), known)
 
 
 def _sums_fit(column: pa.Array) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 
 import numpy as np
 
@@ -15,8 +14,11 @@ from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Accs, Fold
 from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_windows import OpenWindows
-from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
+from flowql.runtime.operators.partials import VECTOR_ROWS, Partials, RowsRefused, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
+from flowql.runtime.state.columns.packed import PackedKeys, pack
+from flowql.runtime.state.columns.values import Flags
+from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Store
 
@@ -52,12 +54,13 @@ class WindowedAggregateOperator:
         self.grace = grace_of(window)
         self.over_1970 = window.over_1970 or window.kind != "hopping"  # others never reach over it
         self._cumulates = window.kind == "cumulating"
+        self.step = self.size if self._cumulates else self.advance
         self.memory = max(self.size + self.grace, window.retention_ms or 0)
         self.retention = max(self.memory, plan.stores[0].retention_ms or 0)
         self._retract = plan.change == "retract"
         self._fold = Fold(plan, inputs[0].schema)
-        self._store = plan.stores[0].name
-        self._partials = None if self._cumulates else Partials.of(self._fold, inputs[0].schema)
+        self._store, self._codec = plan.stores[0].name, store_key_codec(plan.stores[0])
+        self._partials = Partials.of(self._fold, inputs[0].schema)
         self.open = OpenWindows(plan.stores[0]) if self.emits_final else None
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
@@ -97,6 +100,10 @@ class WindowedAggregateOperator:
         """Start and end of the window that is kept under `start`."""
         end = start + self.size
         return (end - 1) // self.size * self.size if self._cumulates else start, end
+
+    def bounds_of(self, starts: Ints) -> tuple[Ints, Ints]:
+        """`bounds` of each."""
+        return self.bounds(starts)  # type: ignore[arg-type, return-value]
 
     def _columns(self, batch: Batch, run: MicroBatchContext, store: Store) -> tuple[Ints, Ints, Batch | None] | None:
         """As `_rows`; None for a batch that has to be folded by rows."""
@@ -174,8 +181,9 @@ class WindowedAggregateOperator:
         kept = self._fold.kept
         store.put_many(list(folded), [(*kept(k, accs), time) for k, (accs, time, _) in folded.items()])
         if self.open is not None:
-            self.open.add(folded)
-            run.hold(self.plan.id, sum(groups[k] is None for k in folded))
+            new = [k for k in folded if groups[k] is None]
+            self.open.add(pack(self._codec.encode_many(new)))
+            run.hold(self.plan.id, len(new))
         else:
             add_changes(changes, self._fold, groups, folded, given, batch.headers, run, self._shown)
 
@@ -201,23 +209,42 @@ class WindowedAggregateOperator:
         if now // self.advance == known // self.advance:
             return None
         due = windows.due(now)
-        held = [(key, value) for key, value in zip(due, store.get_many(due), strict=True) if value is not None]
-        run.hold(self.plan.id, -len(held))
+        rows = np.searchsorted(times, due.last_times() + life)
+        lost = due.last_times() < times[rows] // self.advance * self.advance - self.memory
+        return self._results(due, lost, seqs[rows], store, run)
+
+    def _results(self, due: PackedKeys, lost: Flags, seqs: Ints, store: Store, run: MicroBatchContext) -> Batch | None:
+        """The results of windows that are closed. lost: those that the store has forgotten by then."""
+        partials = self._partials
+        if partials is None or not (len(due) >= VECTOR_ROWS if run.vector is None else run.vector):
+            found = store.get_many(self._codec.decode_many(due.to_bytes()))
+            shown = self._give(np.array([v is not None for v in found], bool), lost, run)
+            return self._result_rows(due.take(shown), [found[i] for i in shown.tolist()], seqs[shown], run)
+        values = store.columns(partials.layout).find(due).values
+        shown = self._give(values.known, lost, run)
+        due, values, seqs = due.take(shown), values.take(shown), seqs[shown]
+        made = partials.closed(self, due, values, seqs, run)
+        return self._result_rows(due, values.to_list(), seqs, run) if made is None else made
+
+    def _give(self, held: Flags, lost: Flags, run: MicroBatchContext) -> Ints:
+        """Places of the windows that are given, of those that the store holds."""
+        run.hold(self.plan.id, -int(np.count_nonzero(held)))
+        run.drop_late(self.plan.id, int(np.count_nonzero(held & lost)))
+        return np.flatnonzero(held & ~lost)
+
+    def _result_rows(
+        self, due: PackedKeys, values: Sequence[Value | None], seqs: Ints, run: MicroBatchContext
+    ) -> Batch | None:
         wanted: list[Wanted] = []
         ends: list[int] = []
-        for at, members in groupby(held, key=lambda row: row[0][-1]):  # by start, as they are due
-            start, of_start = int(at), list(members)
-            row = int(np.searchsorted(times, start + life))
-            if start < int(times[row]) // self.advance * self.advance - self.memory:
-                run.drop_late(self.plan.id, len(of_start))
-                continue
-            bounds, seq = self.bounds(start), int(seqs[row])
-            wanted += [(key[:-1], bounds, value[:-1], seq) for key, value in of_start]
-            ends += [value[-1] for _, value in of_start]
+        for key, value, seq in zip(self._codec.decode_many(due.to_bytes()), values, seqs.tolist(), strict=True):
+            assert value is not None
+            wanted.append((*self._shown(key), value[:-1], seq))
+            ends.append(value[-1])
         if not wanted:
             return None
         made = result_rows(self._fold, wanted, run)
-        return from_rows(self.plan.schema, made, ends, np.zeros(len(made), np.int8), [seq for *_, seq in wanted])
+        return from_rows(self.plan.schema, made, ends, np.zeros(len(made), np.int8), seqs)
 
     def _expire(self, store: Store, began: int, now: int) -> None:
         """Forget windows past retention; starts are multiples of the advance, so only its steps matter."""

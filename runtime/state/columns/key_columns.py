@@ -1,4 +1,4 @@
-"""Key columns of Arrow as packed keys, without a Python object per key."""
+"""Key columns of Arrow as packed keys and the reverse, without a Python object per key."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from flowql.runtime.batch import Ints
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.runtime.batch import TEMPORAL, Ints
 from flowql.runtime.state.columns.packed import Bytes, PackedKeys, ends_of, pack, pack_rows, spread, word_counts
 from flowql.runtime.state.keys import KeyCodec
 
 _SIGN = np.uint64(1 << 63)
 _VALUE = 1  # the tag of a part that is not NULL
 _INTEGER_BYTES = 9
+_ESCAPED = 0xFF  # follows a 0 that is inside of a text
+_INTEGERS = frozenset({Kind.INT, Kind.BIGINT, *TEMPORAL})
 
 
 def packed_keys(codec: KeyCodec, columns: Sequence[pa.Array]) -> PackedKeys:
@@ -32,6 +35,46 @@ def packed_keys(codec: KeyCodec, columns: Sequence[pa.Array]) -> PackedKeys:
         filled[spread(at, n)] = data.reshape(-1)
         at = at + n
     return PackedKeys(ends[:-1], lengths, filled.view(">u8").astype(np.uint64))
+
+
+def key_columns(types: Sequence[SqlType], keys: PackedKeys) -> list[pa.Array] | None:
+    """The columns of keys with parts of these types, as Arrow has them; None where a part is NULL, has an inner 0, or is neither integer, time nor text."""
+    packed = keys.compact()
+    data = np.append(packed.words.astype(">u8").view(np.uint8), np.uint8(_VALUE))
+    at, found = packed.starts * 8, list[pa.Array]()
+    for t in types:
+        if (data[at] != _VALUE).any():
+            return None
+        if t.kind in _INTEGERS:
+            bits = data[spread(at + 1, np.full(len(at), 8))].view(">u8").astype(np.uint64)
+            numbers = pa.array((bits ^ _SIGN).view(np.int64))
+            found.append(numbers.cast(TEMPORAL.get(t.kind, arrow_type(t))).cast(arrow_type(t)))
+            at = at + _INTEGER_BYTES
+        elif t.kind in (Kind.STRING, Kind.BYTES):
+            zeros = np.flatnonzero(data == 0)
+            end = zeros[np.searchsorted(zeros, at + 1)]
+            if (data[end + 1] == _ESCAPED).any():
+                return None
+            found.append(_text_column(t, data, at + 1, end))
+            at = end + 1
+        else:
+            return None
+    return found if all(_is_valid(c) for c in found) else None
+
+
+def _text_column(t: SqlType, data: Bytes, start: Ints, end: Ints) -> pa.Array:
+    offsets = ends_of(end - start).astype(np.int32)
+    inner = data[spread(start, end - start)]
+    return pa.Array.from_buffers(arrow_type(t), len(start), [None, pa.py_buffer(offsets), pa.py_buffer(inner)])
+
+
+def _is_valid(column: pa.Array) -> bool:
+    """Texts of rows may have lone surrogates, those of Arrow may not."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _part(column: pa.Array) -> tuple[Bytes, Ints] | None:

@@ -38,6 +38,10 @@ class PackedKeys:
         """Keys at these places, over the same words."""
         return PackedKeys(self.starts[at], self.lengths[at], self.words)
 
+    def between(self, start: int, end: int) -> PackedKeys:
+        """Keys start, start + 1, ... before end, over the same arrays."""
+        return PackedKeys(self.starts[start:end], self.lengths[start:end], self.words)
+
     def compact(self) -> PackedKeys:
         """The same keys, one behind the other, with no words of others."""
         counts = word_counts(self.lengths)

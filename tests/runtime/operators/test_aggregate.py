@@ -128,14 +128,19 @@ WINDOWS = st.sampled_from(
         (Window("hopping", 10, 4, grace_ms=0), False),
         (Window("hopping", 10, 5, grace_ms=3), True),
         (Window("tumbling", 7, 7, grace_ms=0, retention_ms=500), True),
+        (Window("cumulating", 12, 4, grace_ms=2), False),
+        (Window("cumulating", 12, 4, grace_ms=2), True),
     ]
 )
 
 
 def _wide(task: Task, rows: Any, start: int) -> list[Any]:
+    return task.run(_as_taken(task, rows, start))
+
+
+def _as_taken(task: Task, rows: Any, start: int) -> Batch:
     b = batch(WIDE, *rows, start=start)
-    arrow = Batch(WIDE, arrow=b.arrow(), rowtime=b.rowtime, op=b.op, seq=b.seq)
-    return task.run(arrow if task.vector else b)
+    return Batch(WIDE, arrow=b.arrow(), rowtime=b.rowtime, op=b.op, seq=b.seq) if task.vector else b
 
 
 @settings(max_examples=120, deadline=None)

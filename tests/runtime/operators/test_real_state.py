@@ -8,8 +8,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
+from tests.runtime.operators.test_aggregate import ALL, ROWS, WIDE, WINDOWS, _as_taken, _wide
 from tests.runtime.operators.test_joins import FULL, L, R
 from tests.runtime.operators.test_splits import ONE, POINTS, TWO, WINDOWED, S, _pair, _runs
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, join
@@ -38,9 +40,15 @@ class Managed:
         with self.manager.epoch_lock:
             self.task.publish(metadata)
         if self.reopen:
-            self.manager.apply(self.manager.cut(), self.manager.applied_sequence + 1)
-            self.manager.close_task("0_0")
-            self._open()
+            self.restart()
+
+    def discard(self) -> None:
+        self.task.discard()
+
+    def restart(self) -> None:
+        self.manager.apply(self.manager.cut(), self.manager.applied_sequence + 1)
+        self.manager.close_task("0_0")
+        self._open()
 
 
 def _both(plan: Any, feed: Any, *, reopen: bool, **options: Any) -> None:
@@ -64,6 +72,56 @@ def test_aggregates(reopen, rows, points, windowed):
         return out
 
     _both(aggregate(S, "AVG:v COUNT MAX:v", window=window, final=final), feed, reopen=reopen)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=ROWS,
+    runs=st.lists(
+        st.tuples(st.integers(1, 30), st.booleans(), st.sampled_from(("", "", "", "fails", "restarts"))), max_size=6
+    ),
+    windowed=WINDOWS,
+    change=st.sampled_from(["upsert", "retract"]),
+)
+def test_windows_by_rows_and_by_columns_have_one_state(rows, runs, windowed, change):
+    """runs: before which row one begins, whether it takes columns, and what happens before it: the same rows in a run that fails, or a restart."""
+    window, final = windowed
+    plan = aggregate(WIDE, ALL, window=window, final=final, change=change)
+    expected = Task(*plan, coalesce=True, vector=False)
+    task = Task(*plan, coalesce=True, state=Managed(plan[0].stores, reopen=False))
+    how = {at: (vector, before) for at, vector, before in runs}
+    start = 0
+    for part in cuts(rows, list(how)):
+        task.vector, before = how.get(start, (True, ""))
+        if before == "fails":
+            _fail(task, part, start)
+        elif before == "restarts":
+            task.state.restart()
+            task = _taken_over(plan, task)
+        by_row, given_rows = _wide(expected, part, start), _wide(task, part, start)
+        if change == "retract" or final:
+            assert given_rows == by_row
+        else:  # columns give a row that did not change, too
+            assert [r for r in given_rows if r in by_row] == by_row
+        start += len(part)
+    found = dict(task.state.store(plan[0].stores[0].name).scan())
+    assert found == {k: v for k, v in expected.state.store(plan[0].stores[0].name).scan()}
+    assert task.late == expected.late
+
+
+def _fail(task: Task, part: Any, start: int) -> None:
+    context = MicroBatchContext(
+        state=task.state, stream_times=dict(task.state.metadata.get("times", {})), coalesce=True, vector=task.vector
+    )
+    task.operator.process([_as_taken(task, part, start)], context)
+    task.state.discard()
+
+
+def _taken_over(plan: Any, task: Task) -> Task:
+    """The task with an operator that knows nothing."""
+    made = Task(*plan, coalesce=True, vector=task.vector, state=task.state)
+    made.late = task.late
+    return made
 
 
 @settings(max_examples=60, deadline=None)

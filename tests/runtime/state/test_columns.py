@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, INT, STRING
 from flowql.runtime.state.columns.index import KeyIndex
-from flowql.runtime.state.columns.key_columns import packed_keys
+from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
 from flowql.runtime.state.columns.packed import pack
 from flowql.runtime.state.columns.values import RowValues, ValueLayout, ValueTable, concatenated
 from flowql.runtime.state.keys import decode_time, key_codec
@@ -56,6 +56,16 @@ def test_keys_of_columns_are_those_of_rows(drawn):
     keys = packed_keys(codec, padded)
     assert keys.to_bytes() == pack(encoded).to_bytes() == encoded
     assert [encoded[i] for i in keys.order().tolist()] == sorted(encoded)
+    columns = key_columns(types, keys)
+    if columns is not None:
+        assert list(zip(*(c.to_pylist() for c in columns), strict=True)) == rows
+        assert [c.type for c in columns] == [PARTS[t][0] for t in types]
+    else:
+        assert any(
+            v is None or t is BOOLEAN or (t in (STRING, BYTES) and 0 in pa.scalar(v, pa.binary()).as_py())
+            for r in rows
+            for t, v in zip(types, r, strict=True)
+        )
     if len(types) > 1 and types[-1] is BIGINT and all(r[-1] is not None for r in rows):
         assert keys.last_times().tolist() == list(map(decode_time, encoded))
 

@@ -1,0 +1,140 @@
+"""The results of groups as columns: what `Fold.row` makes of one group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import SqlType, arrow_type
+from flowql.runtime.batch import TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_arrow
+from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.fold import Fold
+from flowql.runtime.operators.rows import record_of
+from flowql.runtime.state.columns.values import Flags, RowValues, ValueColumn
+
+Shown = (
+    ValueColumn | Sequence[Any]
+)  # results of one aggregate: its column, where that is the result already, or a list of values
+
+
+class ShownPart(Protocol):
+    """One aggregate. fold: None where its accumulators are no columns. result: None where they are the results."""
+
+    type: SqlType
+    fold: Any
+    result: Callable[[Any], Any] | None
+
+    def results(self, accs: Sequence[Any], run: MicroBatchContext | None, seqs: Sequence[int]) -> Sequence[Any]: ...
+
+
+class GroupResults:
+    """Groups by key, to be given as rows of results. keys: a column per key of the groups. window: the columns of their bounds."""
+
+    def __init__(
+        self,
+        plan: Operator,
+        fold: Fold,
+        parts: Sequence[ShownPart],
+        keys: Sequence[pa.Array],
+        window: tuple[Ints, Ints] | None,
+    ) -> None:
+        self._plan, self._parts = plan, parts
+        self._names = [b.call.name for b in fold.bound]
+        self._made: dict[str, pa.Array] = {
+            f.name: _in_type(k, f.type) for f, k in zip(fold.key.fields, keys, strict=True)
+        }
+        if window is not None:
+            self._made[WINDOW_START], self._made[WINDOW_END] = map(pa.array, window)
+
+    def of(self, values: RowValues, run: MicroBatchContext | None, seq: Ints) -> list[Shown]:
+        """The results of each aggregate. run: None for results whose dead letters were written before; seq: where they go."""
+        seqs = seq.tolist()
+        if values.odd:
+            *accs, _ = by_part(values)
+            return [p.results(of_part, run, seqs) for p, of_part in zip(self._parts, accs, strict=True)]
+        found: list[Shown] = []
+        for p, columns in zip(self._parts, values.layout.part_columns(values.columns)[:-1], strict=True):
+            if p.fold is not None and p.result is None:
+                found.append(columns[0])
+            else:
+                lists = [c.to_list() for c in columns]
+                found.append(p.results(lists[0] if len(lists) == 1 else list(zip(*lists, strict=True)), run, seqs))
+        return found
+
+    def record(self, results: Sequence[Shown]) -> pa.RecordBatch:
+        made, schema = dict(self._made), self._plan.schema
+        for name, p, shown in zip(self._names, self._parts, results, strict=True):
+            made[name] = _array(shown, p.type) if isinstance(shown, ValueColumn) else to_arrow(shown, p.type)
+        return record_of([made[n] for n in schema.names], schema)
+
+    def batch(self, results: Sequence[Shown], values: RowValues, op: Any, seq: Ints, headers: Any = None) -> Batch:
+        """A row per group, at the time of the group. values: those that the results are of."""
+        return Batch(
+            self._plan.schema, arrow=self.record(results), rowtime=_times(values), op=op, seq=seq, headers=headers
+        )
+
+
+def by_part(values: RowValues) -> list[list[Any]]:
+    """Accumulators, aggregate by aggregate, then row times."""
+    return [list(column) for column in zip(*values.to_list(), strict=True)]
+
+
+def unchanged(before: Sequence[Shown], after: Sequence[Shown], n: int) -> Flags:
+    """Which of n groups have the same results."""
+    same = np.ones(n, bool)
+    for a, b in zip(before, after, strict=True):
+        same &= _same(a, b)
+    return same
+
+
+def paired(after: Batch, before: pa.RecordBatch, changed: Flags, known: Flags) -> Batch | None:
+    """UPDATE_BEFORE rows put in front of the after-images of known groups; unchanged groups left out."""
+    n = len(after)
+    rows = np.concatenate([np.flatnonzero(changed & known) + n, np.flatnonzero(changed)])
+    if not len(rows):
+        return None
+    order = rows[np.argsort(rows % n + (rows < n) * 0.5, kind="stable")]
+    both = pa.Table.from_batches([after.arrow(), before]).combine_chunks().to_batches()[0]
+    twice: dict[str, Any] = {
+        "rowtime": np.concatenate([after.rowtime, after.rowtime]),
+        "op": np.concatenate([after.op, np.full(n, UPDATE_BEFORE, np.int8)]),
+        "seq": np.concatenate([after.seq, after.seq]),
+    }
+    headers = None if after.headers is None else [*after.headers, *after.headers]
+    return Batch(after.schema, arrow=both, headers=headers, **twice).take(order)
+
+
+def _in_type(column: pa.Array, t: SqlType) -> pa.Array:
+    return column.cast(arrow_type(t)) if t.kind in TEMPORAL else column
+
+
+def _times(values: RowValues) -> Ints:
+    times = values.columns[-1].data
+    if values.odd:
+        times = times.copy()
+        for i, value in values.odd.items():
+            times[i] = value[-1]
+    return times
+
+
+def _array(column: ValueColumn, t: SqlType) -> pa.Array:
+    """A column as one of Arrow of this type."""
+    numbers = pa.array(column.data, mask=column.null)
+    return numbers.cast(TEMPORAL[t.kind]).cast(arrow_type(t)) if t.kind in TEMPORAL else numbers.cast(arrow_type(t))
+
+
+def _same(a: Shown, b: Shown) -> Flags:
+    """Row by row, as Python compares: two NULLs are the same, two NaN are not."""
+    if not isinstance(a, ValueColumn) or not isinstance(b, ValueColumn):
+        a, b = (c.to_list() if isinstance(c, ValueColumn) else c for c in (a, b))
+        return np.fromiter((x == y for x, y in zip(a, b, strict=True)), bool, len(a))
+    equal: Flags = a.data == b.data
+    if a.null is None and b.null is None:
+        return equal
+    nulls = [np.zeros(len(c.data), bool) if c.null is None else c.null for c in (a, b)]
+    return np.where(nulls[0] | nulls[1], nulls[0] & nulls[1], equal)
