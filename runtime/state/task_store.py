@@ -252,8 +252,11 @@ class TaskStore:
         if self._columns is not None:
             if not self._columns.is_one:
                 self._whole = False
-            frozen = [] if self._frozen is None else self._frozen.deltas
-            self._columns.age([d for d in (*frozen, *self._active.deltas) if isinstance(d, Delta)])
+            uncommitted = [o for o in (self._frozen, self._active) if o is not None]
+            rows = {k: v for o in uncommitted for k, v in o.rows.items()}
+            known = RowValues.of(self._columns.layout, list(rows.values()))
+            deltas = [d for o in uncommitted for d in o.deltas if isinstance(d, Delta)]
+            self._columns.age(Appended(pack(self.entry.codec.encode_many(rows)), known), deltas)
             return
         if self._older:
             self._whole = False

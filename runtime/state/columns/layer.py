@@ -137,16 +137,13 @@ class ColumnLayer:
         latest.written[delta.slots] = self.epoch
         return delta, fresh
 
-    def age(self, uncommitted: Iterable[Delta]) -> None:
-        """Begins a new generation. uncommitted: deltas in their order. The epoch lock is held."""
+    def age(self, rows: Appended, uncommitted: Iterable[Delta]) -> None:
+        """Begins a new generation. What is not committed: rows from before the store was in columns, and deltas in their order. The epoch lock is held."""
         latest, new = self._latest, Generation(self.layout)
-        for delta in uncommitted:
-            if delta.generation is not latest:
-                keys = delta.keys.compact()
-                stay = np.flatnonzero(
-                    latest.index.find(keys, keys.hashes()) == NO_SLOT
-                )  # those that are there are newer
-                new.put(keys.take(stay), delta.values.take(stay))
+        older = [(d.keys.compact(), d.values) for d in uncommitted if d.generation is not latest]
+        for keys, values in [(rows.keys, rows.values), *older]:
+            stay = np.flatnonzero(latest.index.find(keys, keys.hashes()) == NO_SLOT)  # those that are there are newer
+            new.put(keys.take(stay), values.take(stay))
         self._older = latest  # before the latest is replaced: a reader between finds rows in both
         self._latest = new
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from flowql.runtime.state.columns.values import ValueLayout
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.task_store import TaskStore
@@ -103,3 +104,20 @@ def test_a_reader_misses_no_row_while_the_cache_grows_older() -> None:
         ended.set()
         thread.join()
         sys.setswitchinterval(interval)
+
+
+def test_rows_written_before_a_store_is_in_columns_stay_until_their_commit() -> None:
+    manager, store = opened()
+    task = manager._tasks["q"]
+    put(manager, task, "T", {("a",): (1,)})
+    store.columns(ValueLayout((("integer",),)))
+    for _ in range(3):
+        store.age()
+    assert store.get_many([("a",)]) == [(1,)]
+    frozen = manager.cut()
+    put(manager, task, "T", {("b",): (2,)})
+    for _ in range(3):
+        store.age()
+    assert store.get_many([("a",), ("b",)]) == [(1,), (2,)]
+    manager.apply(frozen, 1)
+    assert store.get_many([("a",), ("b",)]) == [(1,), (2,)]
