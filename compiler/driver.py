@@ -20,13 +20,13 @@ from flowql.compiler.analyze.streams.statements import in_python, made_of, strea
 from flowql.compiler.catalog.catalog import EMPTY, Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
-from flowql.compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
+from flowql.compiler.dialect.ast import CreateAs, Lit, Property, Query, SetProperty, Statement
 from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
 from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
 from flowql.compiler.dialect.request_size import check_request
 from flowql.compiler.dialect.standard.parser import parse_query_tree, parse_trees
 from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement, is_row_statement
-from flowql.compiler.dialect.standard.tree import Constant, Expr
+from flowql.compiler.dialect.standard.tree import Expr, number_text
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
@@ -458,11 +458,11 @@ def _push_query(plan: Plan, limit: int | None) -> PushQuery:
 
 def _rows_max(limit: Expr | None) -> int | None:
     """LIMIT of a push query. Raises UnsupportedError for all but a whole number."""
-    if limit is None or (isinstance(limit, Constant) and limit.kind == "null"):
+    if limit is None or (isinstance(limit, Lit) and limit.kind == "null"):
         return None
-    if not isinstance(limit, Constant) or limit.kind != "number" or not limit.value.isdigit():
+    if not number_text(limit).isdigit():
         raise unsupported("LIMIT of an expression", limit.span, "not a number", help="write a whole number")
-    return int(limit.value[:18])
+    return int(number_text(limit)[:18])
 
 
 def _named(query: Query) -> CreateAs:

@@ -16,15 +16,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.plan.watermarks import Watermark
 
 
+class Node:
+    """Base of the nodes of expressions, and of queries of standard SQL. Spans do not count in comparisons."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # each kind of node is a dataclass
+    span: Span
+
+
 @dataclass(frozen=True, slots=True)
-class Name:
+class Name(Node):
     """A column reference: (`col`,) or (`source`, `col`), parts folded unless they were quoted."""
 
     parts: tuple[str, ...]
@@ -32,16 +40,16 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Lit:
-    """A literal. kind: int, bigint, decimal, double, string, bool, null, interval (value: ms)."""
+class Lit(Node):
+    """A literal. kind: int, bigint, decimal, double, string, bool, null, interval (value: ms); number: as standard SQL writes it."""
 
-    kind: Literal["int", "bigint", "decimal", "double", "string", "bool", "null", "interval"]
+    kind: Literal["number", "int", "bigint", "decimal", "double", "string", "bool", "null", "interval"]
     value: int | float | str | bool | Decimal | None
     span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Func:
+class Func(Node):
     """A function call or operator (see the module docstring)."""
 
     name: str
@@ -52,7 +60,7 @@ class Func:
 
 
 @dataclass(frozen=True, slots=True)
-class CastTo:
+class CastTo(Node):
     """CAST(operand AS type). `type_name` is set instead of `type` for a custom type (CREATE TYPE)."""
 
     operand: Ast
@@ -61,7 +69,7 @@ class CastTo:
 
 
 @dataclass(frozen=True, slots=True)
-class LambdaFn:
+class LambdaFn(Node):
     """`x => body` or `(x, y) => body`."""
 
     params: tuple[str, ...]
@@ -70,7 +78,7 @@ class LambdaFn:
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
+class Star(Node):
     """`*` or `source.*` in a select list; `struct_of` for `expr->*`."""
 
     source: str | None = None
@@ -78,7 +86,7 @@ class Star:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Ast = Name | Lit | Func | CastTo | LambdaFn | Star
+Ast = Node
 
 
 @dataclass(frozen=True, slots=True)

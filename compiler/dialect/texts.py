@@ -41,6 +41,7 @@ def text_of(node: Ast) -> str:
         if node.struct_of is not None:
             return f"{text_of(node.struct_of)}->*"
         return f"{node.source}.*" if node.source else "*"
+    assert isinstance(node, Func), "other nodes are lowered"
     return _function(node)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Lit
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.query_statements import QueryStatement
@@ -30,4 +31,4 @@ def literal_columns(sql: str) -> frozenset[int]:
 
 
 def _is_bare(expr: t.Expr) -> bool:
-    return isinstance(expr, t.Constant) and expr.kind in ("string", "null")
+    return isinstance(expr, Lit) and expr.kind in ("string", "null")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowql.compiler.analyze.relations.grouping import has_aggregates
+from flowql.compiler.dialect.ast import Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
@@ -36,10 +37,10 @@ def _of_query(node: t.ArrayQuery) -> t.Expr | None:
     elif query.order_by:
         return None
     else:
-        values = t.Call(("array_agg",), (t.ColumnRef((_SOURCE, _COLUMN), span=node.span),), span=node.span)
+        values = t.Call(("array_agg",), (Name((_SOURCE, _COLUMN), span=node.span),), span=node.span)
         source = t.Derived(query, t.Alias(_SOURCE, (_COLUMN,)), span=node.span)
         query = t.Query(t.Select((t.Item(values, span=node.span),), source, span=node.span), span=node.span)
-    null, one = t.Constant("null", "null", span=node.span), t.Constant("number", "1", span=node.span)
+    null, one = Lit("null", None, node.span), Lit("number", "1", node.span)
     longer = t.Call(("array_append",), (t.ScalarQuery(query, span=node.span), null), span=node.span)
     return t.Call(("trim_array",), (longer, one), span=node.span)  # an array, also where the aggregate has no rows
 
@@ -55,6 +56,6 @@ def _is_plain(query: t.Query, select: t.Select) -> bool:
 
 def _ordered(e: t.Expr, item: t.Item) -> t.Expr:
     """What ORDER BY names by its place or its alias."""
-    place = isinstance(e, t.Constant) and e.kind == "number" and e.value == "1"
-    named = isinstance(e, t.ColumnRef) and e.parts == (item.alias,)
+    place = t.number_text(e) == "1"
+    named = isinstance(e, Name) and e.parts == (item.alias,)
     return item.expr if place or named else e

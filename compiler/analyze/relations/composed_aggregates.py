@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from flowql.compiler.dialect.ast import Func, Lit
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
@@ -50,17 +51,18 @@ def _of_call(node: t.Node) -> t.Node | None:
     if len(node.args) != 2:
         return None
     key, value = node.args
-    row = t.Row((t.Cast(key, _TEXT, span=key.span), value), explicit=True, span=node.span)
+    row = Func("ROW", (t.Cast(key, _TEXT, span=key.span), value), node.span)
     return t.Call(("jsonb_of_entries",), (replace(node, name=("array_agg",), args=(row,)),), span=node.span)
 
 
 def _fractions(node: t.Call) -> tuple[t.Expr, ...]:
-    return node.args[0].items if len(node.args) == 1 and isinstance(node.args[0], t.ArrayItems) else ()
+    listed = node.args[0] if len(node.args) == 1 else None
+    return listed.args if isinstance(listed, Func) and listed.name == "array" else ()
 
 
 def _of_each(node: t.Call) -> t.Expr:
     """NULL if there are no values."""
-    each = t.ArrayItems(tuple(replace(node, args=(f,)) for f in _fractions(node)), span=node.span)
+    each = Func("array", tuple(replace(node, args=(f,)) for f in _fractions(node)), node.span)
     count = t.Call(("count",), (node.within_group[0].expr,), filter=node.filter, span=node.span)
-    none = t.Constant("number", "0", span=node.span)
-    return t.Case(None, ((t.Binary(">", count, none, span=node.span), each),), span=node.span)
+    none = Lit("number", "0", node.span)
+    return Func("case", (Func("gt", (count, none), node.span), each), node.span)

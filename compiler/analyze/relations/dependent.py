@@ -76,7 +76,7 @@ def named(node: t.Node, binder: RelBinder) -> list[Column]:
     """Columns of `binder` or of queries around it that the names in a tree mean, if they mean nothing inside it."""
     found: dict[str, Column] = {}
     for n in walks.walk(node):
-        if not isinstance(n, t.ColumnRef):
+        if not isinstance(n, Name):
             continue
         try:
             e = binder.meant(Name(n.parts))

@@ -338,13 +338,13 @@ class Placeholders:
     def __init__(self) -> None:
         self.exprs = Given()
 
-    def add(self, node: t.Expr, e: Expr, owner: RelBinder | None = None) -> t.ColumnRef:
+    def add(self, node: t.Expr, e: Expr, owner: RelBinder | None = None) -> Name:
         """A reference to `e` in the place of `node`, whose text it shows in messages. owner: see `Given`."""
         key = f"{_MARK}{len(self.exprs)}{_MARK}{WRITER.expr(node)}"
         self.exprs[key] = e
         if owner is not None:
             self.exprs.owners[key] = owner
-        return t.ColumnRef((key,), span=node.span)
+        return Name((key,), span=node.span)
 
     def exchange(self, old: Expr, new: Expr) -> None:
         """Makes the placeholder of `old` stand for `new`."""

@@ -53,6 +53,7 @@ from flowql.compiler.analyze.relations.tree_parts import and_parts, has_query
 from flowql.compiler.analyze.relations.using import equal, merged_columns, names_of
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.dialect.ast import Lit
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.names import plain_name
@@ -61,7 +62,7 @@ from flowql.compiler.plan.expr import Column, Expr, columns_of
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.plan.visit import substitute
 
-TRUE = t.Constant("bool", "true")
+TRUE = Lit("bool", True)
 INLINED_MAX = 64
 
 

@@ -16,6 +16,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.relation import Rel, RelColumn
 from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_duration
@@ -57,7 +58,7 @@ def gap_filled(function: t.TableFunction, table: t.Table, rel: Rel) -> t.Query:
 
 
 def _column(node: t.Expr, known: dict[str, RelColumn]) -> RelColumn:
-    if not isinstance(node, t.ColumnRef) or len(node.parts) > 1:
+    if not isinstance(node, Name) or len(node.parts) > 1:
         fail("FQ1001", "expected the name of a column", node.span, help=_EXAMPLE)
     name = node.parts[0]
     if name not in known:

@@ -75,7 +75,7 @@ def has_aggregates(node: t.Node | None) -> bool:
 
 def check_own(node: t.Node, below: RelBinder) -> None:
     """Raises OuterAggregate for an aggregate whose columns are all of queries around: it is of the innermost of these."""
-    names = [Name(n.parts) for n in walks.walk(node) if isinstance(n, t.ColumnRef)]
+    names = [Name(n.parts) for n in walks.walk(node) if isinstance(n, Name)]
     here: RelBinder | None = below
     while names and here is not None:
         owner = here.ungrouped

@@ -9,7 +9,7 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted
-from flowql.compiler.dialect.ast import Name
+from flowql.compiler.dialect.ast import Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.write_queries import WRITER
@@ -28,7 +28,7 @@ def misnamed(node: Name, select: t.Select, clause: str, catalog: Catalog, *, ins
 
 def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
     expr = WRITER.expr(item.expr)
-    plain = isinstance(item.expr, (t.ColumnRef, t.Constant, t.Call, t.Cast))
+    plain = isinstance(item.expr, (Name, Lit, t.Call, t.Cast))
     edit: Edit | None = Edit(node.span, expr if plain else f"({expr})")
     help = f"write the expression again:  {expr}"
     if any(isinstance(n, t.Call) and n.over is not None for n in walks.walk(item.expr)):

@@ -27,6 +27,7 @@ from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import nodes, operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
+from flowql.compiler.dialect.ast import Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -37,7 +38,7 @@ from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.types import Kind, SqlType
 
-TRUE = t.Constant("bool", "true")
+TRUE = Lit("bool", True)
 INLINED_MAX = 64
 NESTED_MAX = 400  # sub-queries bound: each level of nesting may bind those inside it twice
 
@@ -61,7 +62,7 @@ class QueryBinder(FromBinder):
     def query(self, query: t.Query, tables: Tables = NO_TABLES, outer: RelBinder | None = None) -> Rel:
         """The relation of a whole query; its columns are those selected, in order. outer: of a sub-query, for its messages."""
         if outer is None:
-            self.bare |= {n.parts[0] for n in walks.walk(query) if isinstance(n, t.ColumnRef) and len(n.parts) == 1}
+            self.bare |= {n.parts[0] for n in walks.walk(query) if isinstance(n, Name) and len(n.parts) == 1}
         if query.emit is not None:
             unsupported(
                 f"EMIT {query.emit.upper()} of a query inside another", query.span, "write it behind the outer query"
@@ -148,13 +149,12 @@ class QueryBinder(FromBinder):
 
     def _by_position(self, item: t.OrderItem, exprs: Sequence[Expr]) -> Order | None:
         """`ORDER BY 2`."""
-        if not isinstance(item.expr, t.Constant) or item.expr.kind != "number":
+        written = t.number_text(item.expr)
+        if not written:
             return None
-        at = int(item.expr.value) if item.expr.value.isdigit() else 0
+        at = int(written) if written.isdigit() else 0
         if not 1 <= at <= len(exprs):
-            raise mistake(
-                "FQ2002", f"ORDER BY position {item.expr.value} is not in the select list", item.span, "no such item"
-            )
+            raise mistake("FQ2002", f"ORDER BY position {written} is not in the select list", item.span, "no such item")
         return ordered_by(exprs[at - 1], item)
 
     # --- SELECT ---
@@ -172,7 +172,7 @@ class QueryBinder(FromBinder):
         self._refuse(select)
         ordered = limited or bool(select.distinct_on)
         # Without a limit the order has no effect; its names are looked up all the same.
-        order_by = order_by if ordered else [o for o in order_by if isinstance(o.expr, t.ColumnRef)]
+        order_by = order_by if ordered else [o for o in order_by if isinstance(o.expr, Name)]
         given = self.filtered(select, tables, outer)
         if given.correlated:
             raise Correlated
@@ -282,7 +282,7 @@ class QueryBinder(FromBinder):
         found = self._by_position(item, [e for _, e in items])
         if found is not None:
             return found
-        if isinstance(item.expr, t.ColumnRef) and len(item.expr.parts) == 1:
+        if isinstance(item.expr, Name) and len(item.expr.parts) == 1:
             named = [e for n, e in items if n == item.expr.parts[0]]
             if named:
                 return ordered_by(named[0], item)
@@ -338,5 +338,5 @@ class QueryBinder(FromBinder):
         return operation(body.op, sides, self.names, all_=body.all)
 
 
-def _reference(c: RelColumn, star: t.Star) -> t.ColumnRef:
-    return t.ColumnRef((c.source, c.name) if c.source else (c.name,), span=star.span)
+def _reference(c: RelColumn, star: t.Star) -> Name:
+    return Name((c.source, c.name) if c.source else (c.name,), span=star.span)

@@ -7,6 +7,7 @@ by the largest beginning up to a row, so that a change recomputes the sessions t
 from __future__ import annotations
 
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Func, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 
@@ -15,21 +16,21 @@ _BEGINS = "__begins"
 
 def sessions(table: t.Table, partition_by: tuple[t.Expr, ...], time: t.Expr, gap: t.Interval, span: Span) -> t.Query:
     """The rows of a table with `window_start` and `window_end` of their sessions."""
-    if not isinstance(time, t.ColumnRef) or not all(isinstance(e, t.ColumnRef) for e in partition_by):
+    if not isinstance(time, Name) or not all(isinstance(e, Name) for e in partition_by):
         unsupported("an expression in SESSION", span, "make it a column of a query in WITH")
     order = (t.OrderItem(time, span=span),)
     before = _over("lag", time, t.WindowSpec(partition_by=partition_by, order_by=order, span=span), span)
-    late = t.Binary(">", time, t.Binary("+", before, gap, span=span), span=span)
-    begins = t.Logical("or", (t.IsTest(before, "null", span=span), late), span=span)
-    begin = t.Item(t.Case(None, ((begins, time),), span=span), _BEGINS, span=span)
-    timed = t.IsTest(time, "null", negated=True, span=span)
+    late = Func("gt", (time, Func("add", (before, gap), span)), span)
+    begins = Func("or", (Func("is_null", (before,), span), late), span)
+    begin = t.Item(Func("case", (begins, time), span), _BEGINS, span=span)
+    timed = Func("is_not_null", (time,), span)
     first = t.Select((_star(span), begin), table, where=timed, span=span)
-    began = t.ColumnRef((_BEGINS,), span=span)
+    began = Name((_BEGINS,), span=span)
     start = _over("max", began, t.WindowSpec(partition_by=partition_by, order_by=order, span=span), span)
     second = t.Select((_star(span), t.Item(start, "window_start", span=span)), _named(first, table), span=span)
-    keys = (*partition_by, t.ColumnRef(("window_start",), span=span))
+    keys = (*partition_by, Name(("window_start",), span=span))
     last = _over("max", time, t.WindowSpec(partition_by=keys, span=span), span)
-    end = t.Item(t.Binary("+", last, gap, span=span), "window_end", span=span)
+    end = t.Item(Func("add", (last, gap), span), "window_end", span=span)
     shown = t.Item(t.Star(excluded=(began,), span=span), span=span)
     return t.Query(t.Select((shown, end), _named(second, table), span=span), span=span)
 

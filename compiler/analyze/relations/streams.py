@@ -9,6 +9,7 @@ from typing import NoReturn
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relation import rekey, sources_read, with_key_roles
 from flowql.compiler.analyze.relations.records import as_stream, is_stream
+from flowql.compiler.dialect.ast import Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_queries import WRITER
@@ -73,7 +74,7 @@ def _reason(view: Node) -> str:
 
 def partitioned(node: Node, query: t.Query, by: Sequence[t.Expr], columns: Sequence[str]) -> Node:
     """The records with another key: columns of the result. columns: their names. A NULL for all keys leaves none."""
-    if all(isinstance(e, t.Constant) and e.kind == "null" for e in by):
+    if all(isinstance(e, Lit) and e.kind == "null" for e in by):
         return with_key_roles(node, [])
     keys = [_key(e, query, columns) for e in by]
     if len(set(keys)) < len(keys):
@@ -100,7 +101,7 @@ def _key(e: t.Expr, query: t.Query, columns: Sequence[str]) -> str:
         found = [c for i, c in zip(items, columns, strict=True) if i.expr == e]
         if found:
             return found[0]
-    if isinstance(e, t.ColumnRef) and tree_name(e) in columns:
+    if isinstance(e, Name) and tree_name(e) in columns:
         return tree_name(e)
     title = f"PARTITION BY {WRITER.expr(e)}: a key is a column of the stream"
     raise mistake("FQ2022", title, e.span, "not selected", help=f"select it, too:  SELECT {WRITER.expr(e)} AS key, ...")

@@ -19,6 +19,7 @@ from flowql.compiler.analyze.relations.single_rows import at_most_one
 from flowql.compiler.analyze.relations.tree_parts import has_query
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Func, Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -62,8 +63,8 @@ class Subqueries:
         left: list[Expr] = []
         for part in parts:
             node, negated = part, False
-            while isinstance(node, t.Not):
-                node, negated = node.operand, not negated
+            while isinstance(node, Func) and node.name == "not":
+                node, negated = node.args[0], not negated
             node = _quantified(node)
             if isinstance(node, t.Exists):
                 rel = self._exists(rel, node.query, binder, negated=negated)
@@ -78,8 +79,8 @@ class Subqueries:
         """The relation, joined with every sub-query that stands for a value, and the trees with placeholders for these."""
         found = [rel]
 
-        def rule(n: t.Node) -> t.Node | None:
-            n = _quantified(n)
+        def rule(written: t.Node) -> t.Node | None:
+            n = _quantified(written)
             if isinstance(n, t.Exists):
                 return walks.rebuilt(_any_row(n.query), rule)
             if isinstance(n, t.ScalarQuery):
@@ -87,7 +88,7 @@ class Subqueries:
                 return self._placeholders.add(n, e)
             if isinstance(n, t.Quantified) and isinstance(n.of, t.Query):
                 return walks.rebuilt(self._compared_as_value(found, n, n.of, binder, rule), rule)
-            return _with_parts(n, rule) if isinstance(n, t.InList) else None
+            return None if n is written else walks.rebuilt(n, rule)
 
         made = walks.rebuilt(parts, rule)
         return found[0], made
@@ -116,7 +117,7 @@ class Subqueries:
         for operand, value in zip(operands, found, strict=True):
             of_query = self._placeholders.add(operand, value)
             op = _OPPOSITE[node.op] if every else node.op
-            holds = binder.true_when(t.Binary(op, operand, of_query, span=node.span))
+            holds = binder.true_when(Func(t.OPERATORS[op], (operand, of_query), node.span))
             conditions.append(_true_or_unknown(holds) if every else holds)
         return joined("anti" if every else "semi", rel, inner, conditions, self._names)
 
@@ -166,7 +167,7 @@ class Subqueries:
         # Bound here, as inside the sub-query its names may mean other columns.
         bound = [binder.bound(walks.rebuilt(e, rule)) for e in operands]
         compared: list[t.Expr] = []
-        fails: list[tuple[t.Expr, t.Expr]] = []
+        fails: list[t.Expr] = []
         for operand, e in zip(operands, bound, strict=True):
             value = kept(e)
             if not (isinstance(value, Call) and frozenset() < columns_of(value) <= found[0].names):
@@ -176,12 +177,11 @@ class Subqueries:
             found[0], (name,) = as_columns(found[0], [tried], self._names, "operand")
             compared.append(self._placeholders.add(operand, taken(Column(value.type, name))))
             whole = self._placeholders.add(operand, e)
-            differs = t.Distinct(whole, compared[-1], span=node.span)
-            fails.append((differs, t.Constant("null", "null", span=node.span)))
+            fails += (Func("is_distinct", (whole, compared[-1]), node.span), Lit("null", None, node.span))
         counted = self._counted(node, query, tuple(compared))
-        return replace(counted, whens=(*fails, *counted.whens))
+        return replace(counted, args=(*fails, *counted.args))
 
-    def _counted(self, node: t.Quantified, query: t.Query, bound: tuple[t.Expr, ...]) -> t.Case:
+    def _counted(self, node: t.Quantified, query: t.Query, bound: tuple[t.Expr, ...]) -> Func:
         """TRUE, FALSE or unknown by counts of rows: of those that decide, and of those for which the comparison is unknown."""
         at = node.span
         operands = _operands(node)
@@ -192,24 +192,22 @@ class Subqueries:
             _check_count(operands, len(query.body.items), node)
         named = tuple(f"v{n}" for n in range(len(operands)))
         source = t.Derived(query, t.Alias("q", named, span=at), span=at)
-        values = [t.ColumnRef(("q", n), span=at) for n in named]
-        pairs = [t.Binary(_op_of_rows(node), a, b, span=at) for a, b in zip(bound, values, strict=True)]
-        holds: t.Expr = t.Logical("and", tuple(pairs), span=at) if len(pairs) > 1 else pairs[0]
+        values = [Name(("q", n), span=at) for n in named]
+        pairs = [Func(t.OPERATORS[_op_of_rows(node)], (a, b), at) for a, b in zip(bound, values, strict=True)]
+        holds: t.Expr = Func("and", tuple(pairs), at) if len(pairs) > 1 else pairs[0]
         if len(pairs) > 1 and every:  # <> of rows
-            holds = t.Not(holds, span=at)
+            holds = Func("not", (holds,), at)
 
         def some(condition: t.Expr) -> t.Expr:
-            item = t.Item(t.Constant("number", "1", span=at), span=at)
+            item = t.Item(Lit("number", "1", at), span=at)
             return _any_row(t.Query(t.Select((item,), source, where=condition, span=at), span=at))
 
-        decides, word = (t.Not(holds, span=at), "false") if every else (holds, "true")
-        whens = (
-            (some(decides), t.Constant("bool", word, span=at)),
-            (some(t.IsTest(holds, "unknown", span=at)), t.Constant("null", "null", span=at)),
-        )
-        return t.Case(None, whens, t.Constant("bool", "true" if every else "false", span=at), span=at)
+        decides = Func("not", (holds,), at) if every else holds
+        unknown = some(Func("is_unknown", (holds,), at))
+        parts = (some(decides), Lit("bool", not every, at), unknown, Lit("null", None, at), Lit("bool", every, at))
+        return Func("case", parts, at)
 
-    def _in_as_value(self, operand: t.Expr, query: t.Query, at: Span) -> t.Case:
+    def _in_as_value(self, operand: t.Expr, query: t.Query, at: Span) -> Func:
         """IN of a query that FROM and WHERE shape: all its parts are equalities that a join can use."""
         select = query.body
         assert isinstance(select, t.Select)
@@ -217,16 +215,13 @@ class Subqueries:
 
         def some(condition: t.Expr | None) -> t.Expr:
             parts = tuple(p for p in (select.where, condition) if p is not None)
-            where = t.Logical("and", parts, span=at) if len(parts) > 1 else next(iter(parts), None)
+            where = Func("and", parts, at) if len(parts) > 1 else next(iter(parts), None)
             return _any_row(replace(query, body=replace(select, where=where)))
 
-        unknown = t.Logical("and", (t.IsTest(operand, "null", span=at), some(None)), span=at)
-        unknown = t.Logical("or", (unknown, some(t.IsTest(value, "null", span=at))), span=at)
-        found = (
-            (some(t.Binary("=", operand, value, span=at)), t.Constant("bool", "true", span=at)),
-            (unknown, t.Constant("null", "null", span=at)),
-        )
-        return t.Case(None, found, t.Constant("bool", "false", span=at), span=at)
+        unknown = Func("and", (Func("is_null", (operand,), at), some(None)), at)
+        unknown = Func("or", (unknown, some(Func("is_null", (value,), at))), at)
+        found = some(Func("eq", (operand, value), at)), Lit("bool", True, at), unknown, Lit("null", None, at)
+        return Func("case", (*found, Lit("bool", False, at)), at)
 
     def _scalar(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr]:
         """The value of a query that has one row by its form, or by its data: the expression fails where there are several."""
@@ -326,15 +321,11 @@ def _quantified(node: Any) -> Any:
     query = node.query
     if isinstance(query.body, t.Values) and not (query.with_ or query.limit or query.offset):
         rows = query.body.rows
-        items = tuple(r[0] if len(r) == 1 else t.Row(r, span=node.span) for r in rows)
-        return t.InList(node.operand, items, node.negated, span=node.span)
+        items = (r[0] if len(r) == 1 else Func("row", r, node.span) for r in rows)
+        return Func("not_in" if node.negated else "in", (node.operand, *items), node.span)
     if node.negated:
         return t.Quantified("<>", node.operand, "all", query, span=node.span)
     return t.Quantified("=", node.operand, "any", query, span=node.span)
-
-
-def _with_parts(node: t.InList, rule: Any) -> t.InList:
-    return replace(node, operand=walks.rebuilt(node.operand, rule), items=walks.rebuilt(node.items, rule))
 
 
 def _negated(node: t.Quantified) -> t.Quantified:
@@ -346,15 +337,15 @@ def _negated(node: t.Quantified) -> t.Quantified:
 def _operands(node: t.Quantified) -> tuple[t.Expr, ...]:
     if node.op not in _OPPOSITE:
         unsupported(f"{node.op.upper()} {node.quantifier.upper()} (a sub-query)", node.span, "compare with EXISTS")
-    if not isinstance(node.operand, t.Row):
+    if not t.is_row(node.operand):
         return (node.operand,)
     if (node.op, node.quantifier) not in (("=", "any"), ("<>", "all")):
         unsupported(f"rows with {node.op} {node.quantifier.upper()} (a sub-query)", node.span, "compare with EXISTS")
-    return node.operand.items
+    return node.operand.args
 
 
 def _op_of_rows(node: t.Quantified) -> str:
-    return "=" if isinstance(node.operand, t.Row) else node.op
+    return "=" if t.is_row(node.operand) else node.op
 
 
 def _check_count(operands: Sequence[t.Expr], count: int, node: t.Quantified) -> None:
@@ -429,7 +420,7 @@ def _has_unnest(node: t.Node) -> bool:
 
 
 def _is_one(limit: t.Expr | None) -> bool:
-    return isinstance(limit, t.Constant) and limit.kind == "number" and limit.value == "1"
+    return t.number_text(limit) == "1"
 
 
 def _any_row(query: t.Query) -> t.Expr:
@@ -441,4 +432,4 @@ def _any_row(query: t.Query) -> t.Expr:
         counted = replace(query, body=replace(select, items=(count,), distinct=False), order_by=())
     else:
         counted = t.Query(t.Select((count,), source=t.Derived(query, span=at), span=at), span=at)
-    return t.Binary(">", t.ScalarQuery(counted, span=at), t.Constant("number", "0", span=at), span=at)
+    return Func("gt", (t.ScalarQuery(counted, span=at), Lit("number", "0", at)), at)

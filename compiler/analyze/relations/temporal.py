@@ -10,6 +10,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.closing import followed
 from flowql.compiler.analyze.relations.joins import Equality, equality
 from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
+from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.changes import TemporalJoin, VersionJoin
@@ -31,7 +32,7 @@ def as_of_time(join: t.Join) -> t.Expr | None:
     as_of = join.right.as_of if isinstance(join.right, t.Table) else None
     if as_of is None or as_of == NOW:
         return None
-    if not isinstance(as_of, t.ColumnRef):
+    if not isinstance(as_of, Name):
         unsupported(
             "FOR SYSTEM_TIME AS OF another time than PROCTIME() or a column",
             as_of.span,

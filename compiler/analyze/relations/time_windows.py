@@ -53,7 +53,7 @@ def source_of(function: t.TableFunction) -> t.Table:
     named = [a.value for a in function.call.args if isinstance(a, t.Named) and a.name.lower() == "data"]
     positional = [a for a in function.call.args if not isinstance(a, t.Named)]
     (data,) = (*named, *positional, None)[:1]
-    parts = data.name if isinstance(data, t.TableArgument) else data.parts if isinstance(data, t.ColumnRef) else ()
+    parts = data.name if isinstance(data, t.TableArgument) else data.parts if isinstance(data, Name) else ()
     if not parts:
         fail("FQ1001", "expected the name of a table", function.call.span, help=_example(function))
     return t.Table(parts, span=function.call.span)
@@ -206,8 +206,8 @@ def _arguments(function: t.TableFunction, places: Sequence[str]) -> tuple[t.Expr
     durations = {"offset": 0}
     for place in (*places, *(["offset"] if "offset" in given else [])):
         node = given[place]
-        if isinstance(node, t.Constant) and node.kind == "string":
-            node = t.Interval(node.value, span=node.span)
+        if isinstance(node, Lit) and node.kind == "string":
+            node = t.Interval(str(node.value), span=node.span)
         if not isinstance(node, t.Interval):
             fail("FQ1001", f"expected the {place} as an interval", node.span, help=_example(function))
         durations[place] = lower_duration(node)

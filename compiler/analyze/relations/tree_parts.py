@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 
@@ -15,8 +16,8 @@ def nodes(parts: Any) -> list[t.Node]:
 
 
 def and_parts(node: t.Expr) -> list[t.Expr]:
-    if isinstance(node, t.Logical) and node.op == "and":
-        return [p for o in node.operands for p in and_parts(o)]
+    if isinstance(node, Func) and node.name == "and":
+        return [p for o in node.args for p in and_parts(o)]
     return [node]
 
 

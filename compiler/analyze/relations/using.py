@@ -11,6 +11,7 @@ from flowql.compiler.analyze.relations.expressions import RelBinder
 from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.dialect.ast import Func, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.plan.expr import Call, Expr
@@ -39,8 +40,8 @@ def equal(name: str, left: Rel, right: Rel, join: t.Join, catalog: Catalog) -> E
     """The condition that both columns of the name are equal."""
     sides = [next(c for c in r.columns if c.name == name and not c.qualified) for r in (left, right)]
     given = {f"\0{i}\0{name}": taken(c.expr()) for i, c in enumerate(sides)}
-    a, b = (t.ColumnRef((k,), span=join.span) for k in given)
-    return RelBinder((), catalog, "USING", given=given).true_when(t.Binary("=", a, b, span=join.span))
+    a, b = (Name((k,), span=join.span) for k in given)
+    return RelBinder((), catalog, "USING", given=given).true_when(Func("eq", (a, b), join.span))
 
 
 def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joined_rel: Rel, fresh: Names) -> Rel:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.ast import LambdaFn
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.tree import (
     Bound,
     Call,
     Expr,
     Frame,
-    LambdaExpr,
     Named,
     OrderItem,
     TableArgument,
@@ -88,7 +88,7 @@ def _argument(cur: Reader) -> Expr:
         return Named(name, _argument(cur), span=cur.span_since(start))
     parameters = cur.accept_lambda()
     if parameters is not None:
-        return LambdaExpr(parameters, cur.rules.expr(cur), span=cur.span_since(start))
+        return LambdaFn(parameters, cur.rules.expr(cur), cur.span_since(start))
     return cur.rules.expr(cur)
 
 

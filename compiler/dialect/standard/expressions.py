@@ -5,34 +5,13 @@ OR   AND   NOT   IS   = <> < <= > >=   BETWEEN IN LIKE   || and other operators 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.ast import Func, Lit
 from flowql.compiler.dialect.standard.primaries import parse_primary
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.tree import (
-    AtTimeZone,
-    Between,
-    Binary,
-    Collate,
-    Distinct,
-    Expr,
-    Field,
-    InList,
-    InQuery,
-    IsTest,
-    Like,
-    Logical,
-    Not,
-    Quantified,
-    Query,
-    Slice,
-    Star,
-    Subscript,
-    Unary,
-)
-from flowql.compiler.dialect.standard.tree import Cast as CastNode
+from flowql.compiler.dialect.standard.tree import OPERATORS, Cast, Collate, Expr, InQuery, Quantified, Query, Star
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.tokens import Tok
 
@@ -87,16 +66,16 @@ def _prefixed(cur: Reader) -> Expr:
     start = cur.tok
     if cur.tok.upper == "NOT":
         cur.next()
-        return Not(parse_expr(cur, NOT), span=cur.span_since(start))
+        return Func("not", (parse_expr(cur, NOT),), cur.span_since(start))
     if cur.tok.op in ("+", "-"):
         op = cur.next().text
         cur.enter()
         operand = _prefixed(cur)
         cur.leave()
-        return Unary(op, operand, span=cur.span_since(start))
+        return Func("neg" if op == "-" else "plus", (operand,), cur.span_since(start))
     if cur.tok.op in PREFIXES:
         op = cur.next().text
-        return Unary(op, parse_expr(cur, SUM), span=cur.span_since(start))
+        return Func(op, (parse_expr(cur, SUM),), cur.span_since(start))
     return _postfixed(cur, start, parse_primary(cur))
 
 
@@ -129,7 +108,7 @@ def _infix(cur: Reader, start: Tok, left: Expr, op: str, level: int) -> Expr:
     if op == "AT":
         cur.next()
         cur.next()
-        return AtTimeZone(left, parse_expr(cur, COLLATION), span=cur.span_since(start))
+        return Func("TIMEZONE", (parse_expr(cur, COLLATION), left), cur.span_since(start))
     if op == "COLLATE":
         return Collate(left, cur.expect_dotted("the name of a collation"), span=cur.span_since(start))
     if level == COMPARISON:
@@ -137,28 +116,26 @@ def _infix(cur: Reader, start: Tok, left: Expr, op: str, level: int) -> Expr:
         if cur.tok.upper in ("ANY", "SOME", "ALL") and cur.after.op == "(":
             return _quantified(cur, start, left, op)
     right = parse_expr(cur, level + 1)
-    return Binary(op.lower(), left, right, span=cur.span_since(start))
+    return Func(OPERATORS.get(op, op.lower()), (left, right), cur.span_since(start))
 
 
 def _logical(cur: Reader, start: Tok, left: Expr, word: str, level: int) -> Expr:
     operands = [left]
     while cur.accept_words(word):
         operands.append(parse_expr(cur, level + 1))
-    op: Literal["and", "or"] = "and" if word == "AND" else "or"
-    return Logical(op, tuple(operands), span=cur.span_since(start))
+    return Func(word.lower(), tuple(operands), cur.span_since(start))
 
 
 def _is(cur: Reader, start: Tok, left: Expr) -> Expr:
     word = cur.next().upper
     if word != "IS":
-        return IsTest(left, "null", word == "NOTNULL", span=cur.span_since(start))
-    negated = cur.accept_words("NOT")
+        return Func("is_null" if word == "ISNULL" else "is_not_null", (left,), cur.span_since(start))
+    prefix = "is_not_" if cur.accept_words("NOT") else "is_"
     if cur.accept_words("DISTINCT", "FROM"):
-        return Distinct(left, parse_expr(cur, COMPARISON), negated, span=cur.span_since(start))
-    tests: tuple[Literal["null", "true", "false", "unknown"], ...] = ("null", "true", "false", "unknown")
-    for test in tests:
+        return Func(f"{prefix}distinct", (left, parse_expr(cur, COMPARISON)), cur.span_since(start))
+    for test in ("null", "true", "false", "unknown"):
         if cur.accept_words(test.upper()):
-            return IsTest(left, test, negated, span=cur.span_since(start))
+            return Func(prefix + test, (left,), cur.span_since(start))
     if cur.tok.upper == "JSON":
         cur.unsupported("IS JSON")
     words = ("NULL", "NOT", "TRUE", "FALSE", "UNKNOWN", "DISTINCT")
@@ -167,10 +144,13 @@ def _is(cur: Reader, start: Tok, left: Expr) -> Expr:
 
 def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
     negated = cur.accept_words("NOT")
+    prefix = "not_" if negated else ""
     word = cur.next().upper
     if word == "BETWEEN":
-        symmetric = cur.accept_words("SYMMETRIC")
-        if not symmetric:
+        name = f"{prefix}between"
+        if cur.accept_words("SYMMETRIC"):
+            name += "_symmetric"
+        else:
             cur.accept_words("ASYMMETRIC")
         low = parse_expr(cur, OTHER)
         if cur.tok.upper == "TO" or cur.tok.op == ",":
@@ -178,18 +158,18 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
             cur.expected("`AND`", help="write  x BETWEEN low AND high", edit=edit)
         cur.expect_word("AND", help="write  x BETWEEN low AND high")
         high = parse_expr(cur, OTHER)
-        return Between(left, low, high, negated, symmetric, span=cur.span_since(start))
+        return Func(name, (left, low, high), cur.span_since(start))
     if word == "IN":
         return _in(cur, start, left, negated=negated)
-    kinds: dict[str, Literal["like", "ilike", "similar"]] = {"LIKE": "like", "ILIKE": "ilike", "SIMILAR": "similar"}
     if word == "SIMILAR":
         cur.expect_word("TO", help="write  x SIMILAR TO 'pattern'")
     elif cur.tok.upper in ("ANY", "SOME", "ALL") and cur.after.op == "(":
         return _quantified(cur, start, left, f"not {word.lower()}" if negated else word.lower())
     _refuse_bare_pattern(cur)
-    pattern = parse_expr(cur, OTHER)
-    escape = parse_expr(cur, OTHER) if cur.accept_words("ESCAPE") else None
-    return Like(kinds[word], left, pattern, escape, negated, span=cur.span_since(start))
+    args = [left, parse_expr(cur, OTHER)]
+    if cur.accept_words("ESCAPE"):
+        args.append(parse_expr(cur, OTHER))
+    return Func(prefix + word.lower(), tuple(args), cur.span_since(start))
 
 
 def _refuse_bare_pattern(cur: Reader) -> None:
@@ -225,7 +205,7 @@ def _in(cur: Reader, start: Tok, left: Expr, *, negated: bool) -> Expr:
         return InQuery(left, query, negated, span=cur.span_since(start))
     items = _expressions(cur)
     cur.expect_op(")", label="a comma or `)` goes here")
-    return InList(left, items, negated, span=cur.span_since(start))
+    return Func("not_in" if negated else "in", (left, *items), cur.span_since(start))
 
 
 def _quantified(cur: Reader, start: Tok, left: Expr, op: str) -> Expr:
@@ -255,23 +235,28 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
         count += 1
         cur.check_chain(count)
         if cur.accept_op("::"):
-            base = CastNode(base, parse_type(cur), span=cur.span_since(start))
+            base = Cast(base, parse_type(cur), span=cur.span_since(start))
         elif cur.tok.op == "[":
             base = _subscript(cur, start, base)
         elif cur.tok.op == ".":
             cur.next()
             if cur.accept_op("*"):
                 return Star(of=base, span=cur.span_since(start))
-            base = Field(base, cur.expect_label("the name of a field"), span=cur.span_since(start))
+            base = _field(cur, start, base, cur.expect_label("the name of a field"))
         elif cur.tok.op == "->" and cur.after.op == "*":
             cur.next()
             cur.next()
             return Star(of=base, span=cur.span_since(start))
         elif cur.tok.op == "->" and _at_field(cur):
             cur.next()
-            base = Field(base, cur.fold(cur.next()), arrow=True, span=cur.span_since(start))
+            base = _field(cur, start, base, cur.fold(cur.next()))
         else:
             return base
+
+
+def _field(cur: Reader, start: Tok, base: Expr, name: str) -> Expr:
+    span = cur.span_since(start)
+    return Func("field", (base, Lit("string", name, span)), span)
 
 
 def _at_field(cur: Reader) -> bool:
@@ -283,8 +268,10 @@ def _subscript(cur: Reader, start: Tok, base: Expr) -> Expr:
     cur.expect_op("[")
     low = None if cur.tok.op == ":" else parse_expr(cur)
     if low is not None and cur.accept_op("]"):
-        return Subscript(base, low, span=cur.span_since(start))
+        return Func("subscript", (base, low), cur.span_since(start))
     cur.expect_op(":", help="close the subscript: name[1]")
     high = None if cur.tok.op == "]" else parse_expr(cur)
     cur.expect_op("]", help="close the slice: name[1:2]")
-    return replace(Slice(base, low, high), span=cur.span_since(start))
+    span = cur.span_since(start)
+    bounds = (low or Lit("int", 1, span), high or Lit("int", 2**31 - 1, span))
+    return Func("SLICE", (base, *bounds), span)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard.expressions import parse_expr
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.tree import GroupElement, Grouping, Row
+from flowql.compiler.dialect.standard.tree import GroupElement, Grouping
 from flowql.compiler.dialect.tokens import Tok
 
 
@@ -39,8 +40,8 @@ def _element(cur: Reader) -> GroupElement:
         cur.next()
         return Grouping("set", (), span=cur.span_since(start))
     expr = parse_expr(cur)
-    if isinstance(expr, Row) and not expr.explicit:
-        return Grouping("set", expr.items, span=expr.span)
+    if isinstance(expr, Func) and expr.name == "row":
+        return Grouping("set", expr.args, span=expr.span)
     return expr
 
 

@@ -13,40 +13,30 @@ from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, 
 from flowql.compiler.dialect.ast import Star as PlainStar
 from flowql.compiler.dialect.forms import with_t
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.expressions import LEVELS
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.standard.lower_types import lower_cast_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
-from flowql.compiler.dialect.standard.words import BY_CODE_POINT
+from flowql.compiler.dialect.standard.words import BY_CODE_POINT, SPECIAL_VALUES
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 from flowql.compiler.functions import sql_array_parts, sql_bits, sql_jsonb
 from flowql.compiler.functions.numeric import MAX_PRECISION
 from flowql.compiler.plan.types import BIGINT
 
-_BINARY = {
-    "+": "add",
-    "-": "sub",
-    "*": "mul",
-    "/": "div",
-    "%": "mod",
-    "||": "concat",
-    "=": "eq",
-    "<>": "ne",
-    "<": "lt",
-    "<=": "le",
-    ">": "gt",
-    ">=": "ge",
+_NAMES = {  # of operators in functions' words
     "^": "POWER",
     "^@": "STARTS_WITH",
-    "~": "REGEXP_LIKE",
-    "~*": "REGEXP_LIKE",
-    "!~": "REGEXP_LIKE",
-    "!~*": "REGEXP_LIKE",
+    "@": "ABS",
+    "|/": "SQRT",
+    "||/": "CBRT",
+    "~~": "like",
+    "!~~": "not_like",
+    "~~*": "ILIKE",
+    "ROW": "row",
     **sql_bits.OPERATORS,
     **sql_array_parts.OPERATORS,
     **sql_jsonb.OPERATORS,
 }
-_PREFIX = {"~": sql_bits.NOT, "@": "ABS", "|/": "SQRT", "||/": "CBRT"}
-_LIKE = {"~~": "like", "!~~": "not_like", "~~*": "ILIKE", "!~~*": "ILIKE"}
 # Functions of other systems that have the name of a part of a time.
 _PARTS = {p: p for p in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")} | {
     "DAYOFYEAR": "DOY",
@@ -60,7 +50,7 @@ _NAMED = {
     "MAKE_TIMESTAMP": ("year", "month", "mday", "hour", "min", "sec"),
     "MAKE_TIMESTAMPTZ": ("year", "month", "mday", "hour", "min", "sec", "timezone"),
 }
-_COMPARED = ("=", "<>", "<", "<=", ">", ">=")
+_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 _NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
 _LEFT_DEEP_MAX = 16
@@ -78,19 +68,11 @@ def lower_exprs(nodes: Sequence[t.Expr]) -> tuple[Ast, ...]:
     return tuple(lower_expr(n) for n in nodes)
 
 
-# --- constants and names ---
+# --- constants ---
 
 
-def _column(node: t.ColumnRef) -> Ast:
-    return Name(node.parts, node.span)
-
-
-def _constant(node: t.Constant) -> Ast:
-    if node.kind == "null":
-        return Lit("null", None, node.span)
-    if node.kind == "bool":
-        return Lit("bool", node.value == "true", node.span)
-    return Lit("string", node.value, node.span) if node.kind == "string" else _number(node, node.value)
+def _literal(node: Lit) -> Ast:
+    return _number(node, str(node.value)) if node.kind == "number" else node
 
 
 def _number(node: t.Expr, text: str) -> Lit:
@@ -165,9 +147,13 @@ def lower_duration(node: t.Interval) -> int:
     return found.days * 86_400_000 + found.micros // 1000
 
 
-def _special(node: t.SpecialValue) -> Ast:
-    if node.name in _NOW and node.precision in (None, 3, 6):
-        return Func(node.name, (), node.span)
+def _now(node: Func) -> Ast:
+    if any(isinstance(digits, Lit) and digits.value not in (3, 6) for digits in node.args):
+        return _no_special(node)
+    return Func(node.name, (), node.span)
+
+
+def _no_special(node: Func) -> Ast:
     unsupported(node.name, node.span, "the time of a row is  ROWTIME" if "TIME" in node.name else "")
 
 
@@ -184,106 +170,92 @@ def _star(node: t.Star) -> Ast:
 # --- operators ---
 
 
-def _unary(node: t.Unary) -> Ast:
-    if node.op == "+":
-        return lower_expr(node.operand)
-    if node.op != "-":
-        return Func(_PREFIX[node.op], (lower_expr(node.operand),), node.span)
-    if isinstance(node.operand, t.Constant) and node.operand.kind == "number":
-        return _number(node, f"-{node.operand.value}")  # so that the least BIGINT can be written
-    return Func("neg", (lower_expr(node.operand),), node.span)
+def _function(node: Func) -> Ast:
+    if len(node.args) == 2 and t.is_row(node.args[0]) and t.sign_of(node.name) in LEVELS:
+        return _compared_rows(node)
+    if node.name in _OPERATORS:
+        return _OPERATORS[node.name](node)
+    args = lower_exprs(node.args)
+    if node.name == "overlaps":
+        unsupported("the operator OVERLAPS", node.span)
+    return Func(_NAMES.get(node.name, node.name), args, node.span)
 
 
-def _binary(node: t.Binary) -> Ast:
-    """Chains like a + b + c are as deep as they are long: they are lowered without recursion."""
-    if isinstance(node.left, t.Row):
-        return _compared_rows(node, node.left)
-    chain = [node]
-    while isinstance(chain[-1].left, t.Binary):
-        chain.append(chain[-1].left)
-    made = lower_expr(chain[-1].left)
-    for n in reversed(chain):
-        name = _BINARY.get(n.op)
-        if n.op in _LIKE:
-            made = Func(_LIKE[n.op], (made, lower_expr(n.right)), n.span)
-            made = Func("not", (made,), n.span) if n.op == "!~~*" else made
-            continue
-        if name is None:
-            unsupported(f"the operator {n.op.upper()}", n.span)
-        if name == "REGEXP_LIKE":
-            made = _regular(n, made, lower_expr(n.right))
-        else:
-            made = Func(name, (made, lower_expr(n.right)), n.span)
-    return made
+def _negative(node: Func) -> Ast:
+    (operand,) = node.args
+    if isinstance(operand, Lit) and operand.kind == "number":
+        return _number(node, f"-{operand.value}")  # so that the least BIGINT can be written
+    return Func("neg", (lower_expr(operand),), node.span)
 
 
-def _regular(node: t.Binary, text: Ast, pattern: Ast) -> Ast:
-    """`~`; with a * whatever the case, with a ! negated."""
-    flags = (Lit("string", "i", node.span),) if node.op.endswith("*") else ()
-    made = Func("REGEXP_LIKE", (text, pattern, *flags), node.span)
-    return Func("not", (made,), node.span) if node.op.startswith("!") else made
+def _regular(node: Func) -> Ast:
+    """`~`; with a * whatever the case, with a ! negated. In front of a value it turns its bits."""
+    if len(node.args) == 1:
+        return Func(sql_bits.NOT, lower_exprs(node.args), node.span)
+    flags = (Lit("string", "i", node.span),) if node.name.endswith("*") else ()
+    made = Func("REGEXP_LIKE", (*lower_exprs(node.args), *flags), node.span)
+    return _not(made) if node.name.startswith("!") else made
 
 
-def _logical(node: t.Logical) -> Ast:
+def _not(made: Func) -> Func:
+    return Func("not", (made,), made.span)
+
+
+def _logical(node: Func) -> Ast:
     """To the left as written, or, when there are many, as a balanced and so shallow tree."""
-    return _joined(node, lower_exprs(node.operands))
+    return _joined(node, lower_exprs(node.args))
 
 
-def _joined(node: t.Logical, operands: Sequence[Ast]) -> Ast:
+def _joined(node: Func, operands: Sequence[Ast]) -> Ast:
     if len(operands) == 1:
         return operands[0]
     half = len(operands) - 1 if len(operands) <= _LEFT_DEEP_MAX else len(operands) // 2
-    return Func(node.op, (_joined(node, operands[:half]), _joined(node, operands[half:])), node.span)
+    return Func(node.name, (_joined(node, operands[:half]), _joined(node, operands[half:])), node.span)
 
 
-def _not(node: t.Not) -> Ast:
-    return Func("not", (lower_expr(node.operand),), node.span)
+def _null_test(node: Func) -> Ast:
+    """Of a row: all of its values are, or none is."""
+    (operand,) = node.args
+    if t.is_row(operand) and len(operand.args) > 1:
+        return _joined(Func("and", (), node.span), [Func(node.name, (lower_expr(i),), node.span) for i in operand.args])
+    return Func(node.name, (lower_expr(operand),), node.span)
 
 
-def _is_test(node: t.IsTest) -> Ast:
-    if isinstance(node.operand, t.Row) and node.test == "null" and len(node.operand.items) > 1:
-        tests = tuple(replace(node, operand=i) for i in node.operand.items)  # all are, or none is
-        return _logical(t.Logical("and", tests, span=node.span))
-    operand = lower_expr(node.operand)
-    if node.test in ("null", "unknown"):
-        return Func("is_not_null" if node.negated else "is_null", (operand,), node.span)
-    value = Lit("bool", node.test == "true", node.span)
-    return Func("is_distinct" if node.negated else "is_not_distinct", (operand, value), node.span)
+def _is_test(node: Func) -> Ast:
+    prefix, _, test = node.name.rpartition("_")
+    if test == "unknown":
+        return Func(f"{prefix}_null", lower_exprs(node.args), node.span)
+    value = Lit("bool", test == "true", node.span)
+    opposite = "is_distinct" if prefix == "is_not" else "is_not_distinct"
+    return Func(opposite, (*lower_exprs(node.args), value), node.span)
 
 
-def _distinct(node: t.Distinct) -> Ast:
-    name = "is_not_distinct" if node.negated else "is_distinct"
-    return Func(name, (lower_expr(node.left), lower_expr(node.right)), node.span)
+def _between_symmetric(node: Func) -> Ast:
+    name = node.name.removesuffix("_symmetric")
+    value, low, high = lower_exprs(node.args)
+    orders = Func(name, (value, low, high), node.span), Func(name, (value, high, low), node.span)
+    return Func("and" if name == "not_between" else "or", orders, node.span)
 
 
-def _between(node: t.Between) -> Ast:
-    name = "not_between" if node.negated else "between"
-    if node.symmetric:
-        value, low, high = lower_exprs((node.operand, node.low, node.high))
-        orders = Func(name, (value, low, high), node.span), Func(name, (value, high, low), node.span)
-        return Func("and" if node.negated else "or", orders, node.span)
-    return Func(name, lower_exprs((node.operand, node.low, node.high)), node.span)
+def _like(node: Func) -> Ast:
+    args = (*lower_exprs(node.args[:2]), *node.args[2:])
+    for escape in args[2:]:
+        if not isinstance(escape, Lit) or escape.kind != "string":
+            fail("FQ1001", "ESCAPE takes a character in single quotes", escape.span, help="write  ESCAPE '!'")
+    if node.name in ("like", "not_like"):
+        return Func(node.name, args, node.span)
+    made = Func(node.name.removeprefix("not_").upper(), args, node.span)
+    return _not(made) if node.name.startswith("not_") else made
 
 
-def _like(node: t.Like) -> Ast:
-    args = [lower_expr(node.operand), lower_expr(node.pattern)]
-    if node.escape is not None:
-        if not isinstance(node.escape, t.Constant) or node.escape.kind != "string":
-            fail("FQ1001", "ESCAPE takes a character in single quotes", node.escape.span, help="write  ESCAPE '!'")
-        args.append(lower_expr(node.escape))
-    if node.kind != "like":
-        made = Func("ILIKE" if node.kind == "ilike" else "SIMILAR", tuple(args), node.span)
-        return Func("not", (made,), node.span) if node.negated else made
-    return Func("not_like" if node.negated else "like", tuple(args), node.span)
-
-
-def _in_list(node: t.InList) -> Ast:
-    if isinstance(node.operand, t.Row):
-        equal: Ast = _rows_equal(node, node.operand, node.items[0])
-        for item in node.items[1:]:
-            equal = Func("or", (equal, _rows_equal(node, node.operand, item)), node.span)
-        return Func("not", (equal,), node.span) if node.negated else equal
-    return Func("not_in" if node.negated else "in", lower_exprs((node.operand, *node.items)), node.span)
+def _in_list(node: Func) -> Ast:
+    operand, *items = node.args
+    if not t.is_row(operand):
+        return Func(node.name, lower_exprs(node.args), node.span)
+    equal: Ast = _rows_equal(node, operand, items[0])
+    for item in items[1:]:
+        equal = Func("or", (equal, _rows_equal(node, operand, item)), node.span)
+    return Func("not", (equal,), node.span) if node.name == "not_in" else equal
 
 
 def _in_query(node: t.InQuery) -> Ast:
@@ -292,7 +264,7 @@ def _in_query(node: t.InQuery) -> Ast:
 
 
 def _quantified(node: t.Quantified) -> Ast:
-    if isinstance(node.of, t.Query) or node.op not in _COMPARED:
+    if isinstance(node.of, t.Query) or node.op not in ("=", "<>", "<", "<=", ">", ">="):
         unsupported(f"{node.op.upper()} {node.quantifier.upper()} (...)", node.span, "list the values:  x IN (1, 2)")
     op = Lit("string", node.op, node.span)
     return Func(f"{node.quantifier.upper()}_ELEMENT", (op, *lower_exprs((node.operand, node.of))), node.span)
@@ -309,8 +281,8 @@ def _scalar_query(node: t.ScalarQuery) -> Ast:
 def _cast(node: t.Cast) -> Ast:
     if node.safe:
         return Func("TRY", (_cast(replace(node, safe=False)),), node.span)
-    if node.type.name == "interval" and isinstance(node.operand, t.Constant) and node.operand.kind == "string":
-        return _interval(t.Interval(node.operand.value, span=node.span))
+    if node.type.name == "interval" and isinstance(node.operand, Lit) and node.operand.kind == "string":
+        return _interval(t.Interval(str(node.operand.value), span=node.span))
     made = CastTo(lower_expr(node.operand), lower_cast_type(node.type), node.span)
     return _narrowed(node.type, made)
 
@@ -327,112 +299,74 @@ def _narrowed(type_: t.TypeName, made: CastTo) -> Ast:
     return made
 
 
-def _case(node: t.Case) -> Ast:
+def _case_of(node: Func) -> Ast:
     """`CASE x WHEN v` becomes `CASE WHEN x = v`."""
-    subject = lower_expr(node.subject) if node.subject is not None else None
-    parts: list[Ast] = []
-    for when, then in node.whens:
-        condition = lower_expr(when)
-        parts.append(condition if subject is None else Func("eq", (subject, condition), when.span))
-        parts.append(lower_expr(then))
-    if node.otherwise is not None:
-        parts.append(lower_expr(node.otherwise))
+    subject, *parts = lower_exprs(node.args)
+    for i in range(0, len(parts) - 1, 2):
+        parts[i] = Func("eq", (subject, parts[i]), node.args[i + 1].span)
     return Func("case", tuple(parts), node.span)
 
 
-def _extract(node: t.Extract) -> Ast:
-    return Func("EXTRACT", (Lit("string", node.part, node.span), lower_expr(node.source)), node.span)
+# --- rows ---
 
 
-def _at_time_zone(node: t.AtTimeZone) -> Ast:
-    return Func("TIMEZONE", lower_exprs((node.zone, node.operand)), node.span)
-
-
-# --- containers ---
-
-
-def _array(node: t.ArrayItems) -> Ast:
-    return Func("array", lower_exprs(node.items), node.span)
-
-
-def _row(node: t.Row) -> Ast:
-    return Func("row", lower_exprs(node.items), node.span)
-
-
-def _rows_equal(node: t.Expr, left: t.Row, right: t.Expr) -> Ast:
+def _rows_equal(node: t.Expr, left: Func, right: t.Expr) -> Ast:
     """`(a, b) = (c, d)`: unknown where a comparison of values is and no other is false."""
-    if not isinstance(right, t.Row) or len(left.items) != len(right.items):
-        fail("FQ2005", "rows of different length are compared", node.span, label="not so many values")
-    made = [Func("eq", lower_exprs(pair), node.span) for pair in zip(left.items, right.items, strict=True)]
+    made = [Func("eq", pair, node.span) for pair in _pairs(node, left, right)]
     joined: Ast = made[0]
     for comparison in made[1:]:
         joined = Func("and", (joined, comparison), node.span)
     return joined
 
 
-def _compared_rows(node: t.Binary, left: t.Row) -> Ast:
-    if node.op == "overlaps":
-        return _overlaps(node, left)
-    if node.op in ("=", "<>"):
-        equal = _rows_equal(node, left, node.right)
-        return equal if node.op == "=" else Func("not", (equal,), node.span)
-    if node.op not in _COMPARED:
-        unsupported(f"the operator {node.op} of rows", node.span, "compare the columns one by one")
-    return _rows_ordered(node, left)
-
-
-def _rows_ordered(node: t.Binary, left: t.Row) -> Ast:
-    """`(a, b) < (c, d)`: the first values that are not equal decide. `a < c OR (a = c AND b < d)`."""
-    if not isinstance(node.right, t.Row) or len(left.items) != len(node.right.items):
+def _pairs(node: t.Expr, left: Func, right: t.Expr) -> list[tuple[Ast, ...]]:
+    if not t.is_row(right) or len(left.args) != len(right.args):
         fail("FQ2005", "rows of different length are compared", node.span, label="not so many values")
-    pairs = [lower_exprs(pair) for pair in zip(left.items, node.right.items, strict=True)]
-    made: Ast = Func(_BINARY[node.op], pairs[-1], node.span)
+    return [lower_exprs(pair) for pair in zip(left.args, right.args, strict=True)]
+
+
+def _compared_rows(node: Func) -> Ast:
+    left, right = node.args
+    assert t.is_row(left)
+    if node.name == "overlaps":
+        return _overlaps(node, left, right)
+    if node.name in ("eq", "ne"):
+        equal = _rows_equal(node, left, right)
+        return equal if node.name == "eq" else Func("not", (equal,), node.span)
+    if node.name not in _COMPARED:
+        unsupported(f"the operator {t.sign_of(node.name)} of rows", node.span, "compare the columns one by one")
+    return _rows_ordered(node, _pairs(node, left, right))
+
+
+def _rows_ordered(node: Func, pairs: Sequence[tuple[Ast, ...]]) -> Ast:
+    """`(a, b) < (c, d)`: the first values that are not equal decide. `a < c OR (a = c AND b < d)`."""
+    made: Ast = Func(node.name, pairs[-1], node.span)
     for pair in reversed(pairs[:-1]):
         later = Func("and", (Func("eq", pair, node.span), made), node.span)
-        made = Func("or", (Func(_BINARY[node.op[0]], pair, node.span), later), node.span)
+        made = Func("or", (Func(node.name[0] + "t", pair, node.span), later), node.span)
     return made
 
 
-def _overlaps(node: t.Binary, left: t.Row) -> Ast:
+def _overlaps(node: Func, left: Func, right: t.Expr) -> Ast:
     """`(start, end) OVERLAPS (start, length)`."""
-    if not isinstance(node.right, t.Row) or len(left.items) != 2 or len(node.right.items) != 2:
+    if not t.is_row(right) or len(left.args) != 2 or len(right.args) != 2:
         fail("FQ2005", "OVERLAPS is between two rows of two values", node.span, help="write  (a, b) OVERLAPS (c, d)")
     ends: list[Ast] = []
-    for start, end in (left.items, node.right.items):
+    for start, end in (left.args, right.args):
         first, last = lower_exprs((start, end))
         ends += [first, Func("add", (first, last), end.span) if isinstance(end, t.Interval) else last]
     return Func("OVERLAPS", tuple(ends), node.span)
 
 
-def _map(node: t.MapItems) -> Ast:
-    return Func("map", tuple(lower_expr(part) for pair in node.items for part in pair), node.span)
-
-
-def _struct(node: t.StructItems) -> Ast:
-    parts = [p for name, value in node.items for p in (Lit("string", name, value.span), lower_expr(value))]
-    return Func("struct", tuple(parts), node.span)
-
-
-def _subscript(node: t.Subscript) -> Ast:
-    return Func("subscript", (lower_expr(node.base), lower_expr(node.index)), node.span)
-
-
-def _slice(node: t.Slice) -> Ast:
-    low = lower_expr(node.low) if node.low is not None else Lit("int", 1, node.span)
-    high = lower_expr(node.high) if node.high is not None else Lit("int", _INT_MAX, node.span)
-    return Func("SLICE", (lower_expr(node.base), low, high), node.span)
-
-
-def _field(node: t.Field) -> Ast:
-    return Func("field", (lower_expr(node.base), Lit("string", node.name, node.span)), node.span)
+# --- arguments ---
 
 
 def _named(node: t.Named) -> Ast:
     return LambdaFn((node.name,), lower_expr(node.value), node.span)
 
 
-def _lambda(node: t.LambdaExpr) -> Ast:
-    return LambdaFn(node.parameters, lower_expr(node.body), node.span)
+def _lambda(node: LambdaFn) -> Ast:
+    return LambdaFn(node.params, lower_expr(node.body), node.span)
 
 
 def _collate(node: t.Collate) -> Ast:
@@ -507,7 +441,7 @@ def _placed(name: str, node: t.Call, places: Sequence[str]) -> list[t.Expr]:
     missing = [p for p in places[: last + 1] if p not in given]
     if missing and name != "MAKE_INTERVAL":
         fail("FQ1001", f"{name} needs the argument {missing[0]}", node.span, help=f"write  {missing[0]} => value")
-    return [given.get(p, t.Constant("number", "0", span=node.span)) for p in places[: last + 1]]
+    return [given.get(p, Lit("number", "0", node.span)) for p in places[: last + 1]]
 
 
 def _same_as(name: str, args: tuple[Ast, ...], node: t.Call) -> Ast | None:
@@ -526,47 +460,43 @@ def _same_as(name: str, args: tuple[Ast, ...], node: t.Call) -> Ast | None:
 
 def _unit(node: t.Expr) -> Lit | None:
     """The bare unit of `TIMESTAMPADD(DAYS, 3, t)`."""
-    if not isinstance(node, t.ColumnRef) or len(node.parts) > 1 or singular(node.parts[0]) not in CALENDAR_UNITS:
+    if not isinstance(node, Name) or len(node.parts) > 1 or singular(node.parts[0]) not in CALENDAR_UNITS:
         return None
     return Lit("string", node.parts[0].upper(), node.span)
 
 
+_OPERATORS: dict[str, Callable[[Func], Ast]] = {
+    "neg": _negative,
+    "plus": lambda node: lower_expr(node.args[0]),
+    **dict.fromkeys(("~", "~*", "!~", "!~*"), _regular),
+    "!~~*": lambda node: _not(Func("ILIKE", lower_exprs(node.args), node.span)),
+    **dict.fromkeys(("and", "or"), _logical),
+    **dict.fromkeys(("is_null", "is_not_null"), _null_test),
+    **{f"{prefix}_{test}": _is_test for prefix in ("is", "is_not") for test in ("true", "false", "unknown")},
+    **dict.fromkeys(("between_symmetric", "not_between_symmetric"), _between_symmetric),
+    **{prefix + name: _like for prefix in ("", "not_") for name in ("like", "ilike", "similar")},
+    **dict.fromkeys(("in", "not_in"), _in_list),
+    "case_of": _case_of,
+    **dict.fromkeys(SPECIAL_VALUES, _no_special),
+    **dict.fromkeys(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP"), _now),
+}
 _RULES: dict[type, Callable[[Any], Ast]] = {
-    t.ColumnRef: _column,
-    t.Constant: _constant,
+    Name: lambda node: node,
+    Lit: _literal,
+    Func: _function,
+    LambdaFn: _lambda,
     t.TypedText: _typed,
     t.Interval: _interval,
-    t.SpecialValue: _special,
     t.Default: _refused("DEFAULT", "leave the column out"),
     t.Star: _star,
-    t.Unary: _unary,
-    t.Binary: _binary,
-    t.Logical: _logical,
-    t.Not: _not,
-    t.IsTest: _is_test,
-    t.Distinct: _distinct,
-    t.Between: _between,
-    t.Like: _like,
-    t.InList: _in_list,
     t.InQuery: _in_query,
     t.Quantified: _quantified,
     t.Exists: _exists,
     t.ScalarQuery: _scalar_query,
     t.Cast: _cast,
-    t.Case: _case,
-    t.Extract: _extract,
-    t.AtTimeZone: _at_time_zone,
     t.Collate: _collate,
-    t.ArrayItems: _array,
     t.ArrayQuery: _refused("ARRAY(a sub-query)", "write  COLLECT_LIST(x) in a query with GROUP BY"),
-    t.Row: _row,
-    t.MapItems: _map,
-    t.StructItems: _struct,
-    t.Subscript: _subscript,
-    t.Slice: _slice,
-    t.Field: _field,
     t.Named: _named,
-    t.LambdaExpr: _lambda,
     t.TableArgument: _refused("a table as an argument"),
     t.Call: _call,
 }

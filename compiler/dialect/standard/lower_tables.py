@@ -8,7 +8,7 @@ from dataclasses import replace
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import Ast, Check, SelectItem, Statement
+from flowql.compiler.dialect.ast import Ast, Check, Func, Lit, Name, SelectItem, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
@@ -102,14 +102,13 @@ def _check(c: st.Check) -> Check:
 
 def limit_of(c: st.ColumnDefinition) -> Check | None:
     """What `VARCHAR(3)` and `SMALLINT` say of values. A CHAR(n) is not filled up with blanks."""
-    value, made = t.ColumnRef((c.name,)), c.type
+    value, made = Name((c.name,)), c.type
     condition: t.Expr
     if made.name in _TEXTS and len(made.parameters) == 1:
-        longest = t.Constant("number", str(made.parameters[0]))
-        condition = t.Binary("<=", t.Call(("char_length",), (value,)), longest)
+        condition = Func("le", (t.Call(("char_length",), (value,)), Lit("number", str(made.parameters[0]))))
     elif made.name in _SMALL:
-        low, high = (t.Constant("number", str(n)) for n in _SMALL[made.name])
-        condition = t.Between(value, t.Unary("-", low), high)
+        low, high = (Lit("number", str(n)) for n in _SMALL[made.name])
+        condition = Func("between", (value, Func("neg", (low,)), high))
     else:
         return None
     return Check(lower_expr(condition), f"{c.name} {write_type(made).upper()}", c.span)
@@ -266,16 +265,16 @@ def _assigned(assignments: Sequence[st.Assignment]) -> list[tuple[str, t.Expr, S
         if isinstance(a.value, t.ScalarQuery):
             made += [(n, _asked(place, i), a.span) for i, n in enumerate(a.columns)]
             continue
-        if not isinstance(a.value, t.Row) or len(a.value.items) != len(a.columns):
+        if not t.is_row(a.value) or len(a.value.args) != len(a.columns):
             help = f"write  {a.columns[0]} = ..., {a.columns[1]} = ..."
             unsupported("SET of several columns at once to anything but as many values", a.span, help)
-        made += [(n, v, a.span) for n, v in zip(a.columns, a.value.items, strict=True)]
+        made += [(n, v, a.span) for n, v in zip(a.columns, a.value.args, strict=True)]
     return made
 
 
 def _asked(place: int, column: int) -> t.Expr:
     """A column of the sub-query that several columns are set to."""
-    return t.ColumnRef((f"{_ASKED}{place}", f"v{column}"))
+    return Name((f"{_ASKED}{place}", f"v{column}"))
 
 
 def _queries_of_several(s: st.Update) -> list[str]:

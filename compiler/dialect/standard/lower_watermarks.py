@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Func, Lit, Name
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_duration
@@ -49,13 +50,13 @@ def _delay(written: st.Watermark, *, is_time: bool) -> int:
         return 0
     delay = "INTERVAL '5' SECOND" if is_time else "5"
     help = f"write  WATERMARK FOR {written.column} AS {written.column} - {delay}"
-    if isinstance(bound, t.Binary) and bound.op == "-":
-        if not _is_column(bound.left, written.column):
-            fail("FQ2005", f"WATERMARK FOR {written.column} is not of {written.column}", bound.left.span, help=help)
-        if is_time and isinstance(bound.right, t.Interval):
-            return _not_negative(lower_duration(bound.right), bound.right.span)
-        if not is_time and isinstance(bound.right, t.Constant) and bound.right.value.isdigit():
-            return int(bound.right.value)
+    if isinstance(bound, Func) and bound.name == "sub":
+        if not _is_column(bound.args[0], written.column):
+            fail("FQ2005", f"WATERMARK FOR {written.column} is not of {written.column}", bound.args[0].span, help=help)
+        if is_time and isinstance(bound.args[1], t.Interval):
+            return _not_negative(lower_duration(bound.args[1]), bound.args[1].span)
+        if not is_time and isinstance(bound.args[1], Lit) and str(bound.args[1].value).isdigit():
+            return int(str(bound.args[1].value))
     unsupported("a WATERMARK that is not its column less a constant", bound.span, help)
 
 
@@ -72,4 +73,4 @@ def _not_negative(ms: int, span: Span) -> int:
 
 
 def _is_column(node: t.Expr, name: str) -> bool:
-    return isinstance(node, t.ColumnRef) and node.parts == (name,)
+    return isinstance(node, Name) and node.parts == (name,)

@@ -7,26 +7,19 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit, before, quoted
+from flowql.compiler.dialect.ast import Func, Lit, Name
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.special_calls import SPECIAL_CALLS
 from flowql.compiler.dialect.standard.tree import (
-    ArrayItems,
     ArrayQuery,
-    Case,
     Cast,
-    ColumnRef,
-    Constant,
     Default,
     Exists,
     Expr,
     Interval,
-    MapItems,
-    Row,
     ScalarQuery,
-    SpecialValue,
     Star,
-    StructItems,
     TypedText,
 )
 from flowql.compiler.dialect.standard.types import parse_type
@@ -43,7 +36,7 @@ def parse_primary(cur: Reader) -> Expr:
     start = cur.tok
     if start.kind == "string":
         cur.next()
-        return Constant("string", start.text, span=cur.span_of(start))
+        return Lit("string", start.text, cur.span_of(start))
     if start.kind == "number":
         return _number(cur, start)
     if cur.tok.op == "(":
@@ -64,7 +57,7 @@ def _number(cur: Reader, start: Tok) -> Expr:
         help = "write  1, 1.5 or 1e3; quote a name like this one"
         cur.fail("FQ1004", f"`{start.text}` is not a number", help=help)
     cur.next()
-    return Constant("number", start.text, span=cur.span_of(start))
+    return Lit("number", start.text, cur.span_of(start))
 
 
 def _form(cur: Reader, start: Tok) -> Expr | None:
@@ -90,7 +83,8 @@ def _form(cur: Reader, start: Tok) -> Expr | None:
 
 def _constant(cur: Reader, start: Tok) -> Expr:
     cur.next()
-    return Constant("null" if start.upper == "NULL" else "bool", start.upper.lower(), span=cur.span_of(start))
+    span = cur.span_of(start)
+    return Lit("null", None, span) if start.upper == "NULL" else Lit("bool", start.upper == "TRUE", span)
 
 
 def _default(cur: Reader, start: Tok) -> Expr:
@@ -100,12 +94,13 @@ def _default(cur: Reader, start: Tok) -> Expr:
 
 def _special_value(cur: Reader, start: Tok) -> Expr:
     cur.next()
-    precision = None
+    args: tuple[Expr, ...] = ()
     if cur.tok.op == "(" and cur.after.kind == "number" and cur.after.text.isdigit() and len(cur.after.text) < 3:
         cur.next()
-        precision = int(cur.next().text)
+        digits = cur.next()
+        args = (Lit("int", int(digits.text), cur.span_of(digits)),)
         cur.expect_op(")")
-    return SpecialValue(start.upper, precision, span=cur.span_since(start))
+    return Func(start.upper, args, cur.span_since(start))
 
 
 def _typed_text(cur: Reader, start: Tok) -> Expr | None:
@@ -181,7 +176,7 @@ def _parenthesised(cur: Reader, start: Tok) -> Expr:
     cur.next()
     items = (first, *cur.listed(cur.rules.expr))
     cur.expect_op(")", label="a comma or `)` goes here")
-    return Row(items, span=cur.span_since(start))
+    return Func("row", items, cur.span_since(start))
 
 
 def _name(cur: Reader, start: Tok) -> Expr:
@@ -191,7 +186,7 @@ def _name(cur: Reader, start: Tok) -> Expr:
         if cur.accept_op("*"):
             return Star(tuple(parts), span=cur.span_since(start))
         parts.append(cur.expect_label("a column name after the dot"))
-    return ColumnRef(tuple(parts), span=cur.span_since(start))
+    return Name(tuple(parts), cur.span_since(start))
 
 
 def _no_expression(cur: Reader, start: Tok) -> NoReturn:
@@ -222,20 +217,21 @@ def _no_expression(cur: Reader, start: Tok) -> NoReturn:
 
 def _case(cur: Reader, start: Tok) -> Expr:
     cur.next()
-    subject = None if cur.tok.upper == "WHEN" else cur.rules.expr(cur)
-    whens: list[tuple[Expr, Expr]] = []
+    parts = [] if cur.tok.upper == "WHEN" else [cur.rules.expr(cur)]
+    name = "case_of" if parts else "case"
     if cur.tok.upper != "WHEN":
         cur.expect_word("WHEN", help="write  CASE WHEN condition THEN value ELSE value END")
     while cur.accept_words("WHEN"):
-        when = cur.rules.expr(cur)
+        parts.append(cur.rules.expr(cur))
         cur.expect_word("THEN")
-        whens.append((when, cur.rules.expr(cur)))
-    otherwise = cur.rules.expr(cur) if cur.accept_words("ELSE") else None
+        parts.append(cur.rules.expr(cur))
+    if cur.accept_words("ELSE"):
+        parts.append(cur.rules.expr(cur))
     if cur.tok.upper != "END":
         edit = before(cur.span_of(cur.tok), "END ") if cur.tok.kind != "end" else None
         cur.expected("`END`", help="a CASE is closed by END", words=("WHEN", "ELSE", "END"), edit=edit)
     cur.next()
-    return Case(subject, tuple(whens), otherwise, span=cur.span_since(start))
+    return Func(name, tuple(parts), cur.span_since(start))
 
 
 def _cast(cur: Reader, start: Tok) -> Expr:
@@ -276,7 +272,7 @@ def _elements(cur: Reader, start: Tok) -> Expr:
         items.append(_elements(cur, cur.tok) if cur.tok.op == "[" else cur.rules.expr(cur))
     cur.expect_op("]", label="a comma or `]` goes here")
     cur.leave()
-    return ArrayItems(tuple(items), span=cur.span_since(start))
+    return Func("array", tuple(items), cur.span_since(start))
 
 
 def _row(cur: Reader, start: Tok) -> Expr:
@@ -288,7 +284,7 @@ def _row(cur: Reader, start: Tok) -> Expr:
             cur.expect_op(",", label="a comma or `)` goes here")
         items.append(cur.rules.expr(cur))
     cur.expect_op(")")
-    return Row(tuple(items), explicit=True, span=cur.span_since(start))
+    return Func("ROW", tuple(items), cur.span_since(start))
 
 
 def _map(cur: Reader, start: Tok) -> Expr:
@@ -297,15 +293,15 @@ def _map(cur: Reader, start: Tok) -> Expr:
     closer, sign = ("}", ":") if cur.accept_op("{") else (")", ":=")
     if closer == ")":
         cur.expect_op("(")
-    items: list[tuple[Expr, Expr]] = []
+    items: list[Expr] = []
     while cur.tok.op != closer:
         if items:
             cur.expect_op(",", label=f"a comma or `{closer}` goes here")
-        key = cur.rules.expr(cur)
+        items.append(cur.rules.expr(cur))
         cur.expect_op(sign, help="write  MAP('key' := value)")
-        items.append((key, cur.rules.expr(cur)))
+        items.append(cur.rules.expr(cur))
     cur.expect_op(closer)
-    return MapItems(tuple(items), span=cur.span_since(start))
+    return Func("map", tuple(items), cur.span_since(start))
 
 
 def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
@@ -324,21 +320,22 @@ def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
             at=cur.span_since(start),
             help="write  MAP['key', value]",
         )
-    return MapItems(tuple(zip(items[::2], items[1::2], strict=True)), span=cur.span_since(start))
+    return Func("map", items, cur.span_since(start))
 
 
 def _struct(cur: Reader, start: Tok) -> Expr:
     cur.next()
     cur.expect_op("(")
-    items: list[tuple[str, Expr]] = []
+    items: list[Expr] = []
     while cur.tok.op != ")":
         if items:
             cur.expect_op(",", label="a comma or `)` goes here")
         name = cur.expect_label("the name of a field")
         cur.expect_op(":=", help="write  STRUCT(name := value)")
-        items.append((name, cur.rules.expr(cur)))
+        value = cur.rules.expr(cur)
+        items += (Lit("string", name, value.span), value)
     cur.expect_op(")")
-    return StructItems(tuple(items), span=cur.span_since(start))
+    return Func("struct", tuple(items), cur.span_since(start))
 
 
 Form = Callable[[Reader, Tok], Expr]

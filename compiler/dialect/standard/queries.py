@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.ast import Lit, Name
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.grouping import parse_group_by
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.relations import parse_relations
 from flowql.compiler.dialect.standard.tree import (
     Body,
-    ColumnRef,
-    Constant,
     Expr,
     Item,
     NamedWindow,
@@ -240,7 +239,7 @@ def _star(cur: Reader, star: Star) -> Star:
     start = cur.next()
     excluded = cur.listed(parse_expr)
     cur.expect_op(")", label="a comma or `)` goes here")
-    from_columns = tuple(e for e in excluded if isinstance(e, ColumnRef))
+    from_columns = tuple(e for e in excluded if isinstance(e, Name))
     if len(from_columns) < len(excluded):
         cur.fail("FQ1001", "EXCEPT behind `*` takes names of columns", at=cur.span_since(start), help="name columns")
     return replace(star, excluded=from_columns)
@@ -336,7 +335,7 @@ def _fetch(cur: Reader, start: Tok) -> tuple[Expr, bool]:
         cur.expected("FIRST or NEXT after FETCH", help="write  FETCH FIRST 3 ROWS ONLY", words=("FIRST", "NEXT"))
     cur.next()
     if cur.tok.upper in ("ROW", "ROWS"):
-        count: Expr = Constant("number", "1", span=cur.span_of(start))
+        count: Expr = Lit("number", "1", cur.span_of(start))
     else:
         count = parse_expr(cur, OTHER)
     if cur.tok.upper not in ("ROW", "ROWS"):

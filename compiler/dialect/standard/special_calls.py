@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flowql.compiler.dialect.ast import Func, Lit
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.tree import Call, Constant, Expr, Extract
+from flowql.compiler.dialect.standard.tree import Call, Expr
 from flowql.compiler.dialect.standard.words import UNITS
 from flowql.compiler.dialect.tokens import Tok
 
@@ -27,7 +28,8 @@ def _extract(cur: Reader, start: Tok) -> Expr:
     cur.expect_word("FROM", help=f"write  EXTRACT({part.text.upper()} FROM ts)")
     source = cur.rules.expr(cur)
     cur.expect_op(")")
-    return Extract(part.text.upper(), source, span=cur.span_since(start))
+    span = cur.span_since(start)
+    return Func("EXTRACT", (Lit("string", part.text.upper(), span), source), span)
 
 
 def _substring(cur: Reader, start: Tok) -> Expr:
@@ -37,7 +39,7 @@ def _substring(cur: Reader, start: Tok) -> Expr:
     if cur.tok.upper == "SIMILAR":
         cur.unsupported("SUBSTRING ... SIMILAR", help="write  REGEXP_EXTRACT(text, pattern)")
     at = cur.tok
-    args.append(cur.rules.expr(cur) if cur.accept_words("FROM") else Constant("number", "1", span=cur.span_of(at)))
+    args.append(cur.rules.expr(cur) if cur.accept_words("FROM") else Lit("number", "1", cur.span_of(at)))
     if cur.accept_words("FOR"):
         args.append(cur.rules.expr(cur))
     return _closed(cur, start, "substring", args)
@@ -87,7 +89,7 @@ def _normalize(cur: Reader, start: Tok) -> Expr:
         form = cur.tok
         if cur.tok.upper in NORMAL_FORMS:
             cur.next()
-            args.append(Constant("string", form.upper, span=cur.span_of(form)))
+            args.append(Lit("string", form.upper, cur.span_of(form)))
         else:
             cur.expected("a normal form of Unicode", words=NORMAL_FORMS, help="write  NORMALIZE(text, NFC)")
     return _closed(cur, start, "normalize", args)
@@ -105,7 +107,7 @@ def _to_unit(cur: Reader, start: Tok) -> Expr:
     if unit.kind != "word" or unit.upper not in UNITS:
         cur.expected("a unit of time", words=UNITS)
     cur.next()
-    return _closed(cur, start, "date_trunc", [Constant("string", unit.text.lower(), span=cur.span_of(unit)), ts])
+    return _closed(cur, start, "date_trunc", [Lit("string", unit.text.lower(), cur.span_of(unit)), ts])
 
 
 def _opened(cur: Reader) -> Expr:

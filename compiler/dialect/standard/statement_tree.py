@@ -8,11 +8,11 @@ from typing import Literal
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Property
 from flowql.compiler.dialect.ast import Statement as Plain
-from flowql.compiler.dialect.standard.tree import Expr, Item, Node, Query, Relation, TypeName, With
+from flowql.compiler.dialect.standard.tree import Expr, Form, Item, Query, Relation, TypeName, With
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement(Node):
+class Statement(Form):
     """Base of all statements. text: as written, without the semicolon. name_span: of the name of what it is about."""
 
     text: str = field(default="", compare=False, repr=False)
@@ -20,7 +20,7 @@ class Statement(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Node):
+class Check(Form):
     """[CONSTRAINT name] CHECK (condition)."""
 
     condition: Expr
@@ -28,7 +28,7 @@ class Check(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDefinition(Node):
+class ColumnDefinition(Form):
     """A column of CREATE TABLE or CREATE STREAM. constraints: other ones, by name, in upper case.
 
     role, header_key: FlowQL's KEY, HEADERS and HEADER('x').
@@ -46,7 +46,7 @@ class ColumnDefinition(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark(Node):
+class Watermark(Form):
     """WATERMARK FOR column AS bound."""
 
     column: str
@@ -77,7 +77,7 @@ class CreateTable(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(Node):
+class Assignment(Form):
     """`column = value`, or `(a, b) = value` of an UPDATE."""
 
     columns: tuple[str, ...]
@@ -85,7 +85,7 @@ class Assignment(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class OnConflict(Node):
+class OnConflict(Form):
     """ON CONFLICT [(columns)] DO UPDATE SET ... [WHERE ...]; without assignments DO NOTHING."""
 
     columns: tuple[str, ...] = ()

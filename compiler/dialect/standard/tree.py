@@ -1,21 +1,52 @@
 """The syntax tree of a query in standard SQL: one node per construct, with its span, names folded to lower case unless quoted.
 
-Parentheses leave no node, except around a query with clauses of its own. A row of ANDs or ORs is one node of many operands. The generator
-writes every tree as text that reads back as the same tree.
+Names, literals, operators and constructors are those of `ast`, and hold what was written: numbers are texts of the kind "number", and
+operators that ksqlDB lacks have these names until `lower_expressions`:
+
+    ^ ^@ ~ ~~ and others as in LEVELS (2 args), @ |/ ||/ ~ (1 arg)  plus  and or (2 args or more)  is_true is_false is_unknown
+    ilike similar between_symmetric  case_of (subject, when, then, ..., else)  row: (a, b)  ROW: with the word
+    SLICE (base, low, high: an "int" that is not written)  EXTRACT (part, source)  TIMEZONE (zone, operand): AT TIME ZONE
+    CURRENT_DATE and its like (digits of the second where written)
+
+and negated forms not_... and is_not_.... Parentheses leave no node, except around a query with clauses of its own. The generator writes
+every tree as text that reads back as the same tree.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, TypeGuard
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Func, Lit, Name, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Node as Node  # re-exported
+
+# Operators that both dialects have; others are called as they are written.
+OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "||": "concat", "=": "eq", "<>": "ne", "<": "lt", "<=": "le", ">": "gt",
+    ">=": "ge",
+}  # fmt: skip
+_SIGNS = {name: sign for sign, name in OPERATORS.items()}
+
+
+def sign_of(operator: str) -> str:
+    """The operator as it is written."""
+    return _SIGNS.get(operator, operator)
+
+
+def is_row(node: Node) -> TypeGuard[Func]:
+    """Whether it is `(a, b)` or `ROW(a, b)`."""
+    return isinstance(node, Func) and node.name in ("row", "ROW")
+
+
+def number_text(node: Node | None) -> str:
+    """A number as it is written; empty for any other node."""
+    return str(node.value) if isinstance(node, Lit) and node.kind == "number" else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """Base of all nodes. Spans do not count in comparisons."""
+class Form(Node):
+    """Base of the nodes that standard SQL alone has."""
 
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
@@ -24,7 +55,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeName(Node):
+class TypeName(Form):
     """A type as written, lower case, of one spelling where the standard has several (`character varying` is `varchar`).
 
     parameters: `numeric(10, 2)`. args: of `array<t>` and `map<k, v>`. fields: of `struct<a int>`. `int[][]` is an `array` of an `array`.
@@ -40,22 +71,7 @@ class TypeName(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnRef(Node):
-    """`c`, `t.c` or `schema.t.c`."""
-
-    parts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Constant(Node):
-    """A literal; value: digits as written, the text of a string, `true`, `false` or `null`."""
-
-    kind: Literal["number", "string", "bool", "null"]
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class TypedText(Node):
+class TypedText(Form):
     """`DATE '2024-05-01'`: a text of a type."""
 
     type: TypeName
@@ -63,7 +79,7 @@ class TypedText(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval(Node):
+class Interval(Form):
     """`INTERVAL '1' DAY`, `INTERVAL '1 day 02:00'`, `INTERVAL '1-2' YEAR TO MONTH`. units: upper case, singular, first and last."""
 
     text: str
@@ -71,113 +87,24 @@ class Interval(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialValue(Node):
-    """CURRENT_DATE, CURRENT_TIMESTAMP and their like, upper case; precision of fractional seconds where given."""
-
-    name: str
-    precision: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Default(Node):
+class Default(Form):
     """DEFAULT in VALUES of an INSERT and in SET of an UPDATE."""
 
 
 @dataclass(frozen=True, slots=True)
-class Star(Node):
+class Star(Form):
     """`*` or `t.*`; of: the expression in front of `.*`, where it is no plain name; excluded: columns of EXCEPT (...)."""
 
     qualifier: tuple[str, ...] = ()
     of: Expr | None = None
-    excluded: tuple[ColumnRef, ...] = ()
+    excluded: tuple[Name, ...] = ()
 
 
 # --- operators ---
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Node):
-    """A sign or another prefix operator."""
-
-    op: str
-    operand: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Binary(Node):
-    """An infix operator between two values: arithmetic, comparison, `||`, and those of JSON, bits and patterns."""
-
-    op: str
-    left: Expr
-    right: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Logical(Node):
-    """`a AND b AND c` or `a OR b OR c`: two operands or more, in order."""
-
-    op: Literal["and", "or"]
-    operands: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Not(Node):
-    """NOT operand."""
-
-    operand: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class IsTest(Node):
-    """operand IS [NOT] NULL, TRUE, FALSE or UNKNOWN."""
-
-    operand: Expr
-    test: Literal["null", "true", "false", "unknown"]
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Distinct(Node):
-    """left IS [NOT] DISTINCT FROM right."""
-
-    left: Expr
-    right: Expr
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Between(Node):
-    """operand [NOT] BETWEEN [SYMMETRIC] low AND high."""
-
-    operand: Expr
-    low: Expr
-    high: Expr
-    negated: bool = False
-    symmetric: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Like(Node):
-    """operand [NOT] LIKE pattern [ESCAPE escape]."""
-
-    kind: Literal["like", "ilike", "similar"]
-    operand: Expr
-    pattern: Expr
-    escape: Expr | None = None
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class InList(Node):
-    """operand [NOT] IN (items)."""
-
-    operand: Expr
-    items: tuple[Expr, ...]
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class InQuery(Node):
+class InQuery(Form):
     """operand [NOT] IN (query)."""
 
     operand: Expr
@@ -186,7 +113,7 @@ class InQuery(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantified(Node):
+class Quantified(Form):
     """operand op ANY (of) or ALL (of); of: a query or an array. SOME is ANY."""
 
     op: str
@@ -196,21 +123,21 @@ class Quantified(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Exists(Node):
+class Exists(Form):
     """EXISTS (query)."""
 
     query: Query
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarQuery(Node):
+class ScalarQuery(Form):
     """A query in parentheses as a value."""
 
     query: Query
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
+class Cast(Form):
     """CAST(operand AS type) or operand::type; safe: TRY_CAST."""
 
     operand: Expr
@@ -219,32 +146,7 @@ class Cast(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Case(Node):
-    """CASE [subject] WHEN ... THEN ... [ELSE otherwise] END."""
-
-    subject: Expr | None
-    whens: tuple[tuple[Expr, Expr], ...]
-    otherwise: Expr | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Extract(Node):
-    """EXTRACT(part FROM source); part in upper case."""
-
-    part: str
-    source: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class AtTimeZone(Node):
-    """operand AT TIME ZONE zone."""
-
-    operand: Expr
-    zone: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Collate(Node):
+class Collate(Form):
     """operand COLLATE name."""
 
     operand: Expr
@@ -252,69 +154,14 @@ class Collate(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayItems(Node):
-    """ARRAY[a, b]."""
-
-    items: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayQuery(Node):
+class ArrayQuery(Form):
     """ARRAY(query)."""
 
     query: Query
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Node):
-    """ROW(a, b), or (a, b) of two values or more (explicit: with the word)."""
-
-    items: tuple[Expr, ...]
-    explicit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MapItems(Node):
-    """MAP(key := value, ...)."""
-
-    items: tuple[tuple[Expr, Expr], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StructItems(Node):
-    """STRUCT(name := value, ...)."""
-
-    items: tuple[tuple[str, Expr], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Subscript(Node):
-    """base[index]."""
-
-    base: Expr
-    index: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Slice(Node):
-    """base[low:high]; either may be missing."""
-
-    base: Expr
-    low: Expr | None = None
-    high: Expr | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Field(Node):
-    """(base).name, or base->name (arrow), which is a part of JSON where the base is JSONB."""
-
-    base: Expr
-    name: str
-    arrow: bool = field(default=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Named(Node):
+class Named(Form):
     """`name => value` as an argument: a named argument, or a lambda of one parameter, as the function takes it."""
 
     name: str
@@ -322,15 +169,7 @@ class Named(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class LambdaExpr(Node):
-    """`(x, y) => body` as an argument."""
-
-    parameters: tuple[str, ...]
-    body: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class TableArgument(Node):
+class TableArgument(Form):
     """`TABLE name [PARTITION BY ...]` as an argument of a table function."""
 
     name: tuple[str, ...]
@@ -341,7 +180,7 @@ class TableArgument(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderItem(Node):
+class OrderItem(Form):
     """One expression of ORDER BY, its direction and the place of NULLs as far as written."""
 
     expr: Expr
@@ -350,7 +189,7 @@ class OrderItem(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound(Node):
+class Bound(Form):
     """One end of a frame; offset: of `n PRECEDING` and `n FOLLOWING`."""
 
     kind: Literal["unbounded preceding", "preceding", "current row", "following", "unbounded following"]
@@ -358,7 +197,7 @@ class Bound(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame(Node):
+class Frame(Form):
     """ROWS|RANGE|GROUPS [BETWEEN] start [AND end] [EXCLUDE ...]. end: None without BETWEEN."""
 
     unit: Literal["rows", "range", "groups"]
@@ -368,7 +207,7 @@ class Frame(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowSpec(Node):
+class WindowSpec(Form):
     """What stands behind OVER or in WINDOW. base: the named window it starts from; bare: `OVER base` without parentheses."""
 
     base: str = ""
@@ -379,7 +218,7 @@ class WindowSpec(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(Form):
     """A call of a function. star: `count(*)`. name: lower case, as written if quoted; a schema in front in parts of its own."""
 
     name: tuple[str, ...]
@@ -393,18 +232,14 @@ class Call(Node):
     over: WindowSpec | None = None
 
 
-Expr = (
-    ColumnRef | Constant | TypedText | Interval | SpecialValue | Default | Star | Unary | Binary | Logical | Not | IsTest | Distinct
-    | Between | Like | InList | InQuery | Quantified | Exists | ScalarQuery | Cast | Case | Extract | AtTimeZone | Collate | ArrayItems
-    | ArrayQuery | Row | MapItems | StructItems | Subscript | Slice | Field | Named | LambdaExpr | TableArgument | Call
-)  # fmt: skip
+Expr = Node
 
 
 # --- relations ---
 
 
 @dataclass(frozen=True, slots=True)
-class Alias(Node):
+class Alias(Form):
     """`AS name (columns)` of a relation; types: of a column definition list."""
 
     name: str
@@ -413,7 +248,7 @@ class Alias(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Node):
+class Table(Form):
     """A named relation. as_of: of FOR SYSTEM_TIME AS OF."""
 
     name: tuple[str, ...]
@@ -422,7 +257,7 @@ class Table(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Derived(Node):
+class Derived(Form):
     """A query in parentheses in FROM."""
 
     query: Query
@@ -431,7 +266,7 @@ class Derived(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class TableFunction(Node):
+class TableFunction(Form):
     """A function in FROM: UNNEST, generate_series, tumble, hop; wrapped: in TABLE(...)."""
 
     call: Call
@@ -442,7 +277,7 @@ class TableFunction(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Node):
+class Join(Form):
     """left JOIN right. kind: comma is the list of FROM; other kinds (ANTI, SEMI, ASOF, LOOKUP, ...) in `variant`, upper case.
 
     at: the words that name the join.
@@ -466,7 +301,7 @@ Relation = Table | Derived | TableFunction | Join
 
 
 @dataclass(frozen=True, slots=True)
-class Item(Node):
+class Item(Form):
     """One item of a select list."""
 
     expr: Expr
@@ -474,7 +309,7 @@ class Item(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping(Node):
+class Grouping(Form):
     """`()`, `(a, b)` inside GROUPING SETS, GROUPING SETS (...), ROLLUP (...) and CUBE (...)."""
 
     kind: Literal["set", "sets", "rollup", "cube"]
@@ -485,7 +320,7 @@ GroupElement = Expr | Grouping
 
 
 @dataclass(frozen=True, slots=True)
-class NamedWindow(Node):
+class NamedWindow(Form):
     """One entry of WINDOW: `w AS (...)`."""
 
     name: str
@@ -493,7 +328,7 @@ class NamedWindow(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(Form):
     """SELECT. items: none in `SELECT FROM t`, which EXISTS may ask for. distinct_on: of DISTINCT ON. time_window, partition_by: FlowQL's WINDOW TUMBLING (...) and PARTITION BY."""
 
     items: tuple[Item, ...]
@@ -510,14 +345,14 @@ class Select(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Values(Node):
+class Values(Form):
     """VALUES (1, 'a'), (2, 'b')."""
 
     rows: tuple[tuple[Expr, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SetOperation(Node):
+class SetOperation(Form):
     """left UNION|INTERSECT|EXCEPT [ALL] [CORRESPONDING [BY (...)]] right. at: the words of the operation."""
 
     op: Literal["union", "intersect", "except"]
@@ -530,7 +365,7 @@ class SetOperation(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class With(Node):
+class With(Form):
     """One common table expression: name (columns) AS [NOT] MATERIALIZED (query)."""
 
     name: str
@@ -540,7 +375,7 @@ class With(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Node):
+class Query(Form):
     """A query with what belongs to the whole of it. limit: None without one; LIMIT ALL is none. emit: FlowQL's and RisingWave's."""
 
     body: Body
@@ -554,6 +389,3 @@ class Query(Node):
 
 
 Body = Select | Values | SetOperation | Query
-
-
-N = TypeVar("N", bound=Node)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from flowql.compiler.dialect.ast import Func, Lit, Name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.words import SPECIAL_VALUES
 
 NAMELESS = "?column?"
 _TYPES = {
@@ -14,7 +16,7 @@ _TYPES = {
 def tree_name(node: t.Expr) -> str:
     """The name of a column that is selected without an alias.
 
-    >>> tree_name(t.Call(("sum",))), tree_name(t.Binary("+", t.ColumnRef(("x",)), t.Constant("number", "1")))
+    >>> tree_name(t.Call(("sum",))), tree_name(Func("add", (Name(("x",)), Lit("number", "1"))))
     ('sum', '?column?')
     """
     return _named(node)[0]
@@ -23,39 +25,44 @@ def tree_name(node: t.Expr) -> str:
 def _named(node: t.Expr) -> tuple[str, bool]:
     """A name, and whether it is better than that of a cast or CASE around it."""
     match node:
-        case t.ColumnRef():
+        case Name():
             return node.parts[-1], True
         case t.Call():
             return node.name[-1], True
-        case t.Field():
-            return node.name, True
-        case t.Subscript() | t.Slice():
-            return _named(node.base)
         case t.Collate():
             return _named(node.operand)
         case t.Cast():
             inner, strong = _named(node.operand)
             return (inner, True) if strong else (_TYPES.get(node.type.name, node.type.name), False)
-        case t.Case():
-            inner, strong = _named(node.otherwise) if node.otherwise is not None else (NAMELESS, False)
-            return (inner, True) if strong else ("case", False)
         case t.TypedText():
             return _TYPES.get(node.type.name, node.type.name), False
-        case t.Constant():
+        case Lit():
             return ("bool" if node.kind == "bool" else NAMELESS), False
-        case t.Extract():
-            return "extract", True
         case t.Exists():
             return "exists", True
-        case t.ArrayItems() | t.ArrayQuery():
+        case t.ArrayQuery():
             return "array", True
-        case t.Row():
-            return "row", True
-        case t.SpecialValue():
-            return node.name.lower(), True
+        case Func():
+            return _of_function(node)
         case t.ScalarQuery():
             return _of_query(node.query.body)
     return NAMELESS, False
+
+
+def _of_function(node: Func) -> tuple[str, bool]:
+    match node.name:
+        case "field":
+            name = node.args[1]
+            assert isinstance(name, Lit)
+            return str(name.value), True
+        case "subscript" | "SLICE":
+            return _named(node.args[0])
+        case "case" | "case_of":
+            has_otherwise = len(node.args) % 2 == (node.name == "case")
+            inner, strong = _named(node.args[-1]) if has_otherwise else (NAMELESS, False)
+            return (inner, True) if strong else ("case", False)
+    named = node.name in SPECIAL_VALUES or node.name in ("EXTRACT", "array", "row", "ROW")
+    return (node.name.lower(), True) if named else (NAMELESS, False)
 
 
 def _of_query(body: t.Body) -> tuple[str, bool]:

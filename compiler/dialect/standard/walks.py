@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from flowql.compiler.dialect.ast import Statement
-from flowql.compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.ast import Node, Statement
 
 N = TypeVar("N", bound=Node)
 

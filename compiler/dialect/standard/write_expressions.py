@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from flowql.compiler.dialect.ast import Func, LambdaFn, Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import (
     AND,
@@ -17,17 +18,22 @@ from flowql.compiler.dialect.standard.expressions import (
     OR,
     OTHER,
     POSTFIX,
+    PREFIXES,
     RANGE,
     SIGN,
     SUM,
     ZONE,
 )
 from flowql.compiler.dialect.standard.special_calls import SPECIAL_CALLS
-from flowql.compiler.dialect.standard.words import NOT_NAMES
+from flowql.compiler.dialect.standard.words import NOT_NAMES, SPECIAL_VALUES
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 
 _FORMS = {*SPECIAL_CALLS, "TRY_CAST", "EXISTS", "ROW", "MAP", "STRUCT", "INTERVAL", "VALUES"}
-_SIMPLE = (t.Subscript, t.Slice, t.Field, t.Call, t.ScalarQuery)
+_POSTFIXED = ("subscript", "SLICE", "field")
+
+
+def _is_simple(node: t.Expr) -> bool:
+    return isinstance(node, (t.Call, t.ScalarQuery)) or (isinstance(node, Func) and node.name in _POSTFIXED)
 
 
 def quoted(name: str) -> str:
@@ -109,13 +115,15 @@ class Writer:
 
     # --- values ---
 
-    def _column(self, node: t.ColumnRef) -> tuple[str, int]:
+    def _column(self, node: Name) -> tuple[str, int]:
         return dotted(node.parts), POSTFIX
 
-    def _constant(self, node: t.Constant) -> tuple[str, int]:
-        if node.kind == "number":
-            return node.value, POSTFIX
-        return (text(node.value) if node.kind == "string" else node.value.upper()), POSTFIX
+    def _literal(self, node: Lit) -> tuple[str, int]:
+        if node.kind == "string":
+            return text(str(node.value)), POSTFIX
+        return (
+            "NULL" if node.value is None else str(node.value).upper() if node.kind == "bool" else str(node.value)
+        ), POSTFIX
 
     def _typed(self, node: t.TypedText) -> tuple[str, int]:
         return f"{write_type(node.type)} {text(node.text)}", POSTFIX
@@ -123,9 +131,6 @@ class Writer:
     def _interval(self, node: t.Interval) -> tuple[str, int]:
         units = f" {' TO '.join(node.units)}" if node.units else ""
         return f"INTERVAL {text(node.text)}{units}", POSTFIX
-
-    def _special(self, node: t.SpecialValue) -> tuple[str, int]:
-        return node.name + (f"({node.precision})" if node.precision is not None else ""), POSTFIX
 
     def _default(self, node: t.Default) -> tuple[str, int]:
         return "DEFAULT", POSTFIX
@@ -137,47 +142,48 @@ class Writer:
 
     # --- operators ---
 
-    def _unary(self, node: t.Unary) -> tuple[str, int]:
-        sign = node.op in ("+", "-")
-        operand = self.expr(node.operand, SIGN if sign else SUM)
-        blank = " " if operand[0] in "+-~@|" else ""  # `--` begins a comment
-        return f"{node.op}{blank}{operand}", SIGN if sign else OTHER
+    def _function(self, node: Func) -> tuple[str, int]:
+        sign, args = t.sign_of(node.name), node.args
+        if node.name in self._forms:
+            return self._forms[node.name](self, node)
+        if sign in LEVELS and len(args) == 2:
+            level = LEVELS[sign]
+            left = self.expr(args[0], RANGE if level == COMPARISON else level)
+            return f"{left} {sign.upper()} {self.expr(args[1], level + 1)}", level
+        if sign in PREFIXES:
+            return self._prefixed(sign, self.expr(args[0], SUM)), OTHER
+        if node.name.startswith("is_"):
+            test = node.name.replace("distinct", "distinct from").replace("_", " ").upper()
+            right = "".join(f" {self.expr(a, COMPARISON)}" for a in args[1:])
+            return f"{self.expr(args[0], COMPARISON)} {test}{right}", IS
+        if node.name in SPECIAL_VALUES:
+            return node.name + (f"({self.exprs(args)})" if args else ""), POSTFIX
+        return self._ranged(node), RANGE
 
-    def _binary(self, node: t.Binary) -> tuple[str, int]:
-        level = LEVELS[node.op]
-        left = self.expr(node.left, RANGE if level == COMPARISON else level)
-        return f"{left} {node.op.upper()} {self.expr(node.right, level + 1)}", level
+    def _prefixed(self, sign: str, operand: str) -> str:
+        return f"{sign}{' ' if operand[0] in '+-~@|' else ''}{operand}"  # `--` begins a comment
 
-    def _logical(self, node: t.Logical) -> tuple[str, int]:
-        level = OR if node.op == "or" else AND
-        return f" {node.op.upper()} ".join(self.expr(o, level + 1) for o in node.operands), level
+    def _ranged(self, node: Func) -> str:
+        """BETWEEN, IN, and LIKE and its like, which may have NOT in front."""
+        words = node.name.replace("_", " ").upper().replace("SIMILAR", "SIMILAR TO")
+        operand, *args = node.args
+        if words.endswith("IN"):
+            return f"{self.expr(operand, OTHER)} {words} ({self.exprs(args)})"
+        others = (" AND " if "BETWEEN" in words else " ESCAPE ").join(self.expr(a, OTHER) for a in args)
+        return f"{self.expr(operand, OTHER)} {words} {others}"
 
-    def _not(self, node: t.Not) -> tuple[str, int]:
-        return f"NOT {self.expr(node.operand, NOT)}", NOT
+    def _sign(self, node: Func) -> tuple[str, int]:
+        return self._prefixed("-" if node.name == "neg" else "+", self.expr(node.args[0], SIGN)), SIGN
 
-    def _is_test(self, node: t.IsTest) -> tuple[str, int]:
-        return f"{self.expr(node.operand, COMPARISON)} IS {_not(node)}{node.test.upper()}", IS
+    def _logical(self, node: Func) -> tuple[str, int]:
+        level = OR if node.name == "or" else AND
+        return f" {node.name.upper()} ".join(self.expr(o, level + 1) for o in node.args), level
 
-    def _distinct(self, node: t.Distinct) -> tuple[str, int]:
-        left, right = self.expr(node.left, COMPARISON), self.expr(node.right, COMPARISON)
-        return f"{left} IS {_not(node)}DISTINCT FROM {right}", IS
-
-    def _between(self, node: t.Between) -> tuple[str, int]:
-        word = "BETWEEN SYMMETRIC" if node.symmetric else "BETWEEN"
-        low, high = self.expr(node.low, OTHER), self.expr(node.high, OTHER)
-        return f"{self.expr(node.operand, OTHER)} {_not(node)}{word} {low} AND {high}", RANGE
-
-    def _like(self, node: t.Like) -> tuple[str, int]:
-        word = "SIMILAR TO" if node.kind == "similar" else node.kind.upper()
-        escape = f" ESCAPE {self.expr(node.escape, OTHER)}" if node.escape is not None else ""
-        operand, pattern = self.expr(node.operand, OTHER), self.expr(node.pattern, OTHER)
-        return f"{operand} {_not(node)}{word} {pattern}{escape}", RANGE
-
-    def _in_list(self, node: t.InList) -> tuple[str, int]:
-        return f"{self.expr(node.operand, OTHER)} {_not(node)}IN ({self.exprs(node.items)})", RANGE
+    def _not(self, node: Func) -> tuple[str, int]:
+        return f"NOT {self.expr(node.args[0], NOT)}", NOT
 
     def _in_query(self, node: t.InQuery) -> tuple[str, int]:
-        return f"{self.expr(node.operand, OTHER)} {_not(node)}IN ({self._query(node.query)})", RANGE
+        return f"{self.expr(node.operand, OTHER)} {'NOT ' if node.negated else ''}IN ({self._query(node.query)})", RANGE
 
     def _quantified(self, node: t.Quantified) -> tuple[str, int]:
         level = LEVELS.get(node.op, RANGE)
@@ -194,62 +200,57 @@ class Writer:
     def _cast(self, node: t.Cast) -> tuple[str, int]:
         if node.safe:
             return f"TRY_CAST({self.expr(node.operand)} AS {write_type(node.type)})", POSTFIX
-        bare = isinstance(node.operand, (t.ColumnRef, t.Constant, t.Cast, *_SIMPLE))
+        bare = isinstance(node.operand, (Name, Lit, t.Cast)) or _is_simple(node.operand)
         operand = self.expr(node.operand)
         return f"{operand if bare else f'({operand})'}::{write_type(node.type)}", POSTFIX
 
-    def _case(self, node: t.Case) -> tuple[str, int]:
-        subject = f" {self.expr(node.subject)}" if node.subject is not None else ""
-        whens = "".join(f" WHEN {self.expr(w)} THEN {self.expr(v)}" for w, v in node.whens)
-        otherwise = f" ELSE {self.expr(node.otherwise)}" if node.otherwise is not None else ""
+    def _case(self, node: Func) -> tuple[str, int]:
+        *parts, last = map(self.expr, node.args)
+        subject = f" {parts.pop(0)}" if node.name == "case_of" else ""
+        otherwise = f" ELSE {last}" if len(parts) % 2 == 0 else ""
+        values = parts if otherwise else [*parts, last]
+        whens = "".join(f" WHEN {w} THEN {v}" for w, v in zip(values[::2], values[1::2], strict=True))
         return f"CASE{subject}{whens}{otherwise} END", POSTFIX
 
-    def _extract(self, node: t.Extract) -> tuple[str, int]:
-        return f"EXTRACT({text(node.part)} FROM {self.expr(node.source)})", POSTFIX
+    def _extract(self, node: Func) -> tuple[str, int]:
+        return f"EXTRACT({self.expr(node.args[0])} FROM {self.expr(node.args[1])})", POSTFIX
 
-    def _zone(self, node: t.AtTimeZone) -> tuple[str, int]:
-        return f"{self.expr(node.operand, ZONE)} AT TIME ZONE {self.expr(node.zone, COLLATION)}", ZONE
+    def _zone(self, node: Func) -> tuple[str, int]:
+        zone, operand = node.args
+        return f"{self.expr(operand, ZONE)} AT TIME ZONE {self.expr(zone, COLLATION)}", ZONE
 
     def _collate(self, node: t.Collate) -> tuple[str, int]:
         return f"{self.expr(node.operand, COLLATION)} COLLATE {dotted(node.name)}", COLLATION
 
     # --- containers ---
 
-    def _array(self, node: t.ArrayItems) -> tuple[str, int]:
-        return f"ARRAY[{self.exprs(node.items)}]", POSTFIX
+    def _array(self, node: Func) -> tuple[str, int]:
+        return f"ARRAY[{self.exprs(node.args)}]", POSTFIX
 
     def _array_query(self, node: t.ArrayQuery) -> tuple[str, int]:
         return f"ARRAY({self._query(node.query)})", POSTFIX
 
-    def _row(self, node: t.Row) -> tuple[str, int]:
-        return f"{'ROW' if node.explicit else ''}({self.exprs(node.items)})", POSTFIX
+    def _row(self, node: Func) -> tuple[str, int]:
+        return f"{'ROW' if node.name == 'ROW' else ''}({self.exprs(node.args)})", POSTFIX
 
-    def _map(self, node: t.MapItems) -> tuple[str, int]:
-        return f"MAP({', '.join(f'{self.expr(k)} := {self.expr(v)}' for k, v in node.items)})", POSTFIX
+    def _pairs(self, node: Func) -> tuple[str, int]:
+        keys = map(_bare if node.name == "struct" else self.expr, node.args[::2])
+        pairs = ", ".join(f"{k} := {self.expr(v)}" for k, v in zip(keys, node.args[1::2], strict=True))
+        return f"{node.name.upper()}({pairs})", POSTFIX
 
-    def _struct(self, node: t.StructItems) -> tuple[str, int]:
-        return f"STRUCT({', '.join(f'{quoted(n)} := {self.expr(v)}' for n, v in node.items)})", POSTFIX
-
-    def _base(self, base: t.Expr) -> str:
-        written = self.expr(base)
-        return written if isinstance(base, _SIMPLE) else f"({written})"
-
-    def _subscript(self, node: t.Subscript) -> tuple[str, int]:
-        return f"{self._base(node.base)}[{self.expr(node.index)}]", POSTFIX
-
-    def _slice(self, node: t.Slice) -> tuple[str, int]:
-        low = self.expr(node.low) if node.low is not None else ""
-        high = self.expr(node.high) if node.high is not None else ""
-        return f"{self._base(node.base)}[{low}:{high}]", POSTFIX
-
-    def _field(self, node: t.Field) -> tuple[str, int]:
-        return f"{self._base(node.base)}.{quoted(node.name)}", POSTFIX
+    def _postfixed(self, node: Func) -> tuple[str, int]:
+        base, *args = node.args
+        written = self.expr(base) if _is_simple(base) else f"({self.expr(base)})"
+        if node.name == "field":
+            return f"{written}.{_bare(args[0])}", POSTFIX
+        bounds = ("" if isinstance(a, Lit) and a.kind == "int" else self.expr(a) for a in args)
+        return f"{written}[{':'.join(bounds)}]", POSTFIX
 
     def _named(self, node: t.Named) -> tuple[str, int]:
         return f"{quoted(node.name)} => {self.expr(node.value)}", OR
 
-    def _lambda(self, node: t.LambdaExpr) -> tuple[str, int]:
-        return f"({', '.join(map(quoted, node.parameters))}) => {self.expr(node.body)}", OR
+    def _lambda(self, node: LambdaFn) -> tuple[str, int]:
+        return f"({', '.join(map(quoted, node.params))}) => {self.expr(node.body)}", OR
 
     def _table(self, node: t.TableArgument) -> tuple[str, int]:
         partition = f" PARTITION BY {self.exprs(node.partition_by)}" if node.partition_by else ""
@@ -278,46 +279,41 @@ class Writer:
     def _call(self, node: t.Call) -> tuple[str, int]:
         return self.call(node), POSTFIX
 
+    _forms: ClassVar[dict[str, Callable[[Writer, Func], tuple[str, int]]]] = {
+        **dict.fromkeys(("neg", "plus"), _sign),
+        **dict.fromkeys(("and", "or"), _logical),
+        "not": _not,
+        **dict.fromkeys(("case", "case_of"), _case),
+        "EXTRACT": _extract,
+        "TIMEZONE": _zone,
+        "array": _array,
+        **dict.fromkeys(("row", "ROW"), _row),
+        **dict.fromkeys(("map", "struct"), _pairs),
+        **dict.fromkeys(_POSTFIXED, _postfixed),
+    }
     _rules: ClassVar[dict[type, Callable[[Writer, Any], tuple[str, int]]]] = {
-        t.ColumnRef: _column,
-        t.Constant: _constant,
+        Name: _column,
+        Lit: _literal,
+        Func: _function,
+        LambdaFn: _lambda,
         t.TypedText: _typed,
         t.Interval: _interval,
-        t.SpecialValue: _special,
         t.Default: _default,
         t.Star: _star,
-        t.Unary: _unary,
-        t.Binary: _binary,
-        t.Logical: _logical,
-        t.Not: _not,
-        t.IsTest: _is_test,
-        t.Distinct: _distinct,
-        t.Between: _between,
-        t.Like: _like,
-        t.InList: _in_list,
         t.InQuery: _in_query,
         t.Quantified: _quantified,
         t.Exists: _exists,
         t.ScalarQuery: _scalar_query,
         t.Cast: _cast,
-        t.Case: _case,
-        t.Extract: _extract,
-        t.AtTimeZone: _zone,
         t.Collate: _collate,
-        t.ArrayItems: _array,
         t.ArrayQuery: _array_query,
-        t.Row: _row,
-        t.MapItems: _map,
-        t.StructItems: _struct,
-        t.Subscript: _subscript,
-        t.Slice: _slice,
-        t.Field: _field,
         t.Named: _named,
-        t.LambdaExpr: _lambda,
         t.TableArgument: _table,
         t.Call: _call,
     }
 
 
-def _not(node: t.IsTest | t.Distinct | t.Between | t.Like | t.InList | t.InQuery) -> str:
-    return "NOT " if node.negated else ""
+def _bare(name: t.Expr) -> str:
+    """The name of a field."""
+    assert isinstance(name, Lit)
+    return quoted(str(name.value))

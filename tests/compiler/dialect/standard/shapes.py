@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
+from flowql.compiler.dialect.standard.expressions import LEVELS
 
 Shape = Counter[object]
 _SIGNS: dict[type[exp.Expression], str] = {
@@ -35,8 +37,9 @@ def ours(query: t.Query) -> Shape:
                 found["select", len(node.items), node.distinct, node.where is not None, node.having is not None] += 1
             case t.WindowSpec():
                 found["window", len(node.partition_by), node.frame is not None] += 1
-            case t.Case():
-                found["case", len(node.whens), node.otherwise is not None] += 1
+            case Func() if node.name in ("case", "case_of"):
+                whens, otherwise = divmod(len(node.args) - (node.name == "case_of"), 2)
+                found["case", whens, otherwise == 1] += 1
             case t.OrderItem():
                 found["order", node.direction == "desc"] += 1
             case t.With() | t.Exists() | t.InQuery():
@@ -53,15 +56,22 @@ def _operation(body: t.Body) -> object:
     )
 
 
+_WORDS = ("and", "or", "not", "neg", "is_distinct", "is_not_distinct")
+_TESTS = ("is_null", "is_true", "is_false", "is_unknown")
+_RANGES = ("between", "between_symmetric", "like", "ilike", "similar", "in")
+
+
 def _is_operator(node: t.Node) -> bool:
-    kinds = (t.Binary, t.Logical, t.Not, t.Distinct, t.Between, t.Like, t.InList, t.InQuery, t.IsTest, t.Quantified)
-    return isinstance(node, kinds) or (isinstance(node, t.Unary) and node.op == "-")
+    if not isinstance(node, Func):
+        return isinstance(node, (t.InQuery, t.Quantified))
+    names = {node.name, node.name.removeprefix("not_"), node.name.replace("is_not_", "is_")}
+    return t.sign_of(node.name) in LEVELS or bool(names & {*_WORDS, *_TESTS, *_RANGES})
 
 
 def _skeleton(node: t.Node, inside: set[int]) -> object:
     """The operator with its operands; what is no operator is a blank."""
-    while isinstance(node, t.Unary) and node.op == "+":
-        node = node.operand
+    while isinstance(node, Func) and node.name == "plus":
+        (node,) = node.args
     if not _is_operator(node):
         return "_"
     inside.add(id(node))
@@ -69,31 +79,23 @@ def _skeleton(node: t.Node, inside: set[int]) -> object:
     def part(operand: t.Node) -> object:
         return _skeleton(operand, inside)
 
-    negated = getattr(node, "negated", False)
     match node:
-        case t.Binary():
-            return node.op, part(node.left), part(node.right)
-        case t.Logical():
-            return _flat(node.op, [part(o) for o in node.operands])
-        case t.Not():
-            return "not", part(node.operand)
-        case t.Unary():
-            return "neg", part(node.operand)
-        case t.Distinct():
-            return "same" if negated else "distinct", part(node.left), part(node.right)
         case t.Quantified():
             return node.op, part(node.operand), "_"
-        case t.IsTest():
-            made: object = ("is", part(node.operand))
-        case t.Between():
-            made = ("between", part(node.operand), part(node.low), part(node.high))
-        case t.Like():
-            made = (node.kind, part(node.operand), part(node.pattern))
-        case t.InList():
-            made = ("in", part(node.operand), *(part(i) for i in node.items))
         case t.InQuery():
-            made = ("in", part(node.operand))
-    return ("not", made) if negated else made
+            made: object = ("in", part(node.operand))
+            return ("not", made) if node.negated else made
+    assert isinstance(node, Func)
+    parts = [part(a) for a in node.args]
+    if node.name in ("and", "or"):
+        return _flat(node.name, parts)
+    if node.name in ("is_distinct", "is_not_distinct"):
+        return "distinct" if node.name == "is_distinct" else "same", *parts
+    if node.name.startswith("is_"):
+        return ("not", ("is", *parts)) if node.name.startswith("is_not_") else ("is", *parts)
+    if node.name.startswith("not_"):
+        return "not", (node.name.removeprefix("not_"), *parts)
+    return t.sign_of(node.name), *parts
 
 
 def _flat(op: str, operands: list[object]) -> object:

@@ -6,12 +6,19 @@ import random
 
 import pytest
 
-from flowql.compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.ast import Func
+from flowql.compiler.dialect.standard.tree import OPERATORS, Form
 from tests.compiler.dialect.standard.checks import check_broken, check_round_trip, check_sqlglot, nodes_of, tree_of
 from tests.compiler.dialect.standard.trees import TreeMaker
 
 SEEDS = 240
 PARTS = 3
+NEGATED = ("between", "between_symmetric", "in", "like", "ilike", "similar")
+FORMS = {
+    "and", "or", "not", "neg", "plus", "is_distinct", "is_not_distinct", "case", "case_of", "row", "ROW", "array", "map", "struct", "subscript",
+    "SLICE", "field", "EXTRACT", "TIMEZONE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "^", "~", "overlaps", *NEGATED, *(f"not_{n}" for n in NEGATED),
+    *(f"is{n}_{test}" for n in ("", "_not") for test in ("null", "true", "false", "unknown")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -33,9 +40,11 @@ def test_a_broken_text_gives_diagnostics(part: int) -> None:
 
 
 def test_every_kind_of_node_is_among_them() -> None:
-    met = {type(n).__name__ for seed in range(SEEDS) for n in nodes_of(TreeMaker(random.Random(seed)).statement(3))}
-    met |= {type(n).__name__ for n in nodes_of(tree_of("INSERT INTO t VALUES (DEFAULT)"))}
-    assert _kinds(Node) - met == {"Node", "Statement"}
+    nodes = [n for seed in range(SEEDS) for n in nodes_of(TreeMaker(random.Random(seed)).statement(3))]
+    met = {type(n).__name__ for n in [*nodes, *nodes_of(tree_of("INSERT INTO t VALUES (DEFAULT)"))]}
+    assert _kinds(Form) - met == {"Form", "Statement"}
+    assert met >= {"Name", "Lit", "Func", "LambdaFn"}
+    assert {*OPERATORS.values(), *FORMS} <= {n.name for n in nodes if isinstance(n, Func)}
 
 
 def _kinds(base: type) -> set[str]:
@@ -44,8 +53,11 @@ def _kinds(base: type) -> set[str]:
 
 def test_a_span_covers_the_text_of_its_node() -> None:
     text = "SELECT a + b * 2 AS x FROM t JOIN (SELECT 1) q ON q.i = t.i WHERE NOT c IS NULL"
-    said = {type(n).__name__: text[n.span.column - 1 :][: n.span.length] for n in nodes_of(tree_of(text))}
+    said = {
+        n.name if isinstance(n, Func) else type(n).__name__: text[n.span.column - 1 :][: n.span.length]
+        for n in nodes_of(tree_of(text))
+    }
     assert said["Join"] == "t JOIN (SELECT 1) q ON q.i = t.i"
     assert said["Derived"] == "(SELECT 1) q"
-    assert said["Not"] == "NOT c IS NULL"
-    assert said["IsTest"] == "c IS NULL"
+    assert said["not"] == "NOT c IS NULL"
+    assert said["is_null"] == "c IS NULL"

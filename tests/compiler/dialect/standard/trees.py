@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.dialect.ast import Drop, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Drop, Func, LambdaFn, Lit, Name, WindowClause, WithinClause
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
@@ -33,6 +33,11 @@ NAMES = [
 ]
 TEXTS = ["", "x", "it's", "2024-05-01", "a;b", "--", "%", 'd"q', "ß\n"]
 NUMBERS = ["0", "1", "42", "2147483648", "1.5", ".5", "1e3", "12.50E-2"]
+
+
+def f(name: str, *args: t.Expr) -> Func:
+    """A call or an operator."""
+    return Func(name, args)
 
 
 class TreeMaker:
@@ -72,64 +77,75 @@ class TreeMaker:
             self._binary,
             self._binary,
             self._logical,
-            lambda d: t.Not(self.expr(d)),
-            lambda d: t.Unary(self._one("-", "+"), self.expr(d)),
-            lambda d: t.IsTest(self.expr(d), self._one("null", "true", "false"), self._flag()),
-            lambda d: t.Distinct(self.expr(d), self.expr(d), self._flag()),
-            lambda d: t.Between(self.expr(d), self.expr(d), self.expr(d), self._flag()),
-            lambda d: t.Like(self._one("like", "ilike"), self.expr(d), self.expr(d), None, self._flag()),
-            lambda d: t.InList(self.expr(d), self._many(lambda: self._no_query(d)), self._flag()),
+            lambda d: f("not", self.expr(d)),
+            lambda d: f(self._one("neg", "plus"), self.expr(d)),
+            lambda d: f(self._one("is_", "is_not_") + self._one("null", "true", "false"), self.expr(d)),
+            lambda d: f(self._one("is_distinct", "is_not_distinct"), self.expr(d), self.expr(d)),
+            lambda d: f(self._not("between"), self.expr(d), self.expr(d), self.expr(d)),
+            lambda d: f(self._not(self._one("like", "ilike")), self.expr(d), self.expr(d)),
+            lambda d: f(self._not("in"), self.expr(d), *self._many(lambda: self._no_query(d))),
             lambda d: t.InQuery(self.expr(d), self.query(d), self._flag()),
             lambda d: t.Exists(self.query(d)),
             lambda d: t.ScalarQuery(self.query(d)),
             lambda d: t.Quantified(self._one("=", "<"), self.expr(d), self._one("any", "all"), self.query(d)),
             lambda d: t.Cast(self.expr(d), self.type(1)),
             self._case,
-            lambda d: t.Extract(self._one("YEAR", "HOUR"), self._leaf() if self._plain else self.expr(d)),
-            lambda d: t.ArrayItems(self._many(lambda: self.expr(d))),
-            lambda d: t.Row(self._many(lambda: self.expr(d), 2), explicit=True),
+            lambda d: f(
+                "EXTRACT", Lit("string", self._one("YEAR", "HOUR")), self._leaf() if self._plain else self.expr(d)
+            ),
+            lambda d: f("array", *self._many(lambda: self.expr(d))),
+            lambda d: f("ROW", *self._many(lambda: self.expr(d), 2)),
             self.call,
             self.call,
         ]
         if not self._plain:
             options += [
-                lambda d: t.AtTimeZone(self.expr(d), self.expr(d)),
-                lambda d: t.Unary("~", self.expr(d)),
-                lambda d: t.IsTest(self.expr(d), "unknown", self._flag()),
-                lambda d: t.Between(self.expr(d), self.expr(d), self.expr(d), self._flag(), symmetric=True),
-                lambda d: t.Like("similar", self.expr(d), self.expr(d), self.expr(d), self._flag()),
+                lambda d: f("TIMEZONE", self.expr(d), self.expr(d)),
+                lambda d: f("~", self.expr(d)),
+                lambda d: f(self._one("is_unknown", "is_not_unknown"), self.expr(d)),
+                lambda d: f(self._not("between_symmetric"), self.expr(d), self.expr(d), self.expr(d)),
+                lambda d: f(self._not("similar"), self.expr(d), self.expr(d), self.expr(d)),
                 lambda d: t.Quantified("=", self.expr(d), "any", self._no_query(d)),
                 lambda d: t.Cast(self.expr(d), self.type(2), safe=True),
                 lambda d: t.Collate(self.expr(d), (self.name(),)),
                 lambda d: t.ArrayQuery(self.query(d)),
-                lambda d: t.ArrayItems(()),
-                lambda d: t.Row(self._many(lambda: self.expr(d), 2)),
-                lambda d: t.MapItems(self._many(lambda: (self.expr(d), self.expr(d)), 0)),
-                lambda d: t.StructItems(self._many(lambda: (self.name(), self.expr(d)), 0)),
-                lambda d: t.Subscript(self.expr(d), self.expr(d)),
-                lambda d: t.Subscript(t.ColumnRef((self.name(),)), self.expr(d)),
-                lambda d: t.Slice(self.expr(d), self._maybe(lambda: self.expr(d)), self._maybe(lambda: self.expr(d))),
-                lambda d: t.Field(self.expr(d), self.name()),
+                lambda d: f("array"),
+                lambda d: f("row", *self._many(lambda: self.expr(d), 2)),
+                lambda d: f("map", *self._pairs(lambda: self.expr(d), d)),
+                lambda d: f("struct", *self._pairs(lambda: Lit("string", self.name()), d)),
+                lambda d: f("subscript", self.expr(d), self.expr(d)),
+                lambda d: f("subscript", Name((self.name(),)), self.expr(d)),
+                lambda d: f("SLICE", self.expr(d), self._bound(1, d), self._bound(2**31 - 1, d)),
+                lambda d: f("field", self.expr(d), Lit("string", self.name())),
             ]
         return self._rng.choice(options)(depth - 1)
+
+    def _not(self, name: str) -> str:
+        return f"not_{name}" if self._flag() else name
+
+    def _pairs(self, key: Callable[[], t.Expr], depth: int) -> tuple[t.Expr, ...]:
+        return tuple(part for _ in range(self._rng.randint(0, 3)) for part in (key(), self.expr(depth)))
+
+    def _bound(self, unwritten: int, depth: int) -> t.Expr:
+        return self.expr(depth) if self._flag() else Lit("int", unwritten)
 
     def _leaf(self) -> t.Expr:
         if not self._plain and self._flag(0.15):
             return self._one(
-                t.SpecialValue("CURRENT_DATE"),
-                t.SpecialValue("CURRENT_TIMESTAMP", 3),
+                f("CURRENT_DATE"),
+                f("CURRENT_TIMESTAMP", Lit("int", 3)),
                 t.TypedText(t.TypeName("timestamptz"), self._one(*TEXTS)),
                 t.TypedText(t.TypeName("double"), "1.5"),
                 t.Interval("1-2", ("YEAR", "MONTH")),
                 t.Interval("10"),
             )
         return self._one(
-            t.ColumnRef((self.name(),)),
-            t.ColumnRef((self.name(), self.name())),
-            t.Constant("number", self._one(*(n for n in NUMBERS if n != ".5" or not self._plain))),
-            t.Constant("string", self._one(*TEXTS)),
-            t.Constant("bool", self._one("true", "false")),
-            t.Constant("null", "null"),
+            Name((self.name(),)),
+            Name((self.name(), self.name())),
+            Lit("number", self._one(*(n for n in NUMBERS if n != ".5" or not self._plain))),
+            Lit("string", self._one(*TEXTS)),
+            Lit("bool", self._one(True, False)),
+            Lit("null", None),
             t.TypedText(t.TypeName("date"), "2024-05-01"),
             t.Interval("5", ("MINUTE",)),
         )
@@ -144,16 +160,19 @@ class TreeMaker:
         more = ("^", "->>", "#>", "@>", "&", "|", "#", "<<", ">>", "~", "!~*", "overlaps", "->")
         op = self._one(*plain) if self._plain or self._flag(0.6) else self._one(*more)
         right = self.expr(depth)
-        if op == "->" and isinstance(right, t.ColumnRef):  # would be the field of a struct
+        if op == "->" and isinstance(right, Name):  # would be the field of a struct
             op = "->>"
-        return t.Binary(op, self.expr(depth), right)
+        return f(t.OPERATORS.get(op, op), self.expr(depth), right)
 
     def _logical(self, depth: int) -> t.Expr:
-        return t.Logical(self._one("and", "or"), self._many(lambda: self.expr(depth), 2, 4))
+        return f(self._one("and", "or"), *self._many(lambda: self.expr(depth), 2, 4))
 
     def _case(self, depth: int) -> t.Expr:
-        whens = self._many(lambda: (self.expr(depth), self.expr(depth)))
-        return t.Case(self._maybe(lambda: self.expr(depth)), whens, self._maybe(lambda: self.expr(depth)))
+        parts = [self.expr(depth) for _ in range(2 * self._rng.randint(1, 3))]
+        otherwise = [self.expr(depth)] if self._flag() else []
+        if self._flag():
+            return f("case_of", self.expr(depth), *parts, *otherwise)
+        return f("case", *parts, *otherwise)
 
     def call(self, depth: int) -> t.Call:
         name = self._one("sum", "count", "f", "my_fn")
@@ -163,7 +182,7 @@ class TreeMaker:
             return t.Call(("count",), star=True, over=self._maybe(lambda: self.window(depth)))
         if kind == 1:
             order = self._many(lambda: self.order_item(depth), 0, 2)
-            return t.Call(("string_agg",), (self.expr(depth), t.Constant("string", ",")), order_by=order)
+            return t.Call(("string_agg",), (self.expr(depth), Lit("string", ",")), order_by=order)
         if kind == 2:
             return t.Call((name,), args, filter=self.expr(depth))
         if kind == 3:
@@ -177,7 +196,7 @@ class TreeMaker:
             t.Call(("percentile_cont",), (self.expr(0),), within_group=(self.order_item(depth),)),
             t.Call(("first_value",), (self.expr(0),), nulls="ignore", over=self.window(depth)),
             t.Call(("transform",), (self.expr(0), t.Named("x", self.expr(depth)))),
-            t.Call(("reduce",), (self.expr(0), t.LambdaExpr(("x", "y"), self.expr(depth)))),
+            t.Call(("reduce",), (self.expr(0), LambdaFn(("x", "y"), self.expr(depth)))),
             t.Call(("trim",), (self.expr(depth),)),
             t.Call(("left",), (self.expr(depth), self.expr(0))),
             t.Call(("Quoted fn",), ()),
@@ -202,7 +221,7 @@ class TreeMaker:
         )
 
     def _number(self) -> t.Expr:
-        return t.Constant("number", self._one("1", "2"))
+        return Lit("number", self._one("1", "2"))
 
     def order_item(self, depth: int) -> t.OrderItem:
         return t.OrderItem(self.expr(depth), self._one(None, "asc", "desc"), self._one(None, "first", "last"))
@@ -270,7 +289,7 @@ class TreeMaker:
                 if source
                 else None,
                 "partition_by": self._many(lambda: self.expr(0)) if self._flag(0.1) else (),
-                "qualify": self._maybe(lambda: t.Binary("=", t.ColumnRef(("r",)), self._number()), 0.1),
+                "qualify": self._maybe(lambda: f("eq", Name(("r",)), self._number()), 0.1),
                 "windows": (t.NamedWindow("w", self._window_in_parentheses()),) if self._flag(0.1) else (),
             }
         return t.Select(
@@ -286,7 +305,7 @@ class TreeMaker:
 
     def item(self, depth: int) -> t.Item:
         if self._flag(0.1):
-            excluded = (t.ColumnRef(("a",)),) if not self._plain and self._flag() else ()
+            excluded = (Name(("a",)),) if not self._plain and self._flag() else ()
             return t.Item(t.Star(self._one((), (self.name(),)), None, excluded))
         if not self._plain and self._flag(0.05):
             return t.Item(t.Star((), self.call(0)))
@@ -294,9 +313,9 @@ class TreeMaker:
 
     def _group(self, depth: int) -> t.GroupElement:
         if self._flag(0.7) or depth <= 0:
-            return t.ColumnRef((self.name(),))
+            return Name((self.name(),))
         kind = self._one("sets", "rollup", "cube")
-        sets = [t.Grouping("set", self._many(lambda: t.ColumnRef((self.name(),)), 2)), t.ColumnRef((self.name(),))]
+        sets = [t.Grouping("set", self._many(lambda: Name((self.name(),)), 2)), Name((self.name(),))]
         if kind == "sets":
             sets.append(t.Grouping("set", ()))
         return t.Grouping(kind, tuple(sets))
@@ -348,8 +367,8 @@ class TreeMaker:
 
     def _table_function(self) -> t.Relation:
         window = t.Interval("1", ("HOUR",))
-        data = t.TableArgument(("s",), self._one((), (t.ColumnRef(("k",)),)))
-        call = t.Call(("tumble",), (data, t.Call(("descriptor",), (t.ColumnRef(("ts",)),)), t.Named("size", window)))
+        data = t.TableArgument(("s",), self._one((), (Name(("k",)),)))
+        call = t.Call(("tumble",), (data, t.Call(("descriptor",), (Name(("ts",)),)), t.Named("size", window)))
         types = (t.TypeName("int"), t.TypeName("varchar"))
         return self._one(
             t.TableFunction(call, self._alias(), wrapped=True),
@@ -419,7 +438,7 @@ class TreeMaker:
             for n in self._names()
         )
         key = (columns[0].name,) if self._flag() else ()
-        mark = st.Watermark("ts", t.Binary("-", t.ColumnRef(("ts",)), t.Interval("5", ("SECOND",))))
+        mark = st.Watermark("ts", f("sub", Name(("ts",)), t.Interval("5", ("SECOND",))))
         return st.CreateTable(
             name, "table", columns, key, (mark,) if self._flag() else (), self._flag(), checks=self._checks()
         )
