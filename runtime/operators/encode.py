@@ -45,10 +45,12 @@ class KeyEncoder:
         self._format = fmt
         self._null_key = (null_key or len(schema.key) == 1) and not null_group
         self._null_group = null_group
-        self._json = fmt.name == "JSON" and len(schema.key) == 1
+        self._json = fmt.name == "JSON" and bool(schema.key)
         self._pick = picker([names.index(f.name) for f in schema.key])
         self._indices = [names.index(f.name) for f in schema.key]
         self._encoder = row_encoder(schema.key, fmt, is_key=True) if schema.key else None
+        types = [f.type for f in schema.key]
+        self._object = JsonText([f.name for f in schema.key], types) if len(types) > 1 else None
         if self._window is not None:
             self._bounds = [names.index(n) for n in ("WINDOWSTART", "WINDOWEND")]
 
@@ -58,7 +60,7 @@ class KeyEncoder:
             return True
         kind = self._fields[0].type.kind
         if self._json:
-            return JsonText.supports([self._fields[0].type])
+            return JsonText.supports([f.type for f in self._fields])
         return self._format.name == "KAFKA" and not self._null_group and (kind in _FIXED or kind is Kind.STRING)
 
     def encode(self, row: Row) -> bytes | None:
@@ -74,7 +76,7 @@ class KeyEncoder:
 
     def _of_null_group(self, key: Row, data: bytes | None) -> bytes:
         """The key of a group with NULL in it. Raises BadRecord for formats that write NULL as something else, or not at all."""
-        if self._json:
+        if self._json and len(key) == 1:
             return _NULL
         if data is None or len(key) == 1 or self._format.name not in _OBJECTS:
             name = self._format.name
@@ -98,9 +100,9 @@ class KeyEncoder:
 
     def _plain(self, columns: Sequence[pa.Array], n: int) -> pa.Array:
         """Keys without the bounds of windows."""
-        column = columns[self._indices[0]]
         if self._json:
-            return self._json_keys(column)
+            return self._json_keys([columns[i] for i in self._indices])
+        column = columns[self._indices[0]]
         layout = _FIXED.get(self._fields[0].type.kind)
         if layout is None:
             return column.cast(pa.string()).view(pa.binary())
@@ -111,14 +113,20 @@ class KeyEncoder:
         keys = pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())])
         return pc.if_else(column.is_valid(), keys, pa.scalar(None, pa.binary())) if column.null_count else keys
 
-    def _json_keys(self, column: pa.Array) -> pa.Array:
-        text, plain = text_of(column, self._fields[0].type)
-        if plain and self._fields[0].type.kind is Kind.STRING:
-            text = pc.binary_join_element_wise('"', text, '"', "")
-        keys = text.view(pa.binary())
-        if self._null_group or not column.null_count:
+    def _json_keys(self, columns: Sequence[pa.Array]) -> pa.Array:
+        if self._object is not None:
+            keys = self._object.encode(columns)
+        else:
+            text, plain = text_of(columns[0], self._fields[0].type)
+            if plain and self._fields[0].type.kind is Kind.STRING:
+                text = pc.binary_join_element_wise('"', text, '"', "")
+            keys = text.view(pa.binary())
+        if not self._null_key or not all(c.null_count for c in columns):
             return keys
-        return pc.if_else(column.is_valid(), keys, pa.scalar(None, pa.binary()))
+        there = columns[0].is_valid()
+        for c in columns[1:]:
+            there = pc.or_(there, c.is_valid())
+        return pc.if_else(there, keys, pa.scalar(None, pa.binary()))
 
 
 class Encoder:

@@ -14,7 +14,7 @@ from flowql.compiler.plan.types import BIGINT, BYTES, DOUBLE, INT, STRING, SqlTy
 from flowql.runtime.batch import DELETE, INSERT, from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.decode import Decoder
-from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.operators.encode import Encoder, KeyEncoder
 from flowql.runtime.serde.windowed import split_window
 from tests.property.test_avro_paths import decoded
 
@@ -82,3 +82,19 @@ def test_windowed_keys_are_written_the_same_by_row_and_by_column(
     )
     assert encoder.has_vector or fmt == "JSON"  # which writes a DOUBLE row by row
     assert by_column.equals(by_row)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), WINDOWS | st.none(), st.booleans(), st.booleans())
+def test_json_keys_of_several_columns_are_written_the_same_by_row_and_by_column(
+    data: st.DataObject, window: KeyWindow | None, null_key: bool, null_group: bool
+) -> None:
+    types = data.draw(st.lists(st.sampled_from(list(KEYS)), min_size=2, max_size=3))
+    bounds = (Field("WINDOWSTART", BIGINT, "window"), Field("WINDOWEND", BIGINT, "window")) if window else ()
+    schema = Schema((*(Field(f"k{i}", t, "key") for i, t in enumerate(types)), Field("V", INT), *bounds), window)
+    row = st.tuples(*(KEYS[t] | st.none() for t in types), st.just(1), *(TIMES for _ in bounds))
+    rows = data.draw(st.lists(row, min_size=1, max_size=9))
+    encoder = KeyEncoder(schema, Format("JSON"), null_key=null_key, null_group=null_group)
+    columns = from_rows(schema, rows, range(len(rows)), [INSERT] * len(rows), range(len(rows))).arrow().columns
+    assert encoder.has_vector
+    assert encoder.columns(columns, len(rows)).to_pylist() == [encoder.encode(r) for r in rows]
