@@ -79,11 +79,16 @@ class LambdaFn(Node):
 
 @dataclass(frozen=True, slots=True)
 class Star(Node):
-    """`*` or `source.*` in a select list; `struct_of` for `expr->*`."""
+    """`*` or `source.*` in a select list; `struct_of` for `expr->*` and `(expr).*`; excluded: columns of standard SQL's EXCEPT (...)."""
 
-    source: str | None = None
+    qualifier: tuple[str, ...] = ()
     struct_of: Ast | None = None
+    excluded: tuple[Name, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def source(self) -> str | None:
+        return self.qualifier[-1] if self.qualifier else None
 
 
 Ast = Node
@@ -110,7 +115,7 @@ ANY_DIGITS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class SelectItem:
+class SelectItem(Node):
     """One item of a select list. `alias` is None when none was written."""
 
     expr: Ast

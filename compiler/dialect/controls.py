@@ -1,23 +1,73 @@
-"""Statements without a query, the same in every dialect: settings, variables, DROP, checks of topics and schemas, controls of queries."""
+"""Statements without a query, the same in every dialect: settings, variables, types, added columns, assertions, controls of queries."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Literal
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Literal, TypeVar
 
 from flowql.compiler.dialect.ast import (
+    AlterSource,
+    AssertRow,
     AssertSchema,
     AssertTopic,
+    Ast,
+    ColumnDef,
+    CreateType,
     Drop,
     OtherStatement,
     QueryControl,
     SetProperty,
     Statement,
+    TypeRef,
 )
 from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.numbers import parse_duration
 from flowql.compiler.dialect.tokens import Tok
+
+C = TypeVar("C", bound=Cursor)
+Kind = Literal["stream", "table"]
+
+
+def parse_create_type(cur: C, start: Tok, type_: Callable[[C], TypeRef]) -> list[Statement]:
+    """`TYPE [IF NOT EXISTS] name AS type`, behind CREATE."""
+    cur.next()
+    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    name, name_span = cur.expect_placed("the name of the type")
+    cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
+    made = type_(cur)
+    return [CreateType(cur.text_since(start), cur.span_since(start), name, made, if_not_exists, name_span)]
+
+
+def parse_alter(cur: C, start: Tok, column: Callable[[C, Kind], ColumnDef]) -> list[Statement]:
+    """`ALTER STREAM|TABLE name ADD [COLUMN] column, ...`. column: reads one from the word ADD on."""
+    cur.next()
+    kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
+    name, name_span = cur.expect_placed(f"the name of a {kind}")
+    columns = cur.listed(lambda cur: column(cur, kind))
+    return [AlterSource(cur.text_since(start), cur.span_since(start), name, kind, columns, name_span)]
+
+
+def expect_add(cur: Cursor) -> None:
+    """The word ADD of ALTER."""
+    cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
+
+
+def parse_assert(cur: C, start: Tok, rows: Callable[[C], Iterable[tuple[Ast, ...]]]) -> list[Statement]:
+    """ASSERT of rows, a topic or a schema. rows: reads the rows behind VALUES."""
+    cur.next()
+    if cur.tok.upper not in ("VALUES", "NULL"):
+        return [_parse_assertion(cur, start)]
+    deleted = cur.accept_words("NULL")
+    cur.expect_word("VALUES")
+    target, name_span = cur.expect_placed("the name of a stream or table")
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
+    if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
+        cur.expected("VALUES", words=["VALUES"])
+    cur.next()
+    found = [*rows(cur)]
+    text, span = cur.text_since(start), cur.span_since(start)
+    return [AssertRow(text, span, target, columns, row, deleted, name_span) for row in found]
 
 
 def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:
@@ -69,8 +119,7 @@ def apply_variable(cur: Cursor, variables: MutableMapping[str, str]) -> list[Sta
     return []
 
 
-def parse_assertion(cur: Cursor, start: Tok) -> Statement:
-    """ASSERT of a topic or a schema, behind the word ASSERT."""
+def _parse_assertion(cur: Cursor, start: Tok) -> Statement:
     exists = not cur.accept_words("NOT", "EXISTS")
     if cur.tok.upper == "TOPIC":
         return _assert_topic(cur, start, exists=exists)

@@ -298,7 +298,7 @@ def parse_select_expr(cur: Cursor) -> Ast:
         source = cur.fold(cur.next())
         cur.next()
         cur.next()
-        return Star(source=source, span=cur.span_since(start))
+        return Star((source,), span=cur.span_since(start))
     before = cur.pos
     expr = parse_expr(cur)
     if cur.tok.op != "->":

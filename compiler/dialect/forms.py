@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from typing import TypeVar
 
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from flowql.compiler.dialect.cursor import Cursor
@@ -14,7 +15,9 @@ from flowql.compiler.dialect.type_refs import parse_type_ref
 from flowql.compiler.plan import types as t
 
 _BLANK = re.compile(r"^(\s*\d{4}-\d{1,2}-\d{1,2})\s+(\d.*)$", re.DOTALL)
+MAP_HELP, STRUCT_HELP = "write  MAP('key' := value)", "write  STRUCT(name := value)"
 Rule = Callable[[Cursor], Ast]
+C = TypeVar("C", bound=Cursor)
 _TYPED_LITERALS = {"DATE": t.DATE, "TIME": t.TIME, "TIMESTAMP": t.TIMESTAMP}
 
 
@@ -73,11 +76,11 @@ def _array(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 
 def _map(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    return _pairs(cur, start, expr, expr, "write  MAP('key' := value)")
+    return parse_pairs(cur, start, expr, expr, MAP_HELP) if cur.after.op == "(" else None
 
 
 def _struct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    return _pairs(cur, start, _field_name, expr, "write  STRUCT(name := value)")
+    return parse_pairs(cur, start, _field_name, expr, STRUCT_HELP) if cur.after.op == "(" else None
 
 
 def _field_name(cur: Cursor) -> Ast:
@@ -85,19 +88,27 @@ def _field_name(cur: Cursor) -> Ast:
     return Lit("string", cur.expect_name("the name of a field"), cur.span_of(at))
 
 
-def _pairs(cur: Cursor, start: Tok, key: Rule, value: Rule, help: str) -> Ast | None:
-    if cur.after.op != "(":
-        return None
+def parse_pairs(
+    cur: C,
+    start: Tok,
+    key: Callable[[C], Ast],
+    value: Callable[[C], Ast],
+    help: str,
+    *,
+    closer: str = ")",
+    sign: str = ":=",
+) -> Ast:
+    """`MAP(key := value, ...)` or `STRUCT(name := value, ...)`, from the word `start` on."""
     cur.next()
     cur.next()
     parts: list[Ast] = []
-    while cur.tok.op != ")":
+    while cur.tok.op != closer:
         if parts:
-            cur.expect_op(",", label="a comma or `)` goes here")
+            cur.expect_op(",", label=f"a comma or `{closer}` goes here")
         parts.append(key(cur))
-        cur.expect_op(":=", help=help)
+        cur.expect_op(sign, help=help)
         parts.append(value(cur))
-    cur.expect_op(")")
+    cur.expect_op(closer)
     return Func(start.upper.lower(), tuple(parts), cur.span_since(start))
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Literal, NoReturn
+from typing import NoReturn
 
-from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import (
-    AlterSource,
-    AssertRow,
     Ast,
     ColumnDef,
     CreateAs,
     CreateSource,
-    CreateType,
     InsertInto,
     InsertRow,
     OtherStatement,
@@ -21,9 +17,13 @@ from flowql.compiler.dialect.ast import (
     Statement,
 )
 from flowql.compiler.dialect.controls import (
+    Kind,
     apply_variable,
-    parse_assertion,
+    expect_add,
+    parse_alter,
+    parse_assert,
     parse_control,
+    parse_create_type,
     parse_drop,
     parse_other,
     parse_set,
@@ -37,7 +37,6 @@ from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.type_refs import parse_type_ref
 from flowql.compiler.dialect.words import OTHER_VERBS, VERBS
 
-Kind = Literal["stream", "table"]
 _KIND_HELP = "write  CREATE STREAM name (...) WITH (...)  or  CREATE TABLE name (...) WITH (...)"
 
 
@@ -47,7 +46,7 @@ def parse_statement(cur: Cursor, variables: MutableMapping[str, str]) -> list[St
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
     if cur.tok.upper == "ALTER" and cur.after.upper in ("STREAM", "TABLE"):
-        return [_alter(cur, tok)]
+        return parse_alter(cur, tok, _added_column)
     if tok.upper in OTHER_VERBS:
         return [parse_other(cur, tok)]
     rule = _RULES.get(tok.upper)
@@ -65,7 +64,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     or_replace = cur.accept_words("OR", "REPLACE")
     if cur.tok.upper == "TYPE":
-        return [_create_type(cur, start)]
+        return parse_create_type(cur, start, parse_type_ref)
     if cur.tok.upper in ("SINK", "SOURCE") and cur.after.upper == "CONNECTOR":
         return [parse_other(cur, start)]
     if cur.tok.upper in ("MATERIALIZED", "VIEW"):
@@ -129,29 +128,16 @@ def _refuse_view(cur: Cursor) -> NoReturn:
     )
 
 
-def _create_type(cur: Cursor, start: Tok) -> Statement:
-    cur.next()
-    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name, name_span = cur.expect_placed("the name of the type")
-    cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
-    ref = parse_type_ref(cur)
-    return CreateType(
-        cur.text_since(start),
-        cur.span_since(start),
-        name=name,
-        type=ref,
-        if_not_exists=if_not_exists,
-        name_span=name_span,
-    )
-
-
 def _insert(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     cur.expect_word("INTO")
     target, name_span = cur.expect_placed("the name of a stream or table")
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.tok.upper == "VALUES":
-        return [*_rows(cur, start, name_span, target, columns)]
+        cur.next()
+        rows = _rows(cur)
+        text, span = cur.text_since(start), cur.span_since(start)
+        return [InsertRow(text, span, target=target, columns=columns, values=row, name_span=name_span) for row in rows]
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     if columns or cur.tok.upper != "SELECT":
         cur.expected("VALUES" if columns else "SELECT or VALUES", words=["SELECT", "VALUES"])
@@ -160,28 +146,20 @@ def _insert(cur: Cursor, start: Tok) -> list[Statement]:
     return [InsertInto(text, span, target=target, query=query, properties=properties, name_span=name_span)]
 
 
-def _rows(cur: Cursor, start: Tok, name_span: Span, target: str, columns: tuple[str, ...]) -> list[InsertRow]:
-    cur.next()
+def _rows(cur: Cursor) -> list[tuple[Ast, ...]]:
     rows: list[tuple[Ast, ...]] = []
     while not rows or cur.accept_op(","):
         cur.expect_op("(", help="write  VALUES (1, 'a')")
         row = () if cur.tok.op == ")" else cur.listed(parse_expr)
         cur.expect_op(")", label="a comma or `)` goes here")
         rows.append(row)
-    text, span = cur.text_since(start), cur.span_since(start)
-    return [InsertRow(text, span, target=target, columns=columns, values=row, name_span=name_span) for row in rows]
+    return rows
 
 
-def _alter(cur: Cursor, start: Tok) -> Statement:
-    cur.next()
-    kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
-    name, name_span = cur.expect_placed(f"the name of a {kind}")
-    columns: list[ColumnDef] = []
-    while not columns or cur.accept_op(","):
-        cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
-        cur.accept_words("COLUMN")
-        columns.append(parse_column(cur, kind))
-    return AlterSource(cur.text_since(start), cur.span_since(start), name, kind, tuple(columns), name_span)
+def _added_column(cur: Cursor, kind: Kind) -> ColumnDef:
+    expect_add(cur)
+    cur.accept_words("COLUMN")
+    return parse_column(cur, kind)
 
 
 def _select(cur: Cursor, start: Tok) -> list[Statement]:
@@ -190,28 +168,7 @@ def _select(cur: Cursor, start: Tok) -> list[Statement]:
 
 
 def _assert(cur: Cursor, start: Tok) -> list[Statement]:
-    cur.next()
-    if cur.tok.upper in ("VALUES", "NULL"):
-        return _assert_rows(cur, start)
-    return [parse_assertion(cur, start)]
-
-
-def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
-    deleted = cur.tok.upper == "NULL"
-    if deleted:
-        cur.next()
-    cur.expect_word("VALUES")
-    target, name_span = cur.expect_placed("the name of a stream or table")
-    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
-    if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
-        cur.expected("VALUES", words=["VALUES"])
-    rows = _rows(cur, start, name_span, target, columns)
-    return [
-        AssertRow(
-            r.text, r.span, target=target, columns=columns, values=r.values, deleted=deleted, name_span=r.name_span
-        )
-        for r in rows
-    ]
+    return parse_assert(cur, start, _rows)
 
 
 _RULES: dict[str, Callable[[Cursor, Tok], list[Statement]]] = {

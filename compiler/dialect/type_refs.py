@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import TypeRef
 from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.tokens import Tok
@@ -33,7 +36,7 @@ def parse_type_ref(cur: Cursor) -> TypeRef:
     cur.leave()
     while cur.tok.upper == "ARRAY":  # the older spelling `INT ARRAY`
         cur.next()
-        ref = _container(cur, start, "ARRAY", (ref,))
+        ref = container_of("ARRAY", (ref,), cur.span_since(start))
     return ref
 
 
@@ -121,7 +124,7 @@ def _array(cur: Cursor, start: Tok) -> TypeRef:
     cur.expect_op("<")
     element = parse_type_ref(cur)
     cur.expect_op(">")
-    return _container(cur, start, "ARRAY", (element,))
+    return container_of("ARRAY", (element,), cur.span_since(start))
 
 
 def _map(cur: Cursor, start: Tok) -> TypeRef:
@@ -131,15 +134,23 @@ def _map(cur: Cursor, start: Tok) -> TypeRef:
     cur.expect_op(",", help="a map has a key and a value type: MAP<STRING, INT>")
     value = parse_type_ref(cur)
     cur.expect_op(">")
-    return _container(cur, start, "MAP", (key, value))
+    return container_of("MAP", (key, value), cur.span_since(start))
 
 
-def _container(cur: Cursor, start: Tok, kind: str, args: tuple[TypeRef, ...]) -> TypeRef:
-    span = cur.span_since(start)
+def container_of(kind: str, args: Sequence[TypeRef], span: Span) -> TypeRef:
+    """An ARRAY or a MAP of types."""
     known = [a.known for a in args if a.known is not None]
     if len(known) < len(args):
-        return TypeRef(kind=kind, args=args, span=span)
+        return TypeRef(kind=kind, args=tuple(args), span=span)
     return TypeRef(known=t.array(*known) if kind == "ARRAY" else t.map_of(*known), span=span)
+
+
+def struct_of(fields: Sequence[tuple[str, TypeRef]], span: Span) -> TypeRef:
+    """A STRUCT of named types."""
+    known = [(name, ref.known) for name, ref in fields if ref.known is not None]
+    if len(known) < len(fields):
+        return TypeRef(kind="STRUCT", fields=tuple(fields), span=span)
+    return TypeRef(known=t.struct(*known), span=span)
 
 
 def _struct(cur: Cursor, start: Tok) -> TypeRef:
@@ -155,8 +166,4 @@ def _struct(cur: Cursor, start: Tok) -> TypeRef:
             cur.fail("FQ2004", f"two fields of the STRUCT are called {name}", at=cur.span_of(at), label="a name twice")
         fields.append((name, parse_type_ref(cur)))
     cur.expect_op(">")
-    span = cur.span_since(start)
-    known = [(name, ref.known) for name, ref in fields if ref.known is not None]
-    if len(known) < len(fields):
-        return TypeRef(kind="STRUCT", fields=tuple(fields), span=span)
-    return TypeRef(known=t.struct(*known), span=span)
+    return struct_of(fields, cur.span_since(start))

@@ -120,7 +120,7 @@ def _keys(fragments: _Fragments, key: str, parse: Callable[[SourceText], tuple[A
     """The expressions of a list; an entry may hold several, separated by commas. parse: reads a select list."""
     found: list[Any] = []
     for s in (s for items in fragments.many(key, parse) for s in items):
-        if s.alias is not None or isinstance(s.expr, Star | t.Star):
+        if s.alias is not None or isinstance(s.expr, Star):
             what = "an alias" if s.alias is not None else "`*`"
             title = f"`{key}` takes expressions, not {what}"
             fragments.diagnostics.append(Diagnostic("FQ3010", title, s.span, "not an expression"))

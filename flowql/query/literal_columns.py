@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.ast import Lit
+from flowql.compiler.dialect.ast import Lit, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.query_statements import QueryStatement
@@ -25,7 +25,7 @@ def literal_columns(sql: str) -> frozenset[int]:
     body = found[0].query.body
     while isinstance(body, t.Query):
         body = body.body
-    if not isinstance(body, t.Select) or any(isinstance(i.expr, t.Star) for i in body.items):
+    if not isinstance(body, t.Select) or any(isinstance(i.expr, Star) for i in body.items):
         return frozenset()
     return frozenset(n for n, i in enumerate(body.items) if _is_bare(i.expr))
 

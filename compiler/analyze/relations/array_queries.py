@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowql.compiler.analyze.relations.grouping import has_aggregates
-from flowql.compiler.dialect.ast import Lit, Name
+from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
@@ -49,7 +49,7 @@ def _is_plain(query: t.Query, select: t.Select) -> bool:
     """Whether its rows are those that are aggregated, in the order of ORDER BY."""
     changed = select.distinct or select.group_by or select.having is not None or select.qualify is not None
     limited = query.limit is not None or query.offset is not None or query.with_
-    one = len(select.items) == 1 and not isinstance(select.items[0].expr, t.Star)
+    one = len(select.items) == 1 and not isinstance(select.items[0].expr, Star)
     windowed = any(isinstance(n, t.Call) and n.over is not None for i in select.items for n in walks.walk(i))
     return not changed and not limited and one and not windowed and not has_aggregates(select.items[0].expr)
 

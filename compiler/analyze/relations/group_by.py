@@ -24,7 +24,7 @@ from flowql.compiler.analyze.relations.relation import Rel, selected
 from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import has_query, nodes
-from flowql.compiler.dialect.ast import Lit, Name
+from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
@@ -94,7 +94,7 @@ class GroupBy:
         """An expression of GROUP BY: a column of the input, a position, the name of an output column, or any expression."""
         if written := t.number_text(node):
             at = int(written) if written.isdigit() else 0
-            if not 1 <= at <= len(select.items) or isinstance(select.items[at - 1].expr, t.Star):
+            if not 1 <= at <= len(select.items) or isinstance(select.items[at - 1].expr, Star):
                 raise mistake(
                     "FQ2002", f"GROUP BY position {written} is not in the select list", node.span, "no such item"
                 )
@@ -118,7 +118,7 @@ class GroupBy:
         keys = frozenset(e.name for e in sets[0] if isinstance(e, Column) and all(e in one for one in sets))
         written = [n for part in nodes(parts) for n in walks.walk(part)]
         names = frozenset(n.parts[-1] for n in written if isinstance(n, Name))
-        every = any(isinstance(n, t.Star) for n in written)
+        every = any(isinstance(n, Star) for n in written)
         columns = [c for c in self._below.columns if c.key and keys.issuperset(c.key) and c.column not in keys]
         columns = [c for c in columns if not any(c.expr() in one for one in sets)]
         return [c.expr() for c in columns if every or c.name in names]

@@ -27,7 +27,7 @@ from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import nodes, operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
-from flowql.compiler.dialect.ast import Lit, Name
+from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -294,7 +294,7 @@ class QueryBinder(FromBinder):
         """Names and expressions. written: the items with their sub-queries and aggregates, which name columns."""
         made: list[tuple[str, Expr]] = []
         for item, original in zip(items, written, strict=True):
-            if isinstance(item.expr, t.Star):
+            if isinstance(item.expr, Star):
                 made += self._star(item.expr, binder)
                 continue
             e = binder.bound(item.expr)
@@ -303,8 +303,8 @@ class QueryBinder(FromBinder):
             made.append((item.alias or tree_name(original.expr), kept(e)))
         return made
 
-    def _star(self, star: t.Star, binder: RelBinder) -> list[tuple[str, Expr]]:
-        if star.of is not None:
+    def _star(self, star: Star, binder: RelBinder) -> list[tuple[str, Expr]]:
+        if star.struct_of is not None:
             unsupported("the fields of an expression (.*)", star.span, "name the fields")
         if len(star.qualifier) > 1:
             unsupported("a schema in front of a name", star.span)
@@ -338,5 +338,5 @@ class QueryBinder(FromBinder):
         return operation(body.op, sides, self.names, all_=body.all)
 
 
-def _reference(c: RelColumn, star: t.Star) -> Name:
+def _reference(c: RelColumn, star: Star) -> Name:
     return Name((c.source, c.name) if c.source else (c.name,), span=star.span)

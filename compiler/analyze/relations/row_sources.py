@@ -18,10 +18,9 @@ from flowql.compiler.analyze.relations.relation import (
     with_identity,
 )
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from flowql.compiler.dialect.ast import Func
+from flowql.compiler.dialect.ast import Func, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.signatures import FunctionTypeError
@@ -129,8 +128,7 @@ def _lists(call: t.Call, binder: RelBinder) -> list[Expr]:
     """The arrays whose elements are the columns of a function in FROM."""
     (name,) = call.name
     if name in ROWS:
-        args = tuple(lower_expr(e) for e in call.args)
-        return [binder.bind(Func(of, args, call.span)) for of in ROWS[name][0]]
+        return [binder.bound(Func(of, call.args, call.span)) for of in ROWS[name][0]]
     return [_list(e, call, binder) for e in call.args] if name == "unnest" else [_series(call, binder)]
 
 
@@ -170,7 +168,7 @@ def is_unnest(node: t.Node) -> bool:
 def as_query(function: t.TableFunction) -> t.Derived:
     """The function as a lateral query."""
     alias = function.alias or t.Alias(function.call.name[-1], span=function.span)
-    select = t.Select((t.Item(t.Star(span=function.span)),), replace(function, alias=alias), span=function.span)
+    select = t.Select((t.Item(Star(span=function.span)),), replace(function, alias=alias), span=function.span)
     alias = replace(alias, columns=())
     return t.Derived(t.Query(select, span=function.span), alias, lateral=True, span=function.span)
 
@@ -186,13 +184,11 @@ def _list(e: t.Expr, call: t.Call, binder: RelBinder) -> Expr:
 
 
 def _series(call: t.Call, binder: RelBinder) -> Expr:
-    args = []
     for e in call.args:
         if isinstance(e, t.Named):
             unsupported("a named argument of generate_series", e.span, "write its value alone")
-        args.append(lower_expr(e))
     try:
-        return binder.bind(Func("sql_series", tuple(args), call.span))
+        return binder.bound(Func("sql_series", call.args, call.span))
     except CompileError as error:  # the function is called otherwise than it is written
         (first, *_) = error.diagnostics
         title = first.title.removeprefix("error processing expression ").replace("SQL_SERIES", "GENERATE_SERIES", 1)

@@ -7,7 +7,7 @@ by the largest beginning up to a row, so that a change recomputes the sessions t
 from __future__ import annotations
 
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import Func, Name
+from flowql.compiler.dialect.ast import Func, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 
@@ -31,7 +31,7 @@ def sessions(table: t.Table, partition_by: tuple[t.Expr, ...], time: t.Expr, gap
     keys = (*partition_by, Name(("window_start",), span=span))
     last = _over("max", time, t.WindowSpec(partition_by=keys, span=span), span)
     end = t.Item(Func("add", (last, gap), span), "window_end", span=span)
-    shown = t.Item(t.Star(excluded=(began,), span=span), span=span)
+    shown = t.Item(Star(excluded=(began,), span=span), span=span)
     return t.Query(t.Select((shown, end), _named(second, table), span=span), span=span)
 
 
@@ -40,7 +40,7 @@ def _over(function: str, value: t.Expr, window: t.WindowSpec, span: Span) -> t.C
 
 
 def _star(span: Span) -> t.Item:
-    return t.Item(t.Star(span=span), span=span)
+    return t.Item(Star(span=span), span=span)
 
 
 def _named(select: t.Select, table: t.Table) -> t.Derived:

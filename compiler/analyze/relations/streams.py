@@ -9,7 +9,7 @@ from typing import NoReturn
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relation import rekey, sources_read, with_key_roles
 from flowql.compiler.analyze.relations.records import as_stream, is_stream
-from flowql.compiler.dialect.ast import Lit, Name
+from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_queries import WRITER
@@ -97,7 +97,7 @@ def keyed(node: Node, keys: Sequence[str]) -> Node:
 def _key(e: t.Expr, query: t.Query, columns: Sequence[str]) -> str:
     """The name of the column of the result that is this expression."""
     items = query.body.items if isinstance(query.body, t.Select) else ()
-    if not any(isinstance(i.expr, t.Star) for i in items):
+    if not any(isinstance(i.expr, Star) for i in items):
         found = [c for i, c in zip(items, columns, strict=True) if i.expr == e]
         if found:
             return found[0]

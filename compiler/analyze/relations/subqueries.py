@@ -19,7 +19,7 @@ from flowql.compiler.analyze.relations.single_rows import at_most_one
 from flowql.compiler.analyze.relations.tree_parts import has_query
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import Func, Lit, Name
+from flowql.compiler.dialect.ast import Func, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -145,7 +145,7 @@ class Subqueries:
         inside = RelBinder(given.rel.columns, binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs)
         values: list[Expr] = []
         for item in select.items:
-            if isinstance(item.expr, t.Star):
+            if isinstance(item.expr, Star):
                 values += [taken(c.expr()) for c in given.rel.shown if not c.qualified]
             elif has_query(item.expr):
                 raise Correlated
@@ -188,7 +188,7 @@ class Subqueries:
         if node.op == "=" and node.quantifier == "any" and _is_plain(query) and len(operands) == 1:
             return self._in_as_value(bound[0], query, at)
         every = node.quantifier == "all"
-        if isinstance(query.body, t.Select) and not any(isinstance(i.expr, t.Star) for i in query.body.items):
+        if isinstance(query.body, t.Select) and not any(isinstance(i.expr, Star) for i in query.body.items):
             _check_count(operands, len(query.body.items), node)
         named = tuple(f"v{n}" for n in range(len(operands)))
         source = t.Derived(query, t.Alias("q", named, span=at), span=at)
@@ -372,7 +372,7 @@ def _is_plain(query: t.Query) -> bool:
         and select.source is not None
         and not _shapes_rows(query, select)
         and len(select.items) == 1
-        and not isinstance(select.items[0].expr, t.Star)
+        and not isinstance(select.items[0].expr, Star)
         and not has_query(select.items[0].expr)
     )
 

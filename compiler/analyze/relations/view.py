@@ -21,6 +21,7 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted, renamed
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.user import plain_names
@@ -59,7 +60,7 @@ def _for_people(text: str) -> str:
 def _another_alias(query: t.Query, at: int, name: str) -> Edit | None:
     """The item at a place of the select list with a name of its own."""
     items = query.body.items if isinstance(query.body, t.Select) else ()
-    if at >= len(items) or any(isinstance(i.expr, t.Star) for i in items):
+    if at >= len(items) or any(isinstance(i.expr, Star) for i in items):
         return None
     item = items[at]
     other = quoted(f"{name}_{at + 1}")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
-from flowql.compiler.dialect.ast import Func, Lit
+from flowql.compiler.dialect.ast import Func, Lit, Star
 from flowql.compiler.dialect.standard.primaries import parse_primary
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.tree import OPERATORS, Cast, Collate, Expr, InQuery, Quantified, Query, Star
+from flowql.compiler.dialect.standard.tree import OPERATORS, Cast, Collate, Expr, InQuery, Quantified, Query
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.tokens import Tok
 
@@ -241,12 +241,12 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
         elif cur.tok.op == ".":
             cur.next()
             if cur.accept_op("*"):
-                return Star(of=base, span=cur.span_since(start))
+                return Star(struct_of=base, span=cur.span_since(start))
             base = _field(cur, start, base, cur.expect_label("the name of a field"))
         elif cur.tok.op == "->" and cur.after.op == "*":
             cur.next()
             cur.next()
-            return Star(of=base, span=cur.span_since(start))
+            return Star(struct_of=base, span=cur.span_since(start))
         elif cur.tok.op == "->" and _at_field(cur):
             cur.next()
             base = _field(cur, start, base, cur.fold(cur.next()))

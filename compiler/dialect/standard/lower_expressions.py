@@ -9,8 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
-from flowql.compiler.dialect.ast import Star as PlainStar
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
 from flowql.compiler.dialect.forms import with_t
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import LEVELS
@@ -157,14 +156,12 @@ def _no_special(node: Func) -> Ast:
     unsupported(node.name, node.span, "the time of a row is  ROWTIME" if "TIME" in node.name else "")
 
 
-def _star(node: t.Star) -> Ast:
+def _star(node: Star) -> Ast:
     if node.excluded:
         unsupported("* EXCEPT (...)", node.span, "name the columns")
-    if node.of is not None:
-        return PlainStar(struct_of=lower_expr(node.of), span=node.span)
     if len(node.qualifier) > 1:
-        unsupported("a schema in front of a name", node.span, f"write  {node.qualifier[-1]}.*")
-    return PlainStar(source=node.qualifier[0] if node.qualifier else None, span=node.span)
+        unsupported("a schema in front of a name", node.span, f"write  {node.source}.*")
+    return node if node.struct_of is None else replace(node, struct_of=lower_expr(node.struct_of))
 
 
 # --- operators ---
@@ -217,7 +214,8 @@ def _null_test(node: Func) -> Ast:
     """Of a row: all of its values are, or none is."""
     (operand,) = node.args
     if t.is_row(operand) and len(operand.args) > 1:
-        return _joined(Func("and", (), node.span), [Func(node.name, (lower_expr(i),), node.span) for i in operand.args])
+        tests = [_null_test(replace(node, args=(i,))) for i in operand.args]
+        return _joined(Func("and", (), node.span), tests)
     return Func(node.name, (lower_expr(operand),), node.span)
 
 
@@ -268,14 +266,6 @@ def _quantified(node: t.Quantified) -> Ast:
         unsupported(f"{node.op.upper()} {node.quantifier.upper()} (...)", node.span, "list the values:  x IN (1, 2)")
     op = Lit("string", node.op, node.span)
     return Func(f"{node.quantifier.upper()}_ELEMENT", (op, *lower_exprs((node.operand, node.of))), node.span)
-
-
-def _exists(node: t.Exists) -> Ast:
-    unsupported("EXISTS", node.span, "join the other relation instead")
-
-
-def _scalar_query(node: t.ScalarQuery) -> Ast:
-    unsupported("a sub-query as a value", node.span, "join the other relation instead")
 
 
 def _cast(node: t.Cast) -> Ast:
@@ -359,14 +349,6 @@ def _overlaps(node: Func, left: Func, right: t.Expr) -> Ast:
 
 
 # --- arguments ---
-
-
-def _named(node: t.Named) -> Ast:
-    return LambdaFn((node.name,), lower_expr(node.value), node.span)
-
-
-def _lambda(node: LambdaFn) -> Ast:
-    return LambdaFn(node.params, lower_expr(node.body), node.span)
 
 
 def _collate(node: t.Collate) -> Ast:
@@ -484,19 +466,19 @@ _RULES: dict[type, Callable[[Any], Ast]] = {
     Name: lambda node: node,
     Lit: _literal,
     Func: _function,
-    LambdaFn: _lambda,
+    LambdaFn: lambda node: replace(node, body=lower_expr(node.body)),
     t.TypedText: _typed,
     t.Interval: _interval,
     t.Default: _refused("DEFAULT", "leave the column out"),
-    t.Star: _star,
+    Star: _star,
     t.InQuery: _in_query,
     t.Quantified: _quantified,
-    t.Exists: _exists,
-    t.ScalarQuery: _scalar_query,
+    t.Exists: _refused("EXISTS", "join the other relation instead"),
+    t.ScalarQuery: _refused("a sub-query as a value", "join the other relation instead"),
     t.Cast: _cast,
     t.Collate: _collate,
     t.ArrayQuery: _refused("ARRAY(a sub-query)", "write  COLLECT_LIST(x) in a query with GROUP BY"),
-    t.Named: _named,
+    t.Named: lambda node: LambdaFn((node.name,), lower_expr(node.value), node.span),
     t.TableArgument: _refused("a table as an argument"),
     t.Call: _call,
 }

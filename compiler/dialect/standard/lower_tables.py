@@ -8,7 +8,7 @@ from dataclasses import replace
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import Ast, Check, Func, Lit, Name, SelectItem, Statement
+from flowql.compiler.dialect.ast import Ast, Check, Func, Lit, Name, SelectItem, Star, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
@@ -239,7 +239,7 @@ def _returned(items: Sequence[t.Item]) -> tuple[SelectItem, ...]:
 
 
 def _name(item: t.Item) -> str | None:
-    return item.alias if item.alias is not None or isinstance(item.expr, t.Star) else tree_name(item.expr)
+    return item.alias if item.alias is not None or isinstance(item.expr, Star) else tree_name(item.expr)
 
 
 def _value(node: t.Expr) -> Ast | None:
@@ -286,7 +286,7 @@ def _queries_of_several(s: st.Update) -> list[str]:
         body = a.value.query.body
         if s.source is not None:
             unsupported("SET of several columns to a sub-query beside FROM", a.span, "join the query in FROM instead")
-        if isinstance(body, t.Select) and not any(isinstance(i.expr, t.Star) for i in body.items):
+        if isinstance(body, t.Select) and not any(isinstance(i.expr, Star) for i in body.items):
             given, wanted = len(body.items), len(a.columns)
             if given != wanted:
                 fail("FQ2040", f"{wanted} columns are set to a query of {given}", a.span, label="as many are needed")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.dialect.ast import ANY_DIGITS, TypeRef
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree import TypeName
+from flowql.compiler.dialect.type_refs import container_of, struct_of
 from flowql.compiler.functions.sql_micros import DIGITS, finer
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.types import SqlType
@@ -103,9 +102,9 @@ def lower_type(made: TypeName) -> TypeRef:
         if not made.args:
             shape = "ARRAY<INT>" if made.name == "array" else "MAP<TEXT, INT>"
             fail("FQ1007", f"{made.name} needs the types inside", made.span, help=f"write  {shape}")
-        return _container(made, made.name.upper(), [lower_type(a) for a in made.args])
+        return container_of(made.name.upper(), [lower_type(a) for a in made.args], made.span)
     if made.name == "struct":
-        return _struct(made)
+        return struct_of([(name, lower_type(of)) for name, of in made.fields], made.span)
     if made.name in _MISSING:
         other = _NEAREST.get(made.name, "")
         edit = renamed(made.span, made.name, other, first=True)
@@ -130,18 +129,3 @@ def _decimal(made: TypeName) -> TypeRef:
         title = f"NUMERIC({precision}, {scale}) is not a type: precision must be at least 1 and at least the scale"
         fail("FQ1007", title, made.span, help="write  NUMERIC(10, 2)")
     return TypeRef(known=t.decimal(precision, scale), span=made.span)
-
-
-def _container(made: TypeName, kind: str, args: Sequence[TypeRef]) -> TypeRef:
-    known = [a.known for a in args if a.known is not None]
-    if len(known) < len(args):
-        return TypeRef(kind=kind, args=tuple(args), span=made.span)
-    return TypeRef(known=t.array(*known) if kind == "ARRAY" else t.map_of(*known), span=made.span)
-
-
-def _struct(made: TypeName) -> TypeRef:
-    fields = [(name, lower_type(of)) for name, of in made.fields]
-    known = [(name, ref.known) for name, ref in fields if ref.known is not None]
-    if len(known) < len(fields):
-        return TypeRef(kind="STRUCT", fields=tuple(fields), span=made.span)
-    return TypeRef(known=t.struct(*known), span=made.span)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit, before, quoted
-from flowql.compiler.dialect.ast import Func, Lit, Name
+from flowql.compiler.dialect.ast import Func, Lit, Name, Star
+from flowql.compiler.dialect.forms import MAP_HELP, STRUCT_HELP, parse_pairs
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.special_calls import SPECIAL_CALLS
@@ -19,7 +20,6 @@ from flowql.compiler.dialect.standard.tree import (
     Expr,
     Interval,
     ScalarQuery,
-    Star,
     TypedText,
 )
 from flowql.compiler.dialect.standard.types import parse_type
@@ -289,19 +289,8 @@ def _row(cur: Reader, start: Tok) -> Expr:
 
 def _map(cur: Reader, start: Tok) -> Expr:
     """`MAP('key' := value)`, or `MAP {'key': value}`."""
-    cur.next()
-    closer, sign = ("}", ":") if cur.accept_op("{") else (")", ":=")
-    if closer == ")":
-        cur.expect_op("(")
-    items: list[Expr] = []
-    while cur.tok.op != closer:
-        if items:
-            cur.expect_op(",", label=f"a comma or `{closer}` goes here")
-        items.append(cur.rules.expr(cur))
-        cur.expect_op(sign, help="write  MAP('key' := value)")
-        items.append(cur.rules.expr(cur))
-    cur.expect_op(closer)
-    return Func("map", tuple(items), cur.span_since(start))
+    closer, sign = ("}", ":") if cur.after.op == "{" else (")", ":=")
+    return parse_pairs(cur, start, cur.rules.expr, cur.rules.expr, MAP_HELP, closer=closer, sign=sign)
 
 
 def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
@@ -324,18 +313,12 @@ def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
 
 
 def _struct(cur: Reader, start: Tok) -> Expr:
-    cur.next()
-    cur.expect_op("(")
-    items: list[Expr] = []
-    while cur.tok.op != ")":
-        if items:
-            cur.expect_op(",", label="a comma or `)` goes here")
-        name = cur.expect_label("the name of a field")
-        cur.expect_op(":=", help="write  STRUCT(name := value)")
-        value = cur.rules.expr(cur)
-        items += (Lit("string", name, value.span), value)
-    cur.expect_op(")")
-    return Func("struct", tuple(items), cur.span_since(start))
+    return parse_pairs(cur, start, _field_name, cur.rules.expr, STRUCT_HELP)
+
+
+def _field_name(cur: Reader) -> Expr:
+    at = cur.tok
+    return Lit("string", cur.expect_label("the name of a field"), cur.span_of(at))
 
 
 Form = Callable[[Reader, Tok], Expr]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
-from flowql.compiler.dialect.ast import Lit, Name
+from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.grouping import parse_group_by
 from flowql.compiler.dialect.standard.reader import Reader
@@ -21,7 +21,6 @@ from flowql.compiler.dialect.standard.tree import (
     Query,
     Select,
     SetOperation,
-    Star,
     Table,
     Values,
     With,

@@ -7,8 +7,18 @@ from typing import Literal, NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import AlterSource, AssertRow, CreateType, Drop
-from flowql.compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
+from flowql.compiler.dialect.ast import Ast, ColumnDef, Drop, TypeRef
+from flowql.compiler.dialect.controls import (
+    Kind,
+    apply_variable,
+    expect_add,
+    parse_alter,
+    parse_assert,
+    parse_control,
+    parse_create_type,
+    parse_other,
+    parse_set,
+)
 from flowql.compiler.dialect.elements import check_window_properties, parse_properties
 from flowql.compiler.dialect.refusals import refuse_columns
 from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
@@ -22,7 +32,7 @@ from flowql.compiler.dialect.standard.foreign_statements import (
     refuse_verb,
     refuse_with_refresh,
 )
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.lower_expressions import lower_exprs
 from flowql.compiler.dialect.standard.lower_statements import added_column
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.names import expect_relation
@@ -30,7 +40,7 @@ from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
 from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.refuse import check_depth
-from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, CreateTable, StandardStatement
+from flowql.compiler.dialect.standard.statement_tree import CreateTable, StandardStatement
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import VERBS
 from flowql.compiler.dialect.tokens import Tok
@@ -58,7 +68,7 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Sequenc
     if tok.upper in ("DEFINE", "UNDEFINE"):
         return _finished(cur, apply_variable(cur, variables))
     if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
-        return _finished(cur, _alter(cur, tok))
+        return _finished(cur, parse_alter(cur, tok, _added_column))
     if tok.upper in OTHER_VERBS:
         return [parse_other(cur, tok)]
     rule = _RULES.get(tok.upper)
@@ -83,7 +93,7 @@ def _create(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
         cur.fail("FQ1001", "expected `REPLACE` after OR, found `ALTER`", help="write  CREATE OR REPLACE", edit=edit)
     or_replace = cur.accept_words("OR", "REPLACE")
     if cur.tok.upper == "TYPE":
-        return _create_type(cur, start)
+        return parse_create_type(cur, start, _declared_type)
     if cur.tok.upper in ("UNIQUE", "INDEX"):
         _refuse_index(cur)
     if cur.tok.upper == "VIEW" or cur.at_words("MATERIALIZED", "VIEW"):
@@ -222,27 +232,14 @@ def _refuse_index(cur: Reader) -> NoReturn:
     cur.unsupported("CREATE INDEX", at=cur.span_of(at), help="leave it out: views are kept by their key")
 
 
-def _create_type(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
-    cur.next()
-    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name, name_span = cur.expect_placed("the name of the type")
-    cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
+def _declared_type(cur: Reader) -> TypeRef:
     if cur.tok.upper in ("ENUM", "RANGE") and cur.after.op == "(":
         cur.unsupported(f"CREATE TYPE ... AS {cur.tok.upper}", help="write  TEXT  as the type of the column")
     if cur.tok.op == "(":
         cur.unsupported("CREATE TYPE ... AS (...)", help="write  CREATE TYPE name AS STRUCT<a INT>")
     made = parse_type(cur)
     check_depth(made)
-    return [
-        CreateType(
-            cur.text_since(start),
-            cur.span_since(start),
-            name=name,
-            type=lower_type(made),
-            if_not_exists=if_not_exists,
-            name_span=name_span,
-        )
-    ]
+    return lower_type(made)
 
 
 # --- the other verbs ---
@@ -268,24 +265,15 @@ def _drop(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     return [Drop(text, span, name, _DROPPED[kind], if_exists, delete_topic, at) for name, at in named]
 
 
-def _alter(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
-    cur.next()
-    kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
-    name, name_span = cur.expect_placed(f"the name of a {kind}")
-    columns: list[ColumnDefinition] = []
-    while not columns or cur.accept_op(","):
-        if cur.tok.upper in ("RENAME", "DROP", "ALTER", "OWNER", "SET"):
-            cur.unsupported(
-                f"ALTER {kind.upper()} ... {cur.tok.upper}", help="columns can be added: ADD COLUMN name TYPE"
-            )
-        cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
-        if cur.tok.upper in ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "WATERMARK"):
-            help = "columns can be added: ADD COLUMN name TYPE; what else a table has is said where it is created"
-            cur.unsupported(f"ALTER {kind.upper()} ... ADD {cur.tok.upper}", help=help)
-        cur.accept_words("COLUMN")
-        columns.append(parse_column(cur))
-    text, span = cur.text_since(start), cur.span_since(start)
-    return [AlterSource(text, span, name, kind, tuple(map(added_column, columns)), name_span)]
+def _added_column(cur: Reader, kind: Kind) -> ColumnDef:
+    if cur.tok.upper in ("RENAME", "DROP", "ALTER", "OWNER", "SET"):
+        cur.unsupported(f"ALTER {kind.upper()} ... {cur.tok.upper}", help="columns can be added: ADD COLUMN name TYPE")
+    expect_add(cur)
+    if cur.tok.upper in ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "WATERMARK"):
+        help = "columns can be added: ADD COLUMN name TYPE; what else a table has is said where it is created"
+        cur.unsupported(f"ALTER {kind.upper()} ... ADD {cur.tok.upper}", help=help)
+    cur.accept_words("COLUMN")
+    return added_column(parse_column(cur))
 
 
 def _query(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
@@ -324,21 +312,14 @@ def verb_behind_tables(cur: Reader) -> str:
 
 
 def _assert(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
-    cur.next()
-    if cur.tok.upper not in ("VALUES", "NULL"):
-        return [parse_assertion(cur, start)]
-    deleted = cur.accept_words("NULL")
-    cur.expect_word("VALUES")
-    target, name_span = cur.expect_placed("the name of a stream or table")
-    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
-    if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
-        cur.expected("VALUES", words=["VALUES"])
-    cur.next()
+    return parse_assert(cur, start, _asserted_rows)
+
+
+def _asserted_rows(cur: Reader) -> list[tuple[Ast, ...]]:
     rows = parse_rows(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
     for value in (value for row in rows for value in row):
         check_depth(value)
-    return [AssertRow(text, span, target, columns, tuple(map(lower_expr, r)), deleted, name_span) for r in rows]
+    return [lower_exprs(row) for row in rows]
 
 
 def _set(cur: Reader, start: Tok) -> Sequence[StandardStatement]:

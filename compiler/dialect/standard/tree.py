@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Func, Lit, Name, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Func, Lit, SelectItem, WindowClause, WithinClause
 from flowql.compiler.dialect.ast import Node as Node  # re-exported
 
 # Operators that both dialects have; others are called as they are written.
@@ -89,15 +89,6 @@ class Interval(Form):
 @dataclass(frozen=True, slots=True)
 class Default(Form):
     """DEFAULT in VALUES of an INSERT and in SET of an UPDATE."""
-
-
-@dataclass(frozen=True, slots=True)
-class Star(Form):
-    """`*` or `t.*`; of: the expression in front of `.*`, where it is no plain name; excluded: columns of EXCEPT (...)."""
-
-    qualifier: tuple[str, ...] = ()
-    of: Expr | None = None
-    excluded: tuple[Name, ...] = ()
 
 
 # --- operators ---
@@ -233,6 +224,7 @@ class Call(Form):
 
 
 Expr = Node
+Item = SelectItem
 
 
 # --- relations ---
@@ -298,14 +290,6 @@ Relation = Table | Derived | TableFunction | Join
 
 
 # --- queries ---
-
-
-@dataclass(frozen=True, slots=True)
-class Item(Form):
-    """One item of a select list."""
-
-    expr: Expr
-    alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

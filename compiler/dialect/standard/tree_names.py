@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowql.compiler.dialect.ast import Func, Lit, Name
+from flowql.compiler.dialect.ast import Func, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.words import SPECIAL_VALUES
 
@@ -68,7 +68,7 @@ def _of_function(node: Func) -> tuple[str, bool]:
 def _of_query(body: t.Body) -> tuple[str, bool]:
     while isinstance(body, (t.Query, t.SetOperation)):
         body = body.body if isinstance(body, t.Query) else body.left
-    if isinstance(body, t.Select) and body.items and not isinstance(body.items[0].expr, t.Star):
+    if isinstance(body, t.Select) and body.items and not isinstance(body.items[0].expr, Star):
         item = body.items[0]
         return (item.alias, True) if item.alias else _named(item.expr)
     return NAMELESS, False

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from flowql.compiler.dialect.ast import Func, LambdaFn, Lit, Name
+from flowql.compiler.dialect.ast import Func, LambdaFn, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import (
     AND,
@@ -135,8 +135,12 @@ class Writer:
     def _default(self, node: t.Default) -> tuple[str, int]:
         return "DEFAULT", POSTFIX
 
-    def _star(self, node: t.Star) -> tuple[str, int]:
-        base = f"({self.expr(node.of)})." if node.of is not None else "".join(f"{quoted(q)}." for q in node.qualifier)
+    def _star(self, node: Star) -> tuple[str, int]:
+        base = (
+            f"({self.expr(node.struct_of)})."
+            if node.struct_of is not None
+            else "".join(f"{quoted(q)}." for q in node.qualifier)
+        )
         excluded = f" EXCEPT ({self.exprs(node.excluded)})" if node.excluded else ""
         return f"{base}*{excluded}", POSTFIX
 
@@ -299,7 +303,7 @@ class Writer:
         t.TypedText: _typed,
         t.Interval: _interval,
         t.Default: _default,
-        t.Star: _star,
+        Star: _star,
         t.InQuery: _in_query,
         t.Quantified: _quantified,
         t.Exists: _exists,

@@ -34,7 +34,7 @@ def test_all_clauses() -> None:
         WINDOW TUMBLING (SIZE 1 HOUR, RETENTION 7 DAYS, GRACE PERIOD 5 MINUTES)
         WHERE c.x > 1 GROUP BY u.id, c.y PARTITION BY u.id HAVING count(*) > 2 EMIT FINAL LIMIT 10""")
     assert [(i.alias, type(i.expr).__name__) for i in q.select] == [(None, "Name"), ("N", "Func"), (None, "Star")]
-    assert q.select[2].expr == Star(source="U")
+    assert q.select[2].expr == Star(("U",))
     assert q.source == TableRef("CLICKS", "C")
     assert q.joins == (JoinClause("left", TableRef("USERS", "U"), expr("c.id = u.id")),)  # type: ignore[arg-type]
     assert q.window == WindowClause("tumbling", 3_600_000, None, 300_000, 604_800_000)

@@ -58,6 +58,10 @@ def logical(query: str, head: str = "CREATE VIEW w AS") -> Node:
             "SELECT k, CAST(v AS bigint) AS x FROM s WHERE b IS NOT DISTINCT FROM TRUE",
         ),
         ("SELECT k, v FROM s WHERE t ISNULL AND (b IS UNKNOWN)", "SELECT k, v FROM s WHERE t IS NULL AND b IS NULL"),
+        (
+            "SELECT k, v FROM s WHERE (v, (t, b)) IS NOT NULL",
+            "SELECT k, v FROM s WHERE v IS NOT NULL AND (t IS NOT NULL AND b IS NOT NULL)",
+        ),
     ],
 )
 def test_two_ways_of_one_plan(query: str, same: str) -> None:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.dialect.ast import Drop, Func, LambdaFn, Lit, Name, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Drop, Func, LambdaFn, Lit, Name, Star, WindowClause, WithinClause
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
@@ -306,9 +306,9 @@ class TreeMaker:
     def item(self, depth: int) -> t.Item:
         if self._flag(0.1):
             excluded = (Name(("a",)),) if not self._plain and self._flag() else ()
-            return t.Item(t.Star(self._one((), (self.name(),)), None, excluded))
+            return t.Item(Star(self._one((), (self.name(),)), None, excluded))
         if not self._plain and self._flag(0.05):
-            return t.Item(t.Star((), self.call(0)))
+            return t.Item(Star((), self.call(0)))
         return t.Item(self.expr(depth), self._maybe(self.name, 0.5))
 
     def _group(self, depth: int) -> t.GroupElement:
