@@ -33,7 +33,7 @@ def deployed_at_rest(settings: Settings) -> tuple[Deployed, Mapping[str, int]]:
     log = log_at(settings.log_dir, settings.kafka, settings.application_id)
     try:
         deployed = read_deployed(log, settings.application_id) or Deployed()
-        left = unrecorded(log.admin(), settings.application_id, deployed)
+        left = unrecorded(log, settings.application_id, deployed)
         partitions = {name: info.partitions for name, info in log.admin().topics().items() if name not in left}
         return deployed, partitions
     finally:

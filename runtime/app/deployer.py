@@ -268,8 +268,8 @@ class Deployer:
         if host.deployed.swap is not None:
             return None
         before, change = host.deployed, decide()
-        ensure_sources(change.deployed.plan, host.admin)
-        planned = planned_partitions(before, change.deployed, self._partitions())
+        known = ensure_sources(change.deployed.plan, host.admin)
+        planned = planned_partitions(before, change.deployed, {name: info.partitions for name, info in known.items()})
         options = made_by(host.config.application_id, change.deployed) if host.log.drops_with_commits else {}
         try:
             ensure_topics(change.deployed.plan, host.admin, planned, options)
@@ -283,7 +283,7 @@ class Deployer:
     def _delete_unrecorded(self) -> None:
         """Deletes topics of a deployment that failed: the next one may need other numbers of partitions."""
         host = self._host
-        for topic in unrecorded(host.admin, host.config.application_id, host.deployed):
+        for topic in unrecorded(host.log, host.config.application_id, host.deployed):
             host.admin.delete_topic(topic)
 
     def _pause(self, plan: Plan, decide: Callable[[], PlanChange], about: About) -> PlanChange:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 
@@ -282,13 +282,14 @@ class Deployment:
         caller repeats this.
         """
         host, tasks = self._host, list[Task]()
+        known = cache(host.admin.topics)
         host.hung.apply()  # the plan that runs is another one now
         for q in queries:
             host.set_account(q)
             host.query_states.add(q.id, paused=q.id in host.running.paused)  # before it gets its first slice
             running = host.queries[q.id] = RunningQuery(q, BuiltQuery())
             try:
-                built = build(host, q, host.running)
+                built = build(host, q, host.running, known())
             except LogUnavailable as error:
                 if not retried:
                     raise
@@ -379,7 +380,7 @@ def delete_leftovers(host: PlanHost, writers: Callable[[], Sequence[str]] = list
         of_prefix = deployed.prefix and (
             _has_begun(deployed, app, name, made) or (made and _is_unused(host, info, known))
         )
-        if STAGING.items() <= info.config.items() or of_prefix:
+        if of_prefix or (not deployed.prefix and STAGING.items() <= info.config.items()):
             with suppress(TopicMissing):  # another member was quicker
                 host.admin.delete_topic(name)
     gone = unneeded(host.log, deployed, app, known) if host.config.changelogs else []
@@ -470,8 +471,9 @@ def refuse_rebuild(host: PlanHost, after: Deployed) -> None:
 
 def refuse_compacted(host: PlanHost, after: Deployed) -> None:
     """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that was created compacted."""
-    known = host.admin.topics()
-    for group in groups_of(after) if not host.log.drops_with_commits else ():
+    groups = groups_of(after) if not host.log.drops_with_commits else ()
+    known = host.admin.topics() if groups else {}
+    for group in groups:
         for topic in group.topics:
             policy = known[topic].config.get("cleanup.policy", "delete") if topic in known else "delete"
             history = after.history(topic)
@@ -499,9 +501,10 @@ def _refuse_policies(after: Deployed, group: SwapGroup, admin: Admin) -> None:
 
 def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
     """OutsideRecords if a topic that is to be replaced holds records that others than its queries have written."""
-    known = host.admin.topics()
+    groups = groups_of(after)
+    known = host.admin.topics() if groups else {}
     begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
-    for group in groups_of(after):
+    for group in groups:
         for topic, number in group.topics.items():
             if topic not in known or begun.get(topic) == number:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name
@@ -80,10 +81,11 @@ class MemberTasks:
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
         made: dict[str, BuiltQuery] = {}
+        owner, known = self._owner, cache(self._owner.admin.topics)
         try:
             for name in sorted({t.query for t in wanted}):
                 mine = {t for t in wanted if t.query == name}
-                built = build(self._owner, self._owner.queries[name].plan, self._owner.running, mine.__contains__)
+                built = build(owner, owner.queries[name].plan, owner.running, known(), mine.__contains__)
                 made[name] = built or BuiltQuery()
         except Exception:  # brokers may be away for a moment
             for task in (task for built in made.values() for task in built.tasks):

@@ -6,7 +6,7 @@ reconciler makes the tasks of a suspended query anew from the last commit, later
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
@@ -26,7 +26,7 @@ from flowql.runtime.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import TopicInfo, TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
@@ -145,17 +145,21 @@ def changelog_is_gone(host: QueryHost, query: str) -> bool:
 
 
 def build(
-    host: QueryHost, query: QueryPlan, plan: Plan, only: Callable[[TaskId], bool] = lambda _: True
+    host: QueryHost,
+    query: QueryPlan,
+    plan: Plan,
+    known: Mapping[str, TopicInfo],
+    only: Callable[[TaskId], bool] = lambda _: True,
 ) -> BuiltQuery | None:
-    """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped)."""
+    """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped). known: the topics there are."""
     try:
-        check_outputs(query, host.admin)
+        check_outputs(query, known)
         check_times(query, host.admin, host.config.application_id)
     except (TopicMissing, TimesReplaced) as error:
         host.query_states.suspend(query.id, error)
         return None
     try:
-        built = build_query(query, plan, host, only)
+        built = build_query(query, plan, host, known, only)
     except (LogDenied, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced) as error:
         host.query_states.cannot_read(query.id, error)
         return None

@@ -7,7 +7,7 @@ deployment may need other numbers of partitions.
 from __future__ import annotations
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.log.base import Admin, Log, TopicPartition
 
 MADE_BY = "flowql.deployment"  # option of a topic: application/deployment
 
@@ -17,9 +17,11 @@ def made_by(application_id: str, deployed: Deployed) -> dict[str, str]:
     return {MADE_BY: f"{application_id}/{deployed.id}"}
 
 
-def unrecorded(admin: Admin, application_id: str, deployed: Deployed) -> list[str]:
+def unrecorded(log: Log, application_id: str, deployed: Deployed) -> list[str]:
     """Empty topics of deployments later than what is on record."""
-    found = []
+    if not log.drops_with_commits:  # nor does it keep the option
+        return []
+    found, admin = [], log.admin()
     for name, info in admin.topics().items():
         application, _, number = info.config.get(MADE_BY, "").rpartition("/")
         if application == application_id and int(number) > deployed.id and _is_empty(admin, name, info.partitions):

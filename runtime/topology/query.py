@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -96,8 +96,11 @@ class BuiltQuery:
     tasks: list[Task] = field(default_factory=list)
 
 
-def ensure_sources(plan: Plan, admin: Admin) -> None:
-    """Create the topics of tables of one's own, and those declared with PARTITIONS; TopicMissing names what else is missing."""
+def ensure_sources(plan: Plan, admin: Admin) -> dict[str, TopicInfo]:
+    """Create the topics of tables of one's own, and those declared with PARTITIONS; TopicMissing names what else is missing.
+
+    All topics that there are then.
+    """
     known = admin.topics()
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
@@ -115,6 +118,7 @@ def ensure_sources(plan: Plan, admin: Admin) -> None:
     if missing:
         msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
         raise TopicMissing(msg)
+    return known
 
 
 def _check_own(source: SourceDef, info: TopicInfo) -> None:
@@ -135,9 +139,8 @@ def ensure_topics(
 
     planned: partitions of results, where a change decides them. options: for the config of topics of results.
     """
-    ensure_sources(plan, admin)
+    known = set(ensure_sources(plan, admin))
     creators = {queries[0].id for queries in plan.writers.values()}
-    known = set(admin.topics())
     for query in (q for q in plan.queries if q.id in creators):
         counts = {} if planned else partition_counts(query, admin)
         for sub in query.subtopologies:
@@ -149,9 +152,8 @@ def ensure_topics(
                     known.add(op.spec.topic)
 
 
-def check_outputs(query: QueryPlan, admin: Admin) -> None:
+def check_outputs(query: QueryPlan, known: Collection[str]) -> None:
     """TopicMissing if a topic that it writes is gone: made at deploy, and not again, for its records would not come back."""
-    known = admin.topics()
     written = [op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Sink)]
     missing = [t for t in written if t not in known]
     if missing:
@@ -198,13 +200,19 @@ def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, in
 
 def ensure_changelogs(query: QueryPlan, env: TaskServices) -> None:
     """A compacted topic for each store, with a partition per task. One of other size is left from a query that is gone."""
-    known, counts = env.admin.topics(), partition_counts(query, env.admin)
-    for sub in query.subtopologies:
-        for store in (s for op in sub.operators for s in op.stores):
-            topic = changelog_topic(env.config.application_id, store.name)
-            if topic in known and known[topic].partitions != counts[sub.number]:
-                env.admin.delete_topic(topic)
-            env.admin.create_topic(topic, counts[sub.number], COMPACTED)
+    counts = partition_counts(query, env.admin)
+    wanted = {
+        changelog_topic(env.config.application_id, store.name): counts[sub.number]
+        for sub in query.subtopologies
+        for op in sub.operators
+        for store in op.stores
+    }
+    known = env.admin.partition_counts(wanted)
+    for topic, n in wanted.items():
+        if known.get(topic, n) != n:
+            env.admin.delete_topic(topic)
+        if known.get(topic) != n:
+            env.admin.create_topic(topic, n, COMPACTED)
 
 
 def ensure_repartitions(query: QueryPlan, env: TaskServices, *, runs: bool = False) -> None:
@@ -240,11 +248,15 @@ def all_tasks(query: QueryPlan, admin: Admin) -> list[TaskId]:
 
 
 def build_query(
-    query: QueryPlan, plan: Plan, env: TaskServices, wanted: Callable[[TaskId], bool] = lambda _task: True
+    query: QueryPlan,
+    plan: Plan,
+    env: TaskServices,
+    known: Mapping[str, TopicInfo],
+    wanted: Callable[[TaskId], bool] = lambda _task: True,
 ) -> BuiltQuery:
     """Tasks of a query, with their state opened and positions restored (new ones start at the earliest record).
 
-    wanted: which of them; others run elsewhere. If it fails, nothing stays open: it may be tried again. PartitionsChanged where the state of a task
+    known: the topics there are. wanted: which of the tasks; others run elsewhere. If it fails, nothing stays open: it may be tried again. PartitionsChanged where the state of a task
     was one of another number.
     """
     built = BuiltQuery()
@@ -261,7 +273,6 @@ def build_query(
         for op in sub.operators
         if isinstance(op.spec, ExchangeSink)
     }
-    known = env.admin.topics()
     partitions = {**{name: info.partitions for name, info in known.items()}, **exchange_counts}
     sources = {t: range(counts[w]) for t, w in writers.items()}
     topic_ids = ids_of_sources(query, plan, env.admin)

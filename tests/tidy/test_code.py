@@ -81,6 +81,7 @@ LOCK_HOLDERS = {
     "runtime/log/embedded/segment.py",
     "tests/simulated_disk.py",
     "runtime/log/kafka/reading.py",
+    "runtime/log/kafka/topic_options.py",
     "runtime/log/memory.py",
     "runtime/log/repairs.py",
     "runtime/metrics.py",

@@ -26,6 +26,7 @@ from flowql.runtime.log.base import TopicDescription, TopicInfo, TopicPartition
 from flowql.runtime.log.clients import check_topic_name, naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.topic_options import Listed, TopicOptions
 
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
@@ -82,7 +83,7 @@ class KafkaAdmin:
             known = self._create(name, partitions, dict(config or {}))
         if known != partitions:
             raise LogError(f"topic {name} exists with {known} partitions, not {partitions}")
-        return TopicInfo(name, known, self._configs([name])[name])
+        return self._info(name, known)
 
     def _create(self, name: str, partitions: int, config: dict[str, str]) -> int:
         """The partitions it then has: another client may have been quicker."""
@@ -122,7 +123,10 @@ class KafkaAdmin:
         with errors.naming(f"topic {name} cannot be changed"):
             for future in self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
                 self._result(future)
-        return TopicInfo(name, partitions, self._configs([name]).get(name, {}))
+        return self._info(name, partitions)
+
+    def _info(self, name: str, partitions: int) -> TopicInfo:
+        return TopicInfo(name, partitions, TopicOptions(Listed([name], self.options_of), name))
 
     def delete_topic(self, name: str) -> None:
         self._partitions.pop(name, None)
@@ -138,8 +142,8 @@ class KafkaAdmin:
         found = {name: len(t.partitions) for name, t in listed.items() if t.error is None and not name.startswith("__")}
         copies = {name: max((len(p.replicas) for p in t.partitions.values()), default=1) for name, t in listed.items()}
         self._partitions = dict(found)
-        configs = self._configs(found)
-        return {name: TopicInfo(name, n, configs.get(name, {}), copies[name]) for name, n in found.items()}
+        all_of = Listed(found, self.options_of)
+        return {name: TopicInfo(name, n, TopicOptions(all_of, name), copies[name]) for name, n in found.items()}
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         return self._describe(topics) if topics else {}
@@ -202,7 +206,7 @@ class KafkaAdmin:
                 found.add(name)
         return found
 
-    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    def options_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """What was said when each topic was made, without what the broker adds."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         if not resources:

@@ -112,8 +112,7 @@ class KafkaLog:
         options = self._connection.options
         if options.get("compression.type", options.get("compression.codec", "none")) != "none":
             return None
-        info = self.topics().get(topic)
-        own = None if info is None else info.config.get("max.message.bytes")
+        own = self._admin.options_of([topic]).get(topic, {}).get("max.message.bytes")
         by_client = int(options.get("message.max.bytes", CLIENT_BYTES_MAX))
         return by_client if own is None else min(by_client, int(own) - BATCH_BYTES_MIN)
 

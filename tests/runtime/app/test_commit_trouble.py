@@ -127,7 +127,7 @@ def test_tasks_that_are_made_while_an_epoch_is_aborted_run():
     driver.run_until_idle()
     wanted = plan(DOUBLED, COUNTS)
     ensure_topics(wanted, instance.admin)
-    built = build_query(wanted.by_id.get("CTAS_COUNTS"), wanted, instance)
+    built = build_query(wanted.by_id.get("CTAS_COUNTS"), wanted, instance, instance.admin.topics())
     instance.state.abort()
     instance.begin(built)
     assert [task.state.metadata["positions"] for task in built.tasks] == [{"input": 0}]

@@ -135,7 +135,7 @@ def test_whichever_request_of_a_deployment_fails_what_ran_goes_on(how: str, kind
             break
     else:
         raise AssertionError("it never ends")
-    assert failed > 3
+    assert failed >= 3
 
 
 def test_a_start_that_has_lost_its_state_begins_no_query_without_it_where_it_fails() -> None:
@@ -171,7 +171,7 @@ def test_a_start_that_has_lost_its_state_begins_no_query_without_it_where_it_fai
             break
     else:
         raise AssertionError("it never ends")
-    assert failed > 3
+    assert failed >= 3
 
 
 def restart(world: InstanceHarness) -> None:

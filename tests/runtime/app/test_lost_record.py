@@ -14,7 +14,6 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_plan_topic import of, put
 from tests.runtime.app.test_replacing import put as put_records
-from tests.runtime.app.test_swapping import LikeKafka
 
 
 def left() -> MemoryLog:
@@ -66,7 +65,7 @@ def test_where_no_record_can_be_read_all_is_lost() -> None:
 
 
 def test_empty_topics_of_later_deployments_of_the_application_are_of_no_record() -> None:
-    log, now = LikeKafka(), Deployed(id=7)
+    log, now = MemoryLog(), Deployed(id=7)
     assert made_by("app", now) == {MADE_BY: "app/7"}
     for name, option in {
         "earlier": "app/6",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowql.runtime.errors import LogError, TopicMissing
-from flowql.runtime.log.base import TopicInfo, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.kafka.connection import (
     MEMBER_TRANSACTION_TIMEOUT_MS,
     TRANSACTION_TIMEOUT_MS,
@@ -94,13 +94,13 @@ class Admin:
     """Topics with configs, and where their partitions end."""
 
     def __init__(self, **configs: dict[str, str]) -> None:
-        self.known = {name: TopicInfo(name, 1, config) for name, config in configs.items()}
+        self.known = configs
         self.written: dict[TopicPartition, int] = {}
         self.dropped: list[tuple[TopicPartition, int]] = []
 
     def greet(self) -> None: ...
-    def topics(self) -> Any:
-        return self.known
+    def options_of(self, topics: list[str]) -> Any:
+        return {name: self.known[name] for name in topics if name in self.known}
 
     def check_partition(self, tp: TopicPartition) -> None: ...
     def written_offsets(self, tps: Any) -> dict[TopicPartition, int]:
