@@ -3,7 +3,7 @@
 Tests that take turns: of a group of long tests from end to end a few run each time, others from commit to commit, so that a run can be
 repeated elsewhere. `make test TURNS=all` runs all, a number as TURNS draws others. Whoever selects no more of a group than run each time
 gets all of what was selected.
-In some groups files take turns as a whole.
+In some groups files take turns as a whole. In the group "cases" each test is a group of its own: of its parameters a third run each time.
 """
 
 from __future__ import annotations
@@ -50,19 +50,21 @@ TURNS = {
     "spark": 1,
     "files": 1,
     "kafka": 1,
-    "load": 2,
-    "pages": 2,
-    "plants": 1,
+    "load": 1,
+    "pages": 1,
+    "plants": 2,
+    "worlds": 3,
     "disks": 3,
-    "stories": 4,
-    "processes": 2,
+    "stories": 2,
+    "processes": 1,
     "sessions": 1,
     "functions": 2,
-    "instances": 4,
+    "instances": 3,
     "servers": 1,
-    "queries": 2,
+    "queries": 1,
 }
 BY_FILE = {"sessions", "functions", "instances", "servers", "queries"}  # groups whose files take turns as a whole
+CASES, CASES_OF = "cases", 3  # the group whose members are the parameters of one test, and which part of them runs
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,9 +87,11 @@ def take_turns(items: list[pytest.Item], turns: str) -> None:
     for item in items:
         if (mark := item.get_closest_marker("turns")) is not None:
             group = mark.args[0]
-            groups[group][str(item.path) if group in BY_FILE else item.nodeid].append(item)
+            whole = item.nodeid.partition("[")[0] if group == CASES else group
+            groups[whole][str(item.path) if group in BY_FILE else item.nodeid].append(item)
     for group, members in groups.items():
-        drawn = random.Random(f"{turns} {group}").sample(sorted(members), min(TURNS[group], len(members)))
+        number = TURNS.get(group, -(-len(members) // CASES_OF))
+        drawn = random.Random(f"{turns} {group}").sample(sorted(members), min(number, len(members)))
         for item in (i for name, of_it in members.items() if name not in drawn for i in of_it):
             item.add_marker(pytest.mark.skip(f"not its turn with TURNS={turns}; TURNS=all runs all"))
 

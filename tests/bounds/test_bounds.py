@@ -10,6 +10,7 @@ CASES, SEED = 10_000, 1
 WITHHELD_S = 0.5  # processor time
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("dialect", ["ksql", "standard"])
 def test_no_call_keeps_the_lock_allocates_without_limit_or_ends_the_process(dialect: str) -> None:
     found = list(findings(dialect, SEED, 0, CASES, sizes="short", withheld_s=WITHHELD_S))

@@ -24,6 +24,7 @@ def test_whatever_is_edited_and_killed_all_is_as_from_the_beginning():
     assert outcome.deaths
 
 
+@pytest.mark.turns("plants")
 @pytest.mark.crash
 def test_a_planted_bug_is_found():
     """The others of `PLANTS` take more stories: `python -m tests.change --processes --plant NAME`."""

@@ -29,6 +29,7 @@ def made():
         pytest.skip(str(reason))
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("fault", SAMPLE, ids=lambda f: f"{f.what}-{f.kind}-{f.at}-{f.times}")
 def test_an_instance_goes_on_or_comes_back(made, fault):
     found = made.strike(fault)

@@ -13,6 +13,7 @@ from flowql.config.load import load_project
 from tests.flowql import test_processors, test_user_aggregates, test_user_functions
 from tests.flowql.projects_with_modules import made
 
+pytestmark = pytest.mark.turns("functions")
 SOURCES = {
     "function": (test_user_functions.MISTAKES, "from flowql import udf\n\n\n{}\n".format),
     "topology": (test_processors.MISTAKES, (test_processors.T.replace("{", "{{").replace("}", "}}") + "{}\n").format),

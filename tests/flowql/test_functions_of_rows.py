@@ -14,6 +14,7 @@ from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from tests.flowql.projects_with_modules import made, running, until
 
+pytestmark = pytest.mark.turns("functions")
 MODULE = """
 from collections.abc import Iterator
 from dataclasses import dataclass

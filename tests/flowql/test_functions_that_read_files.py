@@ -16,6 +16,7 @@ from flowql.deploy.functions import functions_of
 from flowql.runtime.functions.workers import end_idle_workers
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
+pytestmark = pytest.mark.turns("functions")
 YAML = "name: shop\nfunctions: [scoring]\nsql: [shop.sql]\n"
 SQL = """
 CREATE STREAM ORDERS (ID BIGINT KEY, AMOUNT DOUBLE) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

@@ -16,6 +16,7 @@ from flowql.errors import CompileError
 from flowql.runtime.operators.processors.values import checked_headers
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
+pytestmark = pytest.mark.turns("functions")
 YAML = "name: shop\nfunctions: [totals]\nsql: [shop.sql]\n"
 SQL = """
 CREATE STREAM ORDERS (ID BIGINT KEY, AMOUNT BIGINT)

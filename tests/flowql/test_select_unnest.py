@@ -57,6 +57,7 @@ def texts(rows: Iterable[Iterable[object]]) -> Counter[str]:
     return Counter(repr(tuple(r)) for r in rows)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("partitions", "vector"), [(1, True), (3, False)])
 def test_views_with_unnest_in_the_select_list_equal_duckdb(partitions: int, vector: bool) -> None:
     rng, compared = random.Random(partitions), 0

@@ -101,6 +101,7 @@ NOT_FOLDED = {
 }
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("seed", "partitions", "vector"), [(21, 1, True), (22, 3, None), (23, 2, False)])
 def test_sessions_of_a_stream_are_those_of_a_table(seed: int, partitions: int, vector: bool | None) -> None:
     """Times come in any order, so sessions grow at both ends and meet. Where it can, a view of a stream keeps one row of each."""

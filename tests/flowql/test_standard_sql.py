@@ -109,6 +109,7 @@ def expected(select: str, stream: Sequence[Row], table: Sequence[Row]) -> tuple[
 PAIRS = {n: (q, q) for n, q in QUERIES.items()} | WINDOWS
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("name", "partitions"), [*((n, 3) for n in PAIRS), *((n, 1) for n in list(PAIRS)[::3])])
 def test_a_query_gives_what_duckdb_gives(name: str, partitions: int) -> None:
     print(f"FLOWQL_SEED={SEED}")

@@ -9,7 +9,7 @@ from tests.one_meaning.check import Outcome, run
 from tests.one_meaning.statements import batch
 
 SEED = int(os.environ.get("ONE_MEANING_SEED", "20000"))  # another one in ONE_MEANING_SEED
-STATEMENTS = 10
+STATEMENTS = 5
 WAYS = ("view", "stream", "asked")
 
 

@@ -63,6 +63,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("query", EXPECTED)
 def test_a_query_gives_what_its_oracle_gives(folder: Path, query: str) -> None:
     instance = open_instance(folder / "log", folder / "state", InstanceConfig(application_id="nexmark", threads=2))

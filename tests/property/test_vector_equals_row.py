@@ -174,6 +174,7 @@ SPECIAL |= {
 CASES = [(name, types) for name, types in CASES if name not in SPECIAL]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("name", "types"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(map(str, v)))
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
@@ -208,6 +209,7 @@ def test_functions_with_lowering_are_covered() -> None:
 CASTS = [(s, t) for s in TYPES for t in (*TYPES, decimal(4, 1), decimal(38, 5)) if has_duckdb_cast(s, t) and s != t]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("source", "target"), CASTS, ids=str)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -8,9 +8,10 @@ from tests.sim import project
 from tests.sim.__main__ import live
 from tests.sim.asynchronous import calling
 
-SEEDS = 10
+SEEDS = 6
 
 
+@pytest.mark.turns("worlds")
 @pytest.mark.parametrize("rebuilds", [False, True])
 def test_results_are_those_of_calls_that_do_not_wait(rebuilds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with calling(monkeypatch) as calls:

@@ -63,6 +63,7 @@ def _counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.turns("worlds")
 @pytest.mark.usefixtures("_counting")
 def test_state_and_results_of_processors_survive_whatever_happens() -> None:
     assert "COUNTING@mine:1" in str(project.plan())

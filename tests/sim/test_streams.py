@@ -45,6 +45,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.turns("worlds")
 @pytest.mark.usefixtures("_counted")
 def test_state_and_results_of_functions_survive_whatever_happens() -> None:
     assert "COUNTED_AGGREGATE_1@mine:1" in str(project.plan())

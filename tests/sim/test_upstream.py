@@ -103,6 +103,7 @@ class World:
         return wrong_rows(self.cluster, self.made_by, self.records)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("made_by", MADE_BY)
 @pytest.mark.parametrize("seed", range(4))
 def test_joins_of_a_group_meet_the_versions_that_were_there_before(seed: int, made_by: str) -> None:
@@ -113,6 +114,7 @@ def test_joins_of_a_group_meet_the_versions_that_were_there_before(seed: int, ma
     assert world.wrong() == []
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("made_by", MADE_BY)
 def test_a_group_that_was_away_joins_what_came_as_of_its_time(made_by: str) -> None:
     for seed in range(3):

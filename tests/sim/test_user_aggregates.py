@@ -62,6 +62,7 @@ class Objects:
         return total
 
 
+@pytest.mark.turns("worlds")
 @pytest.mark.parametrize(("made", "seeds"), [(Kept, range(SEEDS)), (Objects, range(100, 100 + SEEDS))])
 def test_an_accumulator_changed_in_place_survives_whatever_happens(
     monkeypatch: pytest.MonkeyPatch, made: Any, seeds: range

@@ -65,6 +65,7 @@ def test_without_the_watchdog_nobody_takes_over(world, monkeypatch):
     ends_well(world)
 
 
+@pytest.mark.turns("worlds")
 def test_members_that_leave_for_every_pause_lose_nothing(impatient, monkeypatch):
     """Slow runs and stalls are longer than the watchdog's patience here."""
     monkeypatch.setattr(watchdog, "LEAVE_MS", 250)

@@ -23,6 +23,7 @@ def random_workloads(rnd: random.Random) -> list[Workload]:
     ]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(40))
 def test_shares_bound_and_no_starvation(seed: int) -> None:
     print("seed", seed)
@@ -45,6 +46,7 @@ def test_shares_bound_and_no_starvation(seed: int) -> None:
                 assert abs(lags[q.name] - lags[r.name]) <= bound, (seed, q, r)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(10))
 def test_shares_on_two_threads(seed: int) -> None:
     workloads = random_workloads(random.Random(seed))
@@ -56,6 +58,7 @@ def test_shares_on_two_threads(seed: int) -> None:
         assert abs(accounts[w.name].received_ns - ideal) <= max(0.05 * ideal, 2 * accounts[w.name].longest_slice_ns)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(10))
 def test_a_critical_query_waits_at_most_one_slice(seed: int) -> None:
     rnd = random.Random(seed)

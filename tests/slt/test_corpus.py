@@ -23,7 +23,7 @@ from tests.slt.rows import difference, inserts, normalised, rendered
 from tests.slt.runner import ACCEPTED, INTERNAL, REFUSED, WRONG, run_case
 from tests.slt.session import Shape, SqlSession
 
-SAMPLE = 20  # cases that the test runs, up to some seconds each: others from run to run
+SAMPLE = 10  # cases that the test runs, up to some seconds each: others from run to run
 BUSY_S = 120  # for a statement beside other tests: some load thousands of rows
 SOURCE = "create table t (id int primary key, v int) with (kafka_topic = 't', value_format = 'json', partitions = 1)"
 VIEW = "create materialized view mv as select id, v + 1 as w from t"

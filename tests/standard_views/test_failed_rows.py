@@ -96,6 +96,7 @@ def _number(rng: Random) -> str:
     return rng.choice(("'1'", "'2'", "'3'", "'x'", "'7'", "''", "NULL", "'x'"))
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("seed", "shape"), [(1, Shape(False, 1)), (2, Shape(True, 1)), (3, Shape(None, 3))])
 def test_failed_rows_are_as_if_they_had_never_come(seed: int, shape: Shape) -> None:
     outcome = run(_steps(seed, 16), shape, kills=seed if seed == 3 else None, every=4)

@@ -30,6 +30,7 @@ VIEWS = {
 REFERENCE = {"timed": VIEWS["timed"].replace("rowtime", "epoch_ms(ts)").replace("x.epoch_ms(ts)", "epoch_ms(x.ts)").replace("y.epoch_ms(ts)", "epoch_ms(y.ts)")}  # fmt: skip
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("shape", [Shape(), Shape(vector=True, partitions=2)])
 def test_joins_bounded_by_times_hold_what_the_database_answers(shape: Shape) -> None:
     """A day and more passes between the steps: what no later row can meet is dropped, and the answer stays."""

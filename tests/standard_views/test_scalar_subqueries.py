@@ -48,6 +48,7 @@ def _change(rng: Random) -> Step:
     return Step("change", text, table)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("seed", "shape"), [(1, Shape(False, 3)), (2, Shape(True, 1))])
 def test_values_of_sub_queries_are_those_of_the_database(seed: int, shape: Shape) -> None:
     rng, names = Random(seed), list(VIEWS)

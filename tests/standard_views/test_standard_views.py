@@ -13,6 +13,7 @@ from tests.standard_views.check import Failed, difference, run
 from tests.standard_views.reduce import reduced
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", [0, 3, 4])
 def test_views_are_what_duckdb_answers(seed: int) -> None:
     run(case(seed), Shape((None, True, False)[seed % 3], (1, 3)[seed % 2]), inline=(16, 1)[seed % 2])
@@ -22,6 +23,7 @@ def test_views_outlive_restarts() -> None:
     run(case(5), Shape(None, 3), kills=5)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", [1, 8])
 def test_views_that_are_edited_are_what_duckdb_answers(seed: int) -> None:
     outcome = run(case(seed, edits=True), Shape(None, (1, 3)[seed % 2]), kills=seed)

@@ -25,6 +25,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("shape", [Shape(), Shape(vector=True, partitions=3)])
 def test_views_over_streams_hold_what_the_database_answers(shape: Shape) -> None:
     """At each moment, and over a restart."""

@@ -44,6 +44,7 @@ VIEWS: dict[str, tuple[str, str]] = {
 STREAMS = [v for v in VIEWS if v != "counted"]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("shape", [Shape(), Shape(vector=True, partitions=3)])
 def test_views_whose_rows_are_only_added_are_streams_and_hold_what_the_database_answers(shape: Shape) -> None:
     seed = 54

@@ -32,6 +32,7 @@ def _view(name: str, text: str, kind: Literal["view", "edit"] = "view") -> Step:
     return Step(kind, ours, name, reference, text=text)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(
     ("shape", "kills"), [(Shape(partitions=3), None), (Shape(vector=True), 7), (Shape(False, 8), None)]
 )

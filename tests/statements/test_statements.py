@@ -6,7 +6,7 @@ from flowql.compiler.plan.topology import Plan
 from tests.statements.check import compiled, run
 from tests.statements.runs import difference
 
-COUNT, RUN, SEED = 2_000, 250, 20130101
+COUNT, RUN, SEED = 1_000, 125, 20130101
 CPU_S_MAX = 20  # that nothing hangs; what is quick on a quiet machine is for the program
 
 

@@ -19,6 +19,7 @@ def _sample() -> list[Case]:
     return [c for style in STYLES for c in rng.sample(load(style), SAMPLE)]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("case", _sample(), ids=lambda c: f"{c.style}: {c.title}")
 def test_a_statement_in_the_style_of_another_system_is_right_or_refused_as_noted(case: Case) -> None:
     result = check(case, SHAPES[len(case.title) % len(SHAPES)])

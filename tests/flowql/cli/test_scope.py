@@ -11,6 +11,7 @@ from flowql.server.host import Host
 from tests.flowql.cli.program import Program
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(
     "line", ["-p {0} -o json {1}", "{1} -p {0} -o json", "-p {0} -o csv {1} -o json", "-p elsewhere {1} -p {0} -o json"]
 )

@@ -207,6 +207,7 @@ def rows(found: list[tuple[object, ...]]) -> list[str]:
     return sorted(map(repr, found))
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_statements_leave_the_rows_that_duckdb_has(world: SqlSession, seed: int) -> None:
     oracle = duckdb.connect()

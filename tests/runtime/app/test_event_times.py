@@ -55,6 +55,7 @@ def live(sql, rows, *, vector=None, value=lambda v, at: {"V": v}, stamp=lambda a
     return world
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize("bad", [LONG_MAX, LONG_MIN])
 @pytest.mark.parametrize("query", QUERIES)

@@ -430,6 +430,7 @@ def test_many_instances_refuse_a_text_that_goes_forward():
     assert instance.deployed is before
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_refusals_at_any_moment_change_no_result(expected, shared, seed):

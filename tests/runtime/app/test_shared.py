@@ -136,6 +136,7 @@ DATA = records(150)
 WANT = oracle(DATA, 8)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("partitions", [1, 4])
 @pytest.mark.parametrize("vector", [True, False])
 @pytest.mark.parametrize("rows_per_run", [1, 7, 1000, None])

@@ -162,6 +162,7 @@ def found(seed: int, *, through: bool) -> list[str]:
     return sorted(map(repr, dict(rows).items() if is_table else rows))
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_chain_is_the_same_with_and_without_topics(seed: int) -> None:
     assert found(seed, through=False) == found(seed, through=True)

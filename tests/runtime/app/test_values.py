@@ -98,6 +98,7 @@ def of_good_keys(world):
     return [(k, v) for _, _, k, v, _ in world.records("R") if k.startswith((b"good", b"later"))]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize("column", NASTY)
 @pytest.mark.parametrize("query", QUERIES)
@@ -117,6 +118,7 @@ def test_no_value_stops_its_query_or_another(query, column, vector):
     assert len(letters) == len(set(letters)), "a letter per record"
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("key", [None, "", "\x00", "\ud800", "x" * 100_000])
 @pytest.mark.parametrize("query", QUERIES)
 def test_no_key_does(query, key):

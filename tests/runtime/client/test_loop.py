@@ -90,6 +90,7 @@ def test_a_partition_whose_buffer_was_full_is_read_after_another_came(log: Memor
     assert found == {A0, A1}
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(40))
 def test_partitions_go_on_whichever_others_come_and_go(seed: int) -> None:
     """Each gives its records in order, none twice and none left out, from where it was assigned or moved to; also where a partition

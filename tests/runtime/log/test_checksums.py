@@ -55,6 +55,7 @@ def files_of(disk: SimulatedDisk) -> list[str]:
     return sorted(p for p in disk._nodes if disk.open(p).size())
 
 
+@pytest.mark.turns("disks")
 def test_every_byte_flipped_is_an_error_that_names_the_place_or_the_exact_records() -> None:
     disk = small_log()
     expected = contents(disk)

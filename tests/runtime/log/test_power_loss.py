@@ -207,6 +207,7 @@ def test_a_frame_that_could_be_neither_written_nor_removed(first, other):
         assert values(seen, C0) == [*found, b"3"]
 
 
+@pytest.mark.turns("disks")
 def test_process_killed_at_every_call_while_another_goes_on():
     for n in itertools.count(1):
         disk = SimulatedDisk(fail_at=n)

@@ -53,6 +53,7 @@ def size_of(disk, part):
     return sum(len(node.data) for path, node in disk._nodes.items() if part in path)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(12))
 def test_a_compacted_topic_is_the_same_table_to_every_reader(seed, monkeypatch):
     if seed % 2:  # the keys are compared in several parts

@@ -104,6 +104,7 @@ class Side:
         return key, joined, last, rng.randint(0, 3)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("null_safe", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_run_gives_what_the_general_way_gives_and_keeps_the_same_state(kind, null_safe):

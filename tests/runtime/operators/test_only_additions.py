@@ -23,6 +23,7 @@ from tests.incremental.shapes import SHAPES
 from tests.incremental.tables import Table
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("vector", [True, False, None])
 @pytest.mark.parametrize("shape", ["aggregated", "paired", "ranked", "counted-rows", "views"])
 def test_views_of_rows_that_only_come_equal_the_database(shape: str, vector: bool | None) -> None:

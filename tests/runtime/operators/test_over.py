@@ -59,6 +59,7 @@ def by_double(*values: float | None) -> list[tuple[Any, ...]]:
 COUNT = WindowCall("c", "COUNT", (), BIGINT)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("reach", ["near", "running", "whole"])
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_windows_are_what_duckdb_computes_with_every_sort_of_frame(reach, partitions):
@@ -66,6 +67,7 @@ def test_windows_are_what_duckdb_computes_with_every_sort_of_frame(reach, partit
         run(lambda m: windowed(m, m.table(0), reach=reach), seed, rounds=3, partitions=partitions)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("reach", ["near", "running", "whole"])
 def test_scattered_changes_in_one_large_partition(reach, seed):
@@ -94,6 +96,7 @@ def test_scattered_changes_in_one_large_partition(reach, seed):
             ), query.sql
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("unit", ["groups", "range", "rows"])
 @pytest.mark.parametrize(("start", "end"), [(-2, 1), (-1, 2), (1, 2), (-3, -1), (0, 3), (0, 0)])
 def test_near_frames_of_a_large_partition_see_far_enough_on_both_sides(unit, start, end):
@@ -263,6 +266,7 @@ BOUNDS = [
 ]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize(("call", "most"), BOUNDS, ids=lambda v: getattr(v, "function", v))
 def test_a_change_touches_what_it_can_change_of_a_large_partition(call, most):
     """For near frames that is a number of rows, for running ones the rows behind, which are given out."""

@@ -25,12 +25,14 @@ from tests.incremental.shapes import SHAPES
 from tests.incremental.tables import Table
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_views_are_what_duckdb_computes_from_the_tables(shape):
     for seed in range(10_000, 10_004):
         run(SHAPES[shape], seed, rounds=3)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("kind", ["inner", "left", "right", "full", "semi", "anti"])
 def test_every_join_with_both_kernels(kind, partitions):

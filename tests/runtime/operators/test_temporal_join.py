@@ -166,6 +166,7 @@ def join_of(left: Table, right: Table, kind: TemporalJoinKind, key: str, residua
     return Node(Consolidate(), (joined,), schema, "retract")
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(("kind", "key"), [("inner", "k"), ("left", "k"), ("left", "s"), ("inner", "id"), ("left", "")])
 def test_deployed_on_partitions(kind, key, partitions):

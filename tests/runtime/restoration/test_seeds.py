@@ -27,6 +27,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoration, "CHUNK_RECORDS", 20)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_lost_comes_back_and_nothing_twice(seed: int) -> None:
     assert ended(seed)[0] == []

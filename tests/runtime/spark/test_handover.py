@@ -128,6 +128,7 @@ def letters(reference: Reference) -> list[Any]:
     return sorted(found, key=repr)
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_new_query_that_begins_with_a_history_is_as_one_run(shape: str, seed: int, tmp_path: Path) -> None:
@@ -209,6 +210,7 @@ def again(reference: Reference) -> None:
 STEPS = ["state.rebuild", "state.restore", "state.end_restore", "commit.request"]
 
 
+@pytest.mark.turns("cases")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("shape", ["repartition", "session", "stream-stream"])
 def test_a_takeover_that_is_killed_leaves_what_serves_and_can_be_repeated(
