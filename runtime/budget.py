@@ -20,12 +20,19 @@ _FREE = 6  # what the C library and Python keep of what was given back, until th
 assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _INTERACTIVE + _PROCESSES + _FREE == 64
 
 
+RUN_ROWS_MIN = 1_000  # a run costs about 1 ms, a row 2 us
+
+
 @dataclass(frozen=True, slots=True)
 class StateLimits:
-    """Of decoded rows of state, of all stores together: those that are not committed, and those that are kept for the next look-up."""
+    """Of decoded rows of state, of all stores together: those that are not committed, and those that are kept for the next look-up.
+
+    run_rows_min: a commit of fewer rows of a store writes them one by one.
+    """
 
     uncommitted_bytes: int = 128 * MIB
     cache_bytes: int = 160 * MIB
+    run_rows_min: int = RUN_ROWS_MIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flowql.runtime.budget import MIB, MemoryBudget
+from flowql.runtime.budget import MIB, RUN_ROWS_MIN, MemoryBudget
 
 COMMIT_INTERVAL_MS_DEFAULT = 100
 COMMIT_INTERVAL_MS_MIN, COMMIT_INTERVAL_MS_MAX = 10, 1000
@@ -34,6 +34,7 @@ class InstanceConfig:
     changelogs: write changelog topics although the embedded log's redo makes them unnecessary (tests, Kafka).
     rows_per_run: fixed run size for tests; None lets measured cost decide.
     vector: None = choose by size; True/False forces a kernel form (differential tests).
+    run_rows_min: as of how many rows of a store a commit writes a run; few in tests.
     coalesce: one update per key and run on table edges (rule R13); off in conformance.
     shared: other instances of the application may run at the same time and share its partitions, as members of one group. Then
     repartitions are topics. process_id: which member this is, the same after a restart; part of its transactional id.
@@ -52,6 +53,7 @@ class InstanceConfig:
     changelogs: bool = False
     rows_per_run: int | None = None
     vector: bool | None = None
+    run_rows_min: int = RUN_ROWS_MIN
     coalesce: bool = True
     shared: bool = False
     process_id: str = ""

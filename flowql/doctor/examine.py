@@ -123,11 +123,11 @@ def _state(check: str, target: Target, bar: Bar) -> Finding:
     path, alive = target.state_dir, process_of(target.data_dir) is not None
     try:
         with closing(open_rocks(path, cache_bytes=_CACHE_BYTES, read_only=True)) as physical:
-            rows, size = 0, 0
+            size = 0
             about = physical.property("rocksdb.estimate-num-keys") or 0
             with bar("reading the state", about) as advance, closing(physical.snapshot()) as snapshot:
                 for keys, values in snapshot.chunks(_LOW, _HIGH):
-                    rows, size = rows + len(keys), size + sum(map(len, keys)) + sum(map(len, values))
+                    size += sum(map(len, keys)) + sum(map(len, values))
                     advance(len(keys))
     except StateDamaged as error:
         return warning(
@@ -135,7 +135,7 @@ def _state(check: str, target: Target, bar: Bar) -> Finding:
             f"{path} is damaged: {error.found}: it is rebuilt from its inputs at the next start",
             _remedy(target, path, alive=alive),
         )
-    return ok(check, f"{rows:,} rows, {size:,} bytes: all can be read")
+    return ok(check, f"{size:,} bytes: all can be read")
 
 
 def _remedy(target: Target, path: Path, *, alive: bool) -> str:

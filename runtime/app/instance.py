@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from traceback import format_exception
 from typing import Any
@@ -110,7 +111,12 @@ class Instance:
         assert not config.shared or (config.changelogs and config.process_id), "members share state by changelogs"
         log.hold(config.transactional_id)
         self.admin = log.admin()
-        self.state = StateManager(physical, budget.state, changelog=lambda _: config.changelogs, shared=config.shared)
+        self.state = StateManager(
+            physical,
+            replace(budget.state, run_rows_min=config.run_rows_min),
+            changelog=lambda _: config.changelogs,
+            shared=config.shared,
+        )
         check_mode(log, config)
         if config.shared:
             check_records(log, config.application_id)
@@ -187,6 +193,7 @@ class Instance:
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
+        self.merger = self.state.merger(clock)
         self.consistent_snapshots = ConsistentSnapshots(
             self.state,
             self.commit,
@@ -264,6 +271,7 @@ class Instance:
             NamedStep(self.preemption.name, self.preemption, self.preemption.wait, self.manager.signal_preempting)
         )
         watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
+        watching += [named("merge", self.merger)]
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake

@@ -25,7 +25,7 @@ TELL_MS = 30_000  # before that it tries for this long to record the hung micro-
 # A compaction has no time limit.
 PATIENT = frozenset({"cleanup"})
 # Another member could not take over the work of these steps. A consumer that is not polled is removed by its group in any case.
-STAYS = PATIENT | {"consumer-main", "consumer-restore", "rates", "sizes", "memory", "watchdog"}
+STAYS = PATIENT | {"consumer-main", "consumer-restore", "rates", "sizes", "merge", "memory", "watchdog"}
 
 
 @dataclass(frozen=True, slots=True)

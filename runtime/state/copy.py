@@ -14,6 +14,7 @@ from flowql.runtime.state.catalog import read_stores
 from flowql.runtime.state.layout import MARKER, decode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rocks import MIB, RocksPhysical, open_rocks
+from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
 _CACHE_BYTES = 8 * MIB  # each block is read once
@@ -43,7 +44,7 @@ class StateCopy(StateSnapshot):
         self.path = path
         physical = _Copied(open_rocks(path, cache_bytes=_CACHE_BYTES, read_only=True), path if remove else None)
         sequence = decode_number(physical.get(MARKER), 0)
-        super().__init__(SharedSnapshot(physical, read_stores(physical), sequence), owned)
+        super().__init__(SharedSnapshot(RunsReader(physical), read_stores(physical), sequence), owned)
 
 
 class _Copied:

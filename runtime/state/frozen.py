@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.batch import Ints
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.columns.layer import ColumnWrite, last_values
 from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.layers import Overlay
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
-from flowql.runtime.state.physical import ByteRange
+from flowql.runtime.state.physical import ByteRange, Writes
+from flowql.runtime.state.runs.flat import FlatRows, newest
+from flowql.runtime.state.runs.writing import RowList, RunWriter
 from flowql.runtime.state.task_store import TaskStore
 from flowql.runtime.state.values import encode_value
 
@@ -57,14 +60,6 @@ class RedoUnreadable(StateError):
         super().__init__(f"the redo {'' if sequence is None else f'of commit {sequence} '}{problem}")
 
 
-class Writes(NamedTuple):
-    """What a commit does to the physical store: first the range deletes, then the rows (None deletes)."""
-
-    ranges: list[ByteRange]
-    keys: list[bytes]
-    values: list[bytes | None]
-
-
 def read_redo(payload: bytes, sequence: int | None = None) -> Writes:
     """The writes of a redo payload, which is that of commit `sequence`. RedoUnreadable."""
     try:
@@ -100,19 +95,38 @@ class FrozenStore:
 
 @dataclass(slots=True)
 class EncodedStore:
-    """The same as bytes: keys without prefix."""
+    """The same as bytes: keys without prefix. flat: the rows are to be a run."""
 
-    entry: StoreEntry
-    partition: int
+    store: TaskStore
     keys: list[bytes]
     values: list[bytes | None]
-    bound_ms: int
+    bound_ms: int  # `BEGINNING_MS` unless the commit moves it
+    flat: FlatRows | None = None
+
+    def lists(self) -> RowList:
+        if self.flat is not None and not self.keys:
+            self.keys, self.values = self.flat.lists()
+        return self.keys, self.values
+
+    def sizes(self) -> Sequence[int] | Ints:
+        """Bytes of key and value of each row."""
+        if self.flat is not None:
+            return self.flat.sizes()
+        return [len(k) + (0 if v is None else len(v)) for k, v in zip(self.keys, self.values, strict=True)]
+
+    def written(self, writer: RunWriter | None, sequence: int) -> RowList:
+        """As the physical store has it."""
+        entry, partition, fresh = self.store.entry, self.store.partition, self.store.detached
+        if writer is None:
+            return entry.place(self.keys, partition), self.values
+        if self.flat is not None:
+            bound_ms = max(self.bound_ms, self.store.committed_bound_ms)
+            return writer.run(entry, partition, self.flat, sequence, bound_ms, fresh=fresh)
+        return writer.rows(entry, partition, self.keys, self.values, fresh=fresh)
 
 
-def encode_rows(
-    task_id: str, store: TaskStore, overlay: Overlay, bound_ms: int
-) -> tuple[list[bytes], list[bytes | None]]:
-    """Keys without prefix, and values. UnwritableState if one of them has no durable form."""
+def encode_rows(task_id: str, store: TaskStore, overlay: Overlay, bound_ms: int) -> FlatRows | RowList:
+    """Keys without prefix, and values; in order of the keys if there are deltas. UnwritableState if one of them has no durable form."""
     try:
         rows = overlay.rows
         if bound_ms > BEGINNING_MS:  # what is expired already need not be written
@@ -124,28 +138,29 @@ def encode_rows(
         raise UnwritableState(task_id, store.spec.name, error) from error
 
 
+def batch_rows(task_id: str, store: TaskStore) -> RowList:
+    """What the micro-batch under way has written, as a commit would write it, see `encode_rows`."""
+    rows = encode_rows(task_id, store, store.batch, max(store.batch.bound_ms, store.committed_bound_ms))
+    return rows.lists() if isinstance(rows, FlatRows) else rows
+
+
 def _encode_deltas(
     deltas: Sequence[ColumnWrite], keys: list[bytes], values: list[bytes | None], bound_ms: int
-) -> tuple[list[bytes], list[bytes | None]]:
-    """Deltas over rows that are encoded already, in the order of keys where nothing is under them."""
-    parts = [(keys, values)] if keys else []
+) -> FlatRows:
+    """Deltas over rows that are encoded already."""
+    parts = [newest([FlatRows.of(keys, values)])] if keys else []
     for packed, of_keys in last_values(deltas):
         if bound_ms > BEGINNING_MS:
             at = np.flatnonzero(packed.last_times() >= bound_ms)
             packed, of_keys = packed.take(at), of_keys.take(at)
-        parts.append((packed.to_bytes(), of_keys.encode()))
-    if len(parts) == 1:
-        return parts[0]
-    rows: dict[bytes, bytes | None] = {}
-    for part in parts:
-        rows.update(zip(*part, strict=True))
-    return list(rows), list(rows.values())
+        parts.append(FlatRows(packed, of_keys.encode()))
+    return parts[0] if len(parts) == 1 else newest(parts)
 
 
 class FrozenEpoch:
     """Implements `flowql.runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
 
-    catalog: rows of the catalog that change; entries: the whole catalog if any did.
+    catalog: rows of the catalog that change; entries: the whole catalog if any did. writer: of runs, None for rows alone.
     """
 
     def __init__(
@@ -158,8 +173,9 @@ class FrozenEpoch:
         catalog: dict[bytes, bytes | None],
         entries: dict[str, StoreEntry] | None,
         has_changelog: Callable[[StoreSpec], bool],
+        writer: RunWriter | None = None,
     ) -> None:
-        self.sequence_hint = sequence_hint
+        self.sequence_hint, self._writer = sequence_hint, writer
         self.stores, self.tasks = stores, tasks
         self.drops, self.catalog, self.entries = drops, catalog, entries
         self._has_changelog = has_changelog
@@ -184,6 +200,7 @@ class FrozenEpoch:
             catalog=self.catalog,
             entries=self.entries,
             has_changelog=self._has_changelog,
+            writer=self._writer,
         )
 
     def redo(self) -> bytes:
@@ -199,17 +216,18 @@ class FrozenEpoch:
             if spec is None or self._has_changelog(spec):
                 yield name, partition, [DROP_RECORD], [b""]
         for s in self._encode():
-            if not self._has_changelog(s.entry.spec):
+            if not self._has_changelog(s.store.spec):
                 continue
             bound = s.bound_ms > BEGINNING_MS
-            keys = [*s.keys, BOUND_RECORD] if bound else s.keys
-            values = [*s.values, encode_number(s.bound_ms)] if bound else s.values
+            keys, values = s.lists()
+            if bound:
+                keys, values = [*keys, BOUND_RECORD], [*values, encode_number(s.bound_ms)]
             if keys:
-                yield s.entry.spec.name, s.partition, keys, values
+                yield s.store.spec.name, s.store.partition, keys, values
 
-    def counted_rows(self) -> list[tuple[list[bytes], list[bytes | None]]]:
-        """Keys, without prefixes, and values of each store whose rows count as uncommitted ones."""
-        return [(e.keys, e.values) for s, e in zip(self.stores, self._encode(), strict=True) if s.counts]
+    def counted_rows(self) -> list[Sequence[int] | Ints]:
+        """Bytes of key, without prefix, and value of each row, by store whose rows count as uncommitted ones."""
+        return [e.sizes() for s, e in zip(self.stores, self._encode(), strict=True) if s.counts]
 
     def writes(self) -> Writes:
         """Everything in a fixed order: drops, expired segments, catalog, rows by store, metadata of tasks last."""
@@ -218,11 +236,15 @@ class FrozenEpoch:
             rows = {**self.drops.rows, **self.catalog}
             keys, values = list(rows), list(rows.values())
             for s in encoded:
-                keys += s.entry.place(s.keys, s.partition)
-                values += s.values
+                written = s.written(self._writer, self.sequence_hint)
+                keys += written[0]
+                values += written[1]
                 if s.bound_ms > BEGINNING_MS:
-                    keys.append(s.entry.bound_key(s.partition))
-                    values.append(encode_number(s.bound_ms))
+                    bound = {s.store.entry.bound_key(s.store.partition): encode_number(s.bound_ms)}
+                    if self._writer is not None:
+                        bound |= self._writer.floor(s.store.entry, s.store.partition, s.bound_ms)
+                    keys += bound
+                    values += bound.values()
             for task_id, record in self.tasks.items():
                 keys.append(task_key(task_id))
                 values.append(record.record())
@@ -242,6 +264,10 @@ class FrozenEpoch:
             expired = entry.expired_range(store.partition, bound)
             if committed == BEGINNING_MS or expired != entry.expired_range(store.partition, committed):
                 self.expired.append(expired)
-        keys, values = encode_rows(frozen.task_id, store, overlay, max(bound, committed))
-        overlay.committed_rows = len(keys)
-        return EncodedStore(entry, store.partition, keys, values, bound if bound > committed else BEGINNING_MS)
+        rows = encode_rows(frozen.task_id, store, overlay, max(bound, committed))
+        bound = bound if bound > committed else BEGINNING_MS
+        overlay.committed_rows = len(rows) if isinstance(rows, FlatRows) else len(rows[0])
+        if isinstance(rows, FlatRows) and self._writer is not None and len(rows) >= self._writer.rows_min:
+            return EncodedStore(store, [], [], bound, rows)
+        keys, values = rows.lists() if isinstance(rows, FlatRows) else rows
+        return EncodedStore(store, keys, values, bound)

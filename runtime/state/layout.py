@@ -8,6 +8,7 @@
 0000 0000 'b' id(4) partition(2)   lower bound in time of a window or join store: older rows are gone
 id(4) partition(2) key             a row; ids from 1
 id(4) partition(2) segment(4) key  a row of a window or join store: whole segments are dropped by one range delete
+id(4) partition(2) ff              rows in runs (`flowql.runtime.state.runs.run`)
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.types import BIGINT
+from flowql.runtime.batch import Ints
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.keys import KeyCodec, decode_time, key_codec
 from flowql.runtime.state.physical import ByteRange
@@ -38,7 +42,8 @@ _BOUNDS = _SYSTEM + b"b"
 
 SEGMENT_MS_MIN = 60_000
 SEGMENT_MS_UNBOUNDED = 86_400_000  # for stores that are never told a retention
-_SEGMENT_SIGN, _SEGMENT_MAX = 1 << 31, (1 << 31) - 1
+_SEGMENT_SIGN = 1 << 31
+_SEGMENT_MAX = _SEGMENT_SIGN - 1 - (1 << 24)  # no segment begins with ff, behind which a store has its runs
 BEGINNING_MS = -(1 << 63)  # the bound of a store from which nothing has expired
 _PREFIX = struct.Struct(">IH")
 _U64 = struct.Struct(">Q")
@@ -104,6 +109,12 @@ class StoreEntry:
         assert self.segment_ms is not None
         number = max(-_SEGMENT_SIGN, min(_SEGMENT_MAX, time_ms // self.segment_ms))
         return (number + _SEGMENT_SIGN).to_bytes(4, "big")
+
+    def segments(self, times_ms: Ints) -> Ints:
+        """The numbers of the segments of times, as `segment` writes them."""
+        assert self.segment_ms is not None
+        found: Ints = np.clip(times_ms // self.segment_ms, -_SEGMENT_SIGN, _SEGMENT_MAX) + _SEGMENT_SIGN
+        return found
 
     def encode_rows(self, keys: Iterable[Key], partition: int) -> list[bytes]:
         """Physical keys of whole keys."""

@@ -14,12 +14,13 @@ from typing import Any
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.budget import StateLimits
+from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
 from flowql.runtime.state import restore
 from flowql.runtime.state.catalog import StoreCatalog, read_restores, read_stores, read_tasks
 from flowql.runtime.state.changelog import Changelogs
 from flowql.runtime.state.drops import Drops
-from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows
+from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore, batch_rows
 from flowql.runtime.state.layout import (
     MARKER,
     StoreEntry,
@@ -30,16 +31,18 @@ from flowql.runtime.state.layout import (
     task_key,
 )
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import Physical, WriteGuard
+from flowql.runtime.state.physical import Physical, WriteGuard, Writes
 from flowql.runtime.state.redo import RedoAfter, replay
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
+from flowql.runtime.state.runs.merging import RunMerger
+from flowql.runtime.state.runs.physical import RunsPhysical
+from flowql.runtime.state.runs.writing import RunWriter
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from flowql.runtime.state.state_memory import StateMemory
 from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.task_state import AbortCount, ManagedTask
-from flowql.runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches
-from flowql.runtime.state.values import encode_metadata
+from flowql.runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches, total_metrics
 
 # Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
 FILES_ON_TOP, FILES_ON_TOP_MAX = "rocksdb.num-files-at-level0", 12
@@ -63,9 +66,10 @@ class StateManager:
         self.epoch_lock = NamedLock("epoch lock", guards="active layers, the catalog and the open tasks")
         self._commit_lock = NamedLock("commit lock", guards="writes to the physical store")
         self._snapshot_lock = NamedLock("snapshot lock", guards="which snapshot is current")
-        self._physical, self._guard = physical, WriteGuard(physical)
+        self._physical = RunsPhysical(physical)
+        self._guard, self.writer = WriteGuard(self._physical), RunWriter(self._physical, limits.run_rows_min)
         self.uncommitted, self._has_changelog = StateMemory(limits), changelog
-        self._catalog = StoreCatalog(physical)
+        self._catalog = StoreCatalog(self._physical)
         self._committed = {e.spec.name: e for e in self._catalog}
         self._restoring = read_restores(physical)
         self._generation = AbortCount()
@@ -80,7 +84,7 @@ class StateManager:
         self._drops = Drops()
         self._deleted: dict[bytes, bytes] = {}  # applied range deletes, low -> high, until the cleaner compacts them
         self.applied_sequence = decode_number(physical.get(MARKER), 0)
-        self._current = SharedSnapshot(physical.snapshot(), self._committed, self.applied_sequence)
+        self._current = SharedSnapshot(self._physical.snapshot(), self._committed, self.applied_sequence)
 
     # Tasks and stores
 
@@ -165,12 +169,7 @@ class StateManager:
 
     def batch_of(self, task_id: str) -> dict[str, tuple[list[bytes], list[bytes | None]]]:
         """By store, what the run under way has written, as a commit would write it (UnwritableState). The task's thread."""
-        stores = self._tasks[task_id].stores
-        return {
-            name: encode_rows(task_id, s, s.batch, max(s.batch.bound_ms, s.committed_bound_ms))
-            for name, s in stores.items()
-            if s.batch
-        }
+        return {name: batch_rows(task_id, s) for name, s in self._tasks[task_id].stores.items() if s.batch}
 
     def open_tasks(self) -> list[str]:
         with self.epoch_lock.join():
@@ -183,14 +182,8 @@ class StateManager:
 
     def metrics(self) -> dict[str, StoreMetrics]:
         """Counters per store, summed over the open tasks."""
-        total: dict[str, StoreMetrics] = {}
         with self.epoch_lock.join():
-            for task in self._tasks.values():
-                for name, store in task.stores.items():
-                    m, s = store.metrics, total.setdefault(name, StoreMetrics())
-                    s.reads, s.writes = s.reads + m.reads, s.writes + m.writes
-                    s.physical, s.committed_rows = s.physical + m.physical, s.committed_rows + m.committed_rows
-        return total
+            return total_metrics(s for task in self._tasks.values() for s in task.stores.values())
 
     # The commit
 
@@ -218,6 +211,7 @@ class StateManager:
                 catalog=catalog,
                 entries={e.spec.name: e for e in self._catalog} if catalog else None,
                 has_changelog=self._has_changelog,
+                writer=self.writer,
             )
             return self._in_flight
 
@@ -295,12 +289,6 @@ class StateManager:
 
     # Recovery
 
-    def replay(self, sequence: int, payload: bytes) -> bool:
-        """Redo a commit at start-up; False if it is in the store already. Tasks are opened after the last replay."""
-        before = self.applied_sequence
-        self.replay_all([(sequence, payload)])
-        return self.applied_sequence > before
-
     def replay_all(self, commits: Iterable[tuple[int, bytes]]) -> None:
         """Redo commits in order. Rows that later ones overwrite are not written: rows are absolute, the marker comes last."""
         assert not self._tasks, "redo comes before tasks are opened"
@@ -314,6 +302,7 @@ class StateManager:
     def _reread(self) -> None:
         """What is kept of the physical store in memory, after it was written to past the tasks."""
         with self._commit_lock:
+            self._physical.forget()
             self._committed = read_stores(self._physical)
             self._renew_snapshot()
         with self.epoch_lock.join():
@@ -425,7 +414,7 @@ class StateManager:
         entry = self._restored_store(spec, partition)
         tail: dict[bytes, bytes | None] = {}
         if task_id is not None and metadata is not None:
-            tail[task_key(task_id)] = self._restored_task(task_id, partition, spec, metadata).record()
+            tail[task_key(task_id)] = restore.restored_task(self._task_record(task_id), partition, spec.name, metadata)
         for start in range(0, len(keys), restore.RESTORE_ROWS_MAX):
             part = slice(start, start + restore.RESTORE_ROWS_MAX)
             for writes in restore.place_records(entry, partition, keys[part], values[part]):
@@ -511,6 +500,19 @@ class StateManager:
             self._physical.compact(low, high)
         return len(ranges)
 
+    def merger(self, clock: Clock) -> RunMerger:
+        """The step that merges runs of stores."""
+        return RunMerger(self._physical, self._write_between, self.committed_stores, self.writer.written, clock)
+
+    def _write_between(self, writes: Writes, still: Callable[[], bool]) -> bool:
+        """Writes what changes no row between two commits, if `still` says so then; whether it did."""
+        with self._commit_lock:
+            if not still():
+                return False
+            with self._guard.permit("merge"):
+                self._guard.write(writes.keys, writes.values, writes.ranges)
+            return True
+
     def snapshot(self) -> StateSnapshot:
         """The last commit. Any thread; close it."""
         owned = self._owned  # first: what becomes whole later is in the commit that is current then
@@ -593,8 +595,3 @@ class StateManager:
                 self._guard.write(writes.keys, writes.values, writes.ranges)
             if entry is not None:
                 self._committed = {**self._committed, entry.spec.name: entry}
-
-    def _restored_task(self, task_id: str, partition: int, spec: StoreSpec, metadata: dict[str, Any]) -> TaskRecord:
-        old = self._task_record(task_id)
-        stores = () if old is None else old.stores
-        return TaskRecord(partition, tuple(dict.fromkeys((*stores, spec.name))), encode_metadata(metadata))

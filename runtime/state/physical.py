@@ -10,12 +10,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 BATCH_ROWS_MAX = 1_000  # a write holds the interpreter lock for about 0.75 us per row
 BATCH_BYTES_MAX = 1 << 18  # and for about 3 ms per MB of values; one larger value is a batch of its own
 
 ByteRange = tuple[bytes, bytes]  # low <= key < high
+
+
+class Writes(NamedTuple):
+    """What a commit does to the physical store: first the range deletes, then the rows (None deletes)."""
+
+    ranges: list[ByteRange]
+    keys: list[bytes]
+    values: list[bytes | None]
 
 
 class PhysicalReader(Protocol):

@@ -10,11 +10,12 @@ from typing import Protocol
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.catalog import read_stores
 from flowql.runtime.state.chunks import chunked
-from flowql.runtime.state.frozen import Writes, read_redo
+from flowql.runtime.state.frozen import read_redo
 from flowql.runtime.state.layout import MARKER, TaskRecord, decode_number
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.physical import ByteRange, PhysicalReader
+from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes
 from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
 
@@ -43,7 +44,7 @@ def open_readonly(
             raise StateError(f"the redo of commit {sequence + 1} is missing; the next one is that of commit {number}")
         overlaid.redo(read_redo(payload, number))
         sequence = number
-    shared = SharedSnapshot(overlaid, read_stores(overlaid), sequence)
+    shared = SharedSnapshot(RunsReader(overlaid), read_stores(overlaid), sequence)
     return StateSnapshot(shared, owns(shared.tasks))
 
 

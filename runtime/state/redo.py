@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from flowql.runtime.errors import LogCorrupt, StateLost
-from flowql.runtime.state.frozen import Writes, read_redo
+from flowql.runtime.state.frozen import read_redo
 from flowql.runtime.state.layout import marker
-from flowql.runtime.state.physical import WriteGuard
+from flowql.runtime.state.physical import WriteGuard, Writes
 
 ROWS_MAX = 500_000  # rows of several commits collected before they are written
 

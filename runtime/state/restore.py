@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 from pathlib import Path
+from typing import Any
 
 from flowql.runtime.state.catalog import StoreCatalog, read_tasks
-from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Writes
+from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number, restore_key, task_key
-from flowql.runtime.state.physical import ByteRange, PhysicalReader
+from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes
+from flowql.runtime.state.values import encode_metadata
 
 RESTORE_ROWS_MAX = 10_000  # per hold of the commit lock: some 20 ms
 
@@ -65,6 +67,12 @@ def end_writes(physical: PhysicalReader, entries: Iterable[StoreEntry], task_id:
             if bound > BEGINNING_MS:
                 ranges.append(entry.expired_range(record.partition, bound))
     return Writes(ranges, [task_key(task_id), restore_key(task_id)], [record.record(), None])
+
+
+def restored_task(old: TaskRecord | None, partition: int, store: str, metadata: dict[str, Any]) -> bytes:
+    """The record of a task of which a store was restored. old: the record before."""
+    stores = () if old is None else old.stores
+    return TaskRecord(partition, tuple(dict.fromkeys((*stores, store))), encode_metadata(metadata)).record()
 
 
 @dataclass(frozen=True, slots=True)

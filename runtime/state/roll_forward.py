@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from flowql.runtime.errors import StateLost
 from flowql.runtime.state.catalog import read_restores, read_stores, read_tasks
 from flowql.runtime.state.changelog import Changelogs
-from flowql.runtime.state.frozen import RedoUnreadable, Writes
+from flowql.runtime.state.frozen import RedoUnreadable
 from flowql.runtime.state.layout import (
     MARKER,
     NEXT_ID,
@@ -23,7 +23,7 @@ from flowql.runtime.state.layout import (
     encode_number,
     marker,
 )
-from flowql.runtime.state.physical import ByteRange, WriteGuard
+from flowql.runtime.state.physical import ByteRange, WriteGuard, Writes
 from flowql.runtime.state.redo import RedoAfter, missing_redo, replay, whole_redo
 from flowql.runtime.state.restore import clear_writes, end_writes, place_records
 

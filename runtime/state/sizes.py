@@ -1,7 +1,7 @@
 """The size of each store in bytes, counted by reading its rows slowly enough to disturb no query.
 
 RocksDB estimates sizes by file, and stores of many queries share a file; its interface for ranges is not in the driver. So the rows
-are counted: keys and values as they are written, without RocksDB's compression and without uncommitted rows.
+are counted: keys and values as they are written, without RocksDB's compression and without uncommitted rows. Runs count with all that belongs to them.
 """
 
 from __future__ import annotations

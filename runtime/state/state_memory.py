@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+
+from flowql.runtime.batch import Ints
 from flowql.runtime.budget import StateLimits
 
 # Measured on rows of one and of ten columns: two tuples, their objects, and an entry of a dictionary that is half full.
@@ -52,22 +55,13 @@ class StateMemory:
         """At least half of the room is free."""
         return 2 * self.size_bytes < self._limits.uncommitted_bytes
 
-    def applied(self, rows: Sequence[tuple[Sequence[bytes], Sequence[bytes | None]]]) -> None:
-        """The frozen epoch is committed. rows: those that count, store by store, as they are stored: keys and values."""
+    def applied(self, sizes: Iterable[Sequence[int] | Ints]) -> None:
+        """The frozen epoch is committed. sizes: bytes of key and value of each row that counts, store by store."""
         self._frozen = 0
-        step = max(1, sum(len(keys) for keys, _ in rows) // SAMPLE)
-        sizes = [len(k) + (0 if v is None else len(v)) for k, v in _every(step, rows)]
-        if len(sizes) < SAMPLE // 2:  # a commit of few rows is of one task
+        known = [np.asarray(of_store, np.int64) for of_store in sizes]
+        rows = np.concatenate(known) if known else np.zeros(0, np.int64)
+        sample = rows[:: max(1, len(rows) // SAMPLE)]
+        if len(sample) < SAMPLE // 2:  # a commit of few rows is of one task
             return
-        seen = ROW_BYTES + FACTOR * sum(sizes) // len(sizes)
+        seen = ROW_BYTES + FACTOR * int(sample.sum()) // len(sample)
         self.row_bytes += (seen - self.row_bytes) // 4 if seen < self.row_bytes else seen - self.row_bytes
-
-
-def _every(
-    step: int, rows: Iterable[tuple[Sequence[bytes], Sequence[bytes | None]]]
-) -> Iterator[tuple[bytes, bytes | None]]:
-    """Each `step`-th row, counted through all stores."""
-    begin = 0
-    for keys, values in rows:
-        yield from zip(keys[begin::step], values[begin::step], strict=True)
-        begin = (begin - len(keys)) % step

@@ -16,7 +16,7 @@ Once an operator has asked for `columns`, a `ColumnLayer` takes the place of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.plan.topology import StoreSpec
@@ -397,6 +397,16 @@ class TaskStore:
 
     def _is_empty_below(self) -> bool:
         return next(self._physical.scan(*self.entry.partition_range(self.partition)), None) is None
+
+
+def total_metrics(stores: Iterable[TaskStore]) -> dict[str, StoreMetrics]:
+    """Counters by store, summed over its tasks."""
+    total: dict[str, StoreMetrics] = {}
+    for store in stores:
+        m, s = store.metrics, total.setdefault(store.spec.name, StoreMetrics())
+        s.reads, s.writes = s.reads + m.reads, s.writes + m.writes
+        s.physical, s.committed_rows = s.physical + m.physical, s.committed_rows + m.committed_rows
+    return total
 
 
 def shrink_caches(stores: Sequence[TaskStore], entries: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
@@ -146,6 +147,9 @@ def expected() -> CommittedContents:
     return Machine(0).run(0)
 
 
+IN_COLUMNS: dict[str, Any] = {"vector": True, "run_rows_min": 2}  # each batch by columns, and runs of few rows
+
+
 class Machine:
     """One log and one state, and the engine that runs on them until it is killed. Checks at every round what may never happen."""
 
@@ -162,7 +166,9 @@ class Machine:
 
     def open(self) -> Driver:
         """Start the engine as after a boot."""
-        config = InstanceConfig(threads=2, rows_per_run=self.rng.choice((5, 15, 40)))
+        config = InstanceConfig(
+            threads=2, rows_per_run=self.rng.choice((5, 15, 40)), **self.rng.choice(({}, IN_COLUMNS))
+        )
         instance = Instance(self.log, self.physical, self.clock, config)
         driver = Driver(instance, seed=self.rng.randrange(1 << 30), tick=lambda: self.clock.advance(ROUND_MS))
         if not instance.resume().queries:

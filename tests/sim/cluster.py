@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
 
@@ -29,7 +29,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember, Superseded
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.scheduler.executor import IDLE_MS, ProcessingStep
-from tests.crash.simulated import LossyPhysical, MeteredClock
+from tests.crash.simulated import IN_COLUMNS, LossyPhysical, MeteredClock
 from tests.sim import project
 from tests.sim.broker import Broker
 from tests.sim.checks import APP, Watch, is_done, judge, one_owner, one_process
@@ -297,6 +297,8 @@ class SimulatedCluster:
         disk = self.disks.setdefault(name, LossyPhysical())
         rows = self.rng.choice((3, 8, 20))
         config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name, rows_per_run=rows)
+        if self.faults.in_columns and self.rng.random() < self.faults.in_columns:
+            config = replace(config, **IN_COLUMNS)
         try:
             instance = Instance(log, disk, self.clock, config)
         except LogUnavailable:

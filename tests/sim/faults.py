@@ -28,7 +28,7 @@ class Killed(BaseException):
 @dataclass(frozen=True, slots=True)
 class Faults:
     """paces: of machines, how much longer than asked their threads wait. slow, fails: shares of the calls to brokers. unknown: of the commits, that get no answer. late_markers: of the markers.
-    slow_runs, failing_runs: of the runs of tasks. stalls: of the steps. kinds: what happens to processes, `count` times in all.
+    slow_runs, failing_runs: of the runs of tasks. stalls: of the steps. in_columns: of the processes, that write runs of few rows. kinds: what happens to processes, `count` times in all.
     """
 
     paces: tuple[int, ...] = (1, 2, 4, 6)
@@ -39,6 +39,7 @@ class Faults:
     slow_runs: float = 0.01
     failing_runs: float = 0.004
     stalls: float = 0.003
+    in_columns: float = 0.5
     count: int = 7
     kinds: tuple[str, ...] = (
         "kill",
@@ -61,7 +62,9 @@ class Faults:
 
 DISKS = Faults(count=14, kinds=(*Faults().kinds, *["clock"] * 4, *["disk"] * 8))
 REBUILDS = Faults(count=12, kinds=(*Faults().kinds, *["rebuild"] * 6))
-CALM = Faults(paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=0, failing_runs=0, stalls=0, count=0)
+CALM = Faults(
+    paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=0, failing_runs=0, stalls=0, in_columns=0, count=0
+)
 
 
 class Link:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from flowql.runtime.state.frozen import Writes
+from flowql.runtime.state.physical import Writes
 
 PAGE_BYTES = 48 << 10  # chosen, not measured: other sizes were never tried against it
 _SMALL = 8  # a page this many times smaller joins the one before it

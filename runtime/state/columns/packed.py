@@ -19,7 +19,7 @@ Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
-_HALF = np.uint64(32)
+_HALF, _TOP, _BYTE = np.uint64(32), np.uint64(56), np.uint64(8)
 _SIGN = np.uint64(1 << 63)
 
 
@@ -34,6 +34,11 @@ class PackedKeys:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def at(self, i: int) -> bytes:
+        """The bytes of one key."""
+        start, length = int(self.starts[i]), int(self.lengths[i])
+        return self.words[start : start + ((length + 7) >> 3)].astype(">u8").tobytes()[:length]
+
     def take(self, at: Ints) -> PackedKeys:
         """Keys at these places, over the same words."""
         return PackedKeys(self.starts[at], self.lengths[at], self.words)
@@ -41,6 +46,14 @@ class PackedKeys:
     def between(self, start: int, end: int) -> PackedKeys:
         """Keys start, start + 1, ... before end, over the same arrays."""
         return PackedKeys(self.starts[start:end], self.lengths[start:end], self.words)
+
+    def part(self, begin: int, end: int) -> PackedKeys:
+        """As `between`, of keys that lie one behind the other: with no words of others."""
+        if begin >= end:
+            return PackedKeys(self.starts[:0], self.lengths[:0], self.words[:0])
+        first, last = int(self.starts[begin]), int(self.starts[end - 1])
+        words = self.words[first : last + ((int(self.lengths[end - 1]) + 7) >> 3)]
+        return PackedKeys(self.starts[begin:end] - first, self.lengths[begin:end], words)
 
     def compact(self) -> PackedKeys:
         """The same keys, one behind the other, with no words of others."""
@@ -74,13 +87,17 @@ class PackedKeys:
     def order(self) -> Ints:
         """Places of the keys in the order of their bytes."""
         columns = self.columns()
-        return np.lexsort(columns[::-1]) if columns else np.zeros(0, np.int64)
+        if len(columns) == 2 and self.lengths.max() <= 9 and np.ptp(columns[0] >> _TOP) == 0:  # one number or time
+            columns = [(columns[0] << _BYTE) | (columns[1] >> _TOP)]
+        if len(columns) == 1:
+            return np.argsort(columns[0], kind="stable")
+        return np.lexsort(columns[::-1]) if columns else np.arange(len(self))
 
     def last_of_each(self) -> Ints:
         """Places of different keys in the order of their bytes, of each that where it comes last."""
         order = self.order()
         ordered = self.take(order)
-        following = same(ordered.take(np.arange(len(self) - 1)), ordered.take(np.arange(1, len(self))))
+        following = same(ordered.between(0, len(self) - 1), ordered.between(1, len(self)))
         return order[np.append(~following, True)] if len(self) else order
 
     def last_times(self) -> Ints:

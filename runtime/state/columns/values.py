@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import grown
@@ -157,23 +158,26 @@ class RowValues:
             found[i] = self.odd.get(i)
         return found
 
-    def encode(self) -> list[bytes | None]:
-        """Each as `encode_value` gives it, or so that it reads the same; None where there is no value."""
+    def encode(self) -> pa.Array:
+        """Each as `encode_value` gives it, or so that it reads the same, as binary; NULL where there is no value."""
         plain = self.states == PRESENT
         if not self.layout.in_numbers or len(self.layout.kinds) >= 1 << 16:
             plain = np.zeros(len(self), bool)
         for c in self.columns:
             if c.null is not None:
                 plain = plain & ~c.null
+        if plain.all() and len(self):
+            return _in_array(_encode_numbers(self.layout, self.columns))
         at = np.flatnonzero(plain)
         encoded: list[bytes | None] = [None] * len(self)
-        columns = self.columns if len(at) == len(self) else [c.take(at) for c in self.columns]
-        for i, data in zip(at.tolist(), _encode_numbers(self.layout, columns), strict=True):
-            encoded[i] = data
+        if len(at):
+            rows = _in_array(_encode_numbers(self.layout, [c.take(at) for c in self.columns]))
+            for i, data in zip(at.tolist(), rows.to_pylist(), strict=True):
+                encoded[i] = data
         others = np.flatnonzero(~plain & self.known)
         for i, value in zip(others.tolist(), self.take(others).to_list(), strict=True):
             encoded[i] = None if value is None else encode_value(value)
-        return encoded
+        return pa.array(encoded, pa.binary())
 
 
 def concatenated(parts: Sequence[RowValues]) -> RowValues:
@@ -280,11 +284,9 @@ def _filled(empty: ValueColumn, some: ValueColumn, at: list[int]) -> ValueColumn
     return ValueColumn(data, null)
 
 
-def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> list[bytes]:
-    """Values without NULLs in msgpack: what each adds is as wide in all rows, so that whole columns are written."""
+def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> npt.NDArray[np.uint8]:
+    """Values without NULLs in msgpack, a row of bytes each: what a column adds is as wide in all rows, so that whole columns are written."""
     n = len(columns[0].data)
-    if not n:
-        return []
     width = len(layout.parts)
     array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
     nested = any(len(part) > 1 for part in layout.parts)
@@ -293,9 +295,13 @@ def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> list
         if len(part) > 1:
             blocks.append(_constant(bytes([_FIX_ARRAY | len(part)]), n))
         blocks += [_number(c.data) for c in part]
-    rows = np.concatenate(blocks, axis=1)
-    data, step = rows.tobytes(), rows.shape[1]
-    return [data[i : i + step] for i in range(0, n * step, step)]
+    return np.ascontiguousarray(np.concatenate(blocks, axis=1))
+
+
+def _in_array(rows: npt.NDArray[np.uint8]) -> pa.Array:
+    n, width = rows.shape
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
 
 
 def _constant(data: bytes, n: int) -> npt.NDArray[np.uint8]:

@@ -9,7 +9,7 @@ import pytest
 from flowql.runtime.app.restoration import FILE_RECORDS, FILES_MS
 from flowql.runtime.app.restore_process import RestoreProcess
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.state.frozen import Writes
+from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.restore import RowFile
 from tests.runtime.restoration.test_restoration import COUNTS, Life, no_redo
 

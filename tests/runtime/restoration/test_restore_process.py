@@ -22,7 +22,7 @@ from flowql.runtime.app.restore_process import (
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.state.frozen import Writes
+from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.restore import RowFile
 
 TP = TopicPartition("changelog", 0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
-from flowql.runtime.state.frozen import Writes
+from flowql.runtime.state.physical import Writes
 
 keys = st.binary(min_size=1, max_size=3)
 batches = st.lists(

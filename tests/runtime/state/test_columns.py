@@ -101,7 +101,7 @@ def test_values_in_columns_are_those_of_rows(values, wide, data):
         values = [None if v is None else (*v[:-1], ("x", 1), v[-1]) for v in values]
     columns = RowValues.of(layout, values)
     assert columns.to_list() == values
-    assert [None if d is None else decode_value(d) for d in columns.encode()] == [
+    assert [None if d is None else decode_value(d) for d in columns.encode().to_pylist()] == [
         None if v is None else decode_value(encode_value(v)) for v in values
     ]
     assert concatenated([columns, columns]).to_list() == [*values, *values]
@@ -117,5 +117,5 @@ def test_values_in_columns_are_those_of_rows(values, wide, data):
 @given(st.floats(), st.integers(0, 300))
 def test_a_double_and_a_count_are_written_as_they_are(number, count):
     layout = ValueLayout((("double",), ("integer",), ("integer",)))
-    (data,) = RowValues.of(layout, [(number, count, -1)]).encode()
+    (data,) = RowValues.of(layout, [(number, count, -1)]).encode().to_pylist()
     assert encode_value(decode_value(data)) == encode_value((number, count, -1))

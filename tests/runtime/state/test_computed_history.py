@@ -31,8 +31,9 @@ from flowql.runtime.state.computed_history import (
     write_manifest,
     write_part,
 )
-from flowql.runtime.state.frozen import BOUND_RECORD, Writes
+from flowql.runtime.state.frozen import BOUND_RECORD
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.reader import RedoReader
 from tests.compiler.plan.test_diff import ALL
 from tests.flowql.query.harness import plan_of

@@ -8,9 +8,10 @@ from flowql.compiler.plan import types as T
 from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.columns.values import ValueLayout
-from flowql.runtime.state.frozen import UnwritableState, Writes
+from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import FILES_ON_TOP, FILES_ON_TOP_MAX, StateManager
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.state_memory import FIRST_BYTES
@@ -45,8 +46,8 @@ def test_a_crash_after_any_batch_of_an_apply_loses_nothing():
         again = StateManager(physical.after_crash(kept))
         assert again.applied_sequence == (2 if kept == 3 else 1)
         for sequence, payload in redo:
-            again.replay(sequence, payload)
-        assert again.replay(2, redo[1][1]) is False
+            again.replay_all([(sequence, payload)])
+        again.replay_all([(2, redo[1][1])])  # it is there already
         found = again.open_task("q", 0, [table(), window()])
         expected = rows(2_505)
         del expected[("k1",)]

@@ -12,6 +12,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.types import STRING
 from flowql.runtime.budget import StateLimits
+from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import StateError
 from flowql.runtime.state import physical as physical_module
 from flowql.runtime.state.columns.packed import pack
@@ -20,6 +21,7 @@ from flowql.runtime.state.layout import BEGINNING_MS, store_key_codec
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.runs import blocks, merging, writing
 from flowql.runtime.state.state_memory import FIRST_BYTES
 from tests.runtime.state.support import Forgetful, publish, table, window
 
@@ -33,6 +35,28 @@ KEYS = {name: st.sampled_from(keys) for name, keys in UNIVERSE.items()}
 TASK = st.integers(0, 1)
 LAYOUT = ValueLayout((("integer",),))
 ANY_KEY = st.one_of(*(KEYS[name].map(lambda k, name=name: (name, k)) for name in UNIVERSE))
+
+
+# A commit of a handful of rows is several batches, so that crashes fall inside commits, and few rows are a run, of several blocks.
+LIMITS = [
+    (physical_module, "BATCH_ROWS_MAX", 3),
+    (blocks, "BLOCK_BYTES", 40),
+    (merging, "BATCH_ROWS_MAX", 3),
+    (merging, "FAN_IN", 2),
+    (merging, "ROWS_LEAST", 2),
+    (writing, "TAKEN_IN_MIN", 1),
+]
+
+
+class Steps(SystemClock):
+    """A clock by which every step takes long."""
+
+    def __init__(self):
+        self.cost = 0
+
+    def cost_ns(self):
+        self.cost += 1_000_000_000
+        return self.cost
 
 
 def order(key):
@@ -67,8 +91,10 @@ def stacked(*layers):
 class Histories(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        # a commit of a handful of rows is several batches, so that crashes fall inside commits
-        self.rows_max, physical_module.BATCH_ROWS_MAX = physical_module.BATCH_ROWS_MAX, 3
+        self.limits = {}
+        for module, name, value in LIMITS:
+            self.limits[module, name] = getattr(module, name)
+            setattr(module, name, value)
         self.physical = self.new_physical()
         self.committed = [Layer(), Layer()]
         self.redo = []
@@ -80,9 +106,10 @@ class Histories(RuleBasedStateMachine):
         return Forgetful()
 
     def start(self):
-        self.manager = StateManager(self.physical, limits=StateLimits(cache_bytes=4 * FIRST_BYTES))
+        self.manager = StateManager(self.physical, limits=StateLimits(cache_bytes=4 * FIRST_BYTES, run_rows_min=2))
         for sequence, payload in self.redo:
-            self.manager.replay(sequence, payload)
+            self.manager.replay_all([(sequence, payload)])
+        self.merger = self.manager.merger(Steps())
         self.sequence = self.manager.applied_sequence
         self.tasks = [self.manager.open_task(f"q/0/{p}", p, SPECS) for p in (0, 1)]
         self.batch, self.active = [Layer(), Layer()], [Layer(), Layer()]
@@ -183,6 +210,11 @@ class Histories(RuleBasedStateMachine):
             self.tasks[t].begin_again()
             self.batch[t] = Layer()
 
+    @rule(steps=st.integers(1, 12))
+    def merge(self, steps):
+        for _ in range(steps):
+            self.merger.run_once(0)
+
     @rule()
     def flush(self):
         flushed = self.manager.flush()
@@ -269,7 +301,8 @@ class Histories(RuleBasedStateMachine):
                     assert not rows
 
     def teardown(self):
-        physical_module.BATCH_ROWS_MAX = self.rows_max
+        for (module, name), value in self.limits.items():
+            setattr(module, name, value)
 
 
 def test_a_prefix_is_not_that_of_longer_texts():

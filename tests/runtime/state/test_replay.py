@@ -32,7 +32,8 @@ def test_many_commits_at_once():
         one, all_ = MemoryPhysical(), MemoryPhysical()
         state = StateManager(one)
         for sequence, payload in commits(seed, 30):
-            assert state.replay(sequence, payload)
+            state.replay_all([(sequence, payload)])
+            assert state.applied_sequence == sequence
         StateManager(all_).replay_all(commits(seed, 30))
         assert one._rows == all_._rows
 

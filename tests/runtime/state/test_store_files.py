@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flowql.runtime.state.frozen import Writes
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.reader import RedoReader
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.rocks import open_rocks, write_row_file

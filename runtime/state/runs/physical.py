@@ -1,0 +1,126 @@
+"""A physical store that shows runs as rows, over one that has both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from flowql.runtime.state.physical import ByteRange, Physical
+from flowql.runtime.state.runs.reader import TOMBSTONE, RunCache, Runs, RunsReader, look_through, prefix_of
+from flowql.runtime.state.runs.run import AREA, RunGone
+
+_NO_RUNS = Runs()
+_TRIES = 1_000
+
+
+class RunsPhysical:
+    """Implements `Physical`. Writes are those of the store below; `runs` tells what to write.
+
+    What is listed of a prefix holds until the next write of any kind: a commit writes blocks first, then what makes them a run, and only then
+    deletes the rows that the run has taken in. So who reads a row and then the list misses nothing.
+    """
+
+    def __init__(self, inner: Physical) -> None:
+        self.inner, self.incoming = inner, inner.incoming
+        self.cache = RunCache()
+        self._lists: dict[bytes, Runs] = {}
+        self._without: set[bytes] = set()  # prefixes that have no runs
+        self._coming: set[bytes] = set()  # prefixes of which that cannot be said, as a commit brings some
+
+    def runs(self, prefix: bytes) -> Runs:
+        """The runs of a prefix."""
+        if prefix in self._without:
+            return _NO_RUNS
+        lists = self._lists
+        found = lists.get(prefix)
+        if found is None:  # if something is written meanwhile, others take the place of these lists
+            found = lists[prefix] = self.cache.list(self.inner, prefix)
+            if not found.runs and prefix not in self._coming:
+                self._without.add(prefix)
+                if prefix in self._coming:  # since
+                    self._without.discard(prefix)
+        return found
+
+    def expect_runs(self, prefix: bytes) -> None:
+        """A commit is about to write one."""
+        self._coming.add(prefix)
+        self._without.discard(prefix)
+
+    def has_rows(self, prefix: bytes) -> bool:
+        """Whether it has rows that are in no run."""
+        return next(self.inner.scan(prefix, prefix + AREA), None) is not None
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.inner.get(key) if prefix_of(key) is None else self.multi_get([key])[0]
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        for _ in range(_TRIES):  # while a merge has replaced a run and is about to say so
+            with suppress(RunGone):
+                return look_through(self.inner, keys, self.inner.multi_get(keys), self.runs)
+        return look_through(self.inner, keys, self.inner.multi_get(keys), self.runs)
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        prefix = prefix_of(low)
+        if prefix is None:
+            return self.inner.scan(low, high)
+        if self.runs(prefix).runs:
+            rows = self._scan_runs(self.snapshot(), low, high)
+            next(rows)  # a generator that has begun closes the snapshot, whatever becomes of it
+            return rows
+        rows = self.inner.scan(low, min(high, prefix + AREA))
+        return ((k, v) for k, v in rows if v != TOMBSTONE)
+
+    def _scan_runs(self, snapshot: RunsReader, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            yield b"", b""
+            yield from snapshot.scan(low, high)
+        finally:
+            snapshot.close()
+
+    def write_batch(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: Sequence[ByteRange] = ()
+    ) -> None:
+        try:
+            self.inner.write_batch(keys, values, ranges)
+        finally:
+            self._lists = {}
+
+    def ingest(self, path: Path) -> None:
+        try:
+            self.inner.ingest(path)
+        finally:
+            self._lists = {}
+
+    def snapshot(self) -> RunsReader:
+        return RunsReader(self.inner.snapshot(), self.cache)
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def checkpoint(self, path: Path) -> None:
+        self.inner.checkpoint(path)
+
+    def compact(self, low: bytes, high: bytes) -> None:
+        self.inner.compact(low, high)
+
+    def property(self, name: str) -> int | None:
+        return self.inner.property(name)
+
+    def accepts_files(self) -> bool:
+        return self.inner.accepts_files()
+
+    def reopen(self, roll_forward: Callable[[], None]) -> None:
+        def brought_forward() -> None:
+            self.forget()
+            roll_forward()
+
+        self.inner.reopen(brought_forward)
+        self.forget()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def forget(self) -> None:
+        """Runs may be gone, and others be there, also with the same names."""
+        self._lists, self._without, self.cache = {}, set(), RunCache()

@@ -1,0 +1,200 @@
+"""One run: its parts in the physical store, and what of it is kept in memory.
+
+id(4) partition(2) ff 'f'               the floor: rows of runs with lower keys are gone (`FLOOR`)
+id(4) partition(2) ff 'h' run(10)       head: number of rows, bytes, last key
+id(4) partition(2) ff 'i' run(10)       the first key of each block
+id(4) partition(2) ff 'l' run(10)       filter: which keys may be there
+id(4) partition(2) ff 'z' run(10) n(4)  block
+
+A run's name has the sequence of the newest commit in it, and how often it was merged, so names rise with their age. Keys of rows
+begin with less than ff.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.columns.packed import PackedKeys, Words
+from flowql.runtime.state.physical import ByteRange, PhysicalReader
+from flowql.runtime.state.runs.blocks import encode_blocks
+from flowql.runtime.state.runs.flat import FlatRows
+
+PREFIX_BYTES = 6
+AREA = b"\xff"  # where a prefix has its runs
+_FLOOR, _HEAD, _FENCES, _FILTER, _BLOCK = b"\xfff", b"\xffh", b"\xffi", b"\xffl", b"\xffz"
+_NAME = PREFIX_BYTES + 2
+_BITS, _PROBES = 10, 4  # of a filter, per key: 1.2 % of absent keys are looked for
+_LOW, _HALF, _SEVEN, _THREE = np.uint64((1 << 32) - 1), np.uint64(32), np.uint64(7), np.uint64(3)
+
+Bits = npt.NDArray[np.uint8]
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Head(NamedTuple):
+    """What is read of a run when it is listed. size: bytes of keys and values; last: the last key."""
+
+    rows: int
+    size: int
+    last: bytes
+
+
+_decode_head = msgspec.msgpack.Decoder(Head).decode
+_decode_fences = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class RunGone(StateError):
+    """A part of a run is not there any more: another run has taken its place, or it is lost."""
+
+    def __init__(self) -> None:
+        super().__init__("a part of the state is missing: start again")
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of one prefix. fences and filter are read when they are first needed."""
+
+    prefix: bytes
+    name: bytes
+    head: Head
+    _fences: list[bytes] | None = field(default=None, repr=False)
+    _filter: Bits | None = field(default=None, repr=False)
+
+    def fences(self, reader: PhysicalReader) -> list[bytes]:
+        """The first key of each block. RunGone."""
+        if self._fences is None:
+            self._fences = _decode_fences(_part(reader, self.prefix + _FENCES + self.name))
+        return self._fences
+
+    def may_have(self, reader: PhysicalReader, hashes: Words) -> npt.NDArray[np.bool_]:
+        """Whether each of these keys can be in it. RunGone."""
+        if self._filter is None:
+            self._filter = np.frombuffer(_part(reader, self.prefix + _FILTER + self.name), np.uint8)
+        found = np.ones(len(hashes), np.bool_)
+        for places in _places(hashes, len(self._filter) * 8):
+            found &= (self._filter[places >> _THREE] >> (places & _SEVEN).astype(np.uint8)) & 1 == 1
+        return found
+
+    def block_key(self, number: int) -> bytes:
+        return block_key(self.prefix, self.name, number)
+
+    @property
+    def head_key(self) -> bytes:
+        """The row without which it is no run."""
+        return self.prefix + _HEAD + self.name
+
+    def tables(self) -> list[bytes]:
+        """The rows of fences and filter."""
+        return [self.prefix + kind + self.name for kind in (_FENCES, _FILTER)]
+
+    def blocks(self) -> ByteRange:
+        return block_range(self.prefix, self.name)
+
+
+def block_key(prefix: bytes, name: bytes, number: int) -> bytes:
+    return prefix + _BLOCK + name + number.to_bytes(4, "big")
+
+
+def block_range(prefix: bytes, name: bytes) -> ByteRange:
+    return block_key(prefix, name, 0), block_key(prefix, name, (1 << 32) - 1) + b"\0"
+
+
+def blocks_area(prefix: bytes) -> ByteRange:
+    return prefix + _BLOCK, prefix + _BLOCK + AREA * 11
+
+
+def floor_key(prefix: bytes) -> bytes:
+    return prefix + _FLOOR
+
+
+def run_name(sequence: int, merges: int = 0) -> bytes:
+    return sequence.to_bytes(8, "big") + merges.to_bytes(2, "big")
+
+
+def name_of_block(key: bytes) -> bytes:
+    return key[_NAME : _NAME + 10]
+
+
+def merged_name(name: bytes) -> bytes:
+    """The name of a run that takes the place of this one and of older ones."""
+    return run_name(int.from_bytes(name[:8], "big"), int.from_bytes(name[8:], "big") + 1)
+
+
+def read_floor(reader: PhysicalReader, prefix: bytes) -> bytes:
+    return reader.get(floor_key(prefix)) or b""
+
+
+def read_runs(reader: PhysicalReader, prefix: bytes) -> list[Run]:
+    """The runs of a prefix, newest first."""
+    low = prefix + _HEAD
+    found = [Run(prefix, key[_NAME:], _decode_head(value)) for key, value in reader.scan(low, prefix + _FENCES)]
+    return found[::-1]
+
+
+class RunBuilder:
+    """Makes a run of rows that come in order of their keys, some at a time. rows: how many there were."""
+
+    def __init__(self, prefix: bytes, name: bytes) -> None:
+        self._prefix, self._name = prefix, name
+        self._fences: list[bytes] = []
+        self._hashes: list[Words] = []
+        self._size = self.rows = 0
+        self._last = b""
+
+    def add(self, rows: FlatRows) -> dict[bytes, bytes]:
+        """The blocks of some rows, at least one, as rows of the physical store."""
+        fences, blocks = encode_blocks(rows)
+        begin = len(self._fences)
+        self._fences += fences
+        self._hashes.append(rows.keys.hashes())
+        self.rows, self._size = self.rows + len(rows), self._size + int(rows.sizes().sum())
+        self._last = rows.keys.at(len(rows) - 1)
+        return {block_key(self._prefix, self._name, begin + n): block for n, block in enumerate(blocks)}
+
+    def heads(self) -> dict[bytes, bytes]:
+        """The rows that make these blocks a run, when they are there."""
+        return {
+            self._prefix + _FILTER + self._name: _filter_of(np.concatenate(self._hashes)).tobytes(),
+            self._prefix + _FENCES + self._name: _encode(self._fences),
+            self._prefix + _HEAD + self._name: _encode(Head(self.rows, self._size, self._last)),
+        }
+
+
+def _filter_of(hashes: Words) -> Bits:
+    bits = np.zeros(max(64, -(-len(hashes) * _BITS // 64) * 64), np.bool_)
+    for places in _places(hashes, len(bits)):
+        bits[places] = True
+    return np.packbits(bits, bitorder="little")
+
+
+def keys_between(keys: PackedKeys, low: bytes, high: bytes | None) -> tuple[int, int]:
+    """The places, in keys that rise, of the first one from `low` on and of the first one from `high` on."""
+    return _first_from(keys, low), len(keys) if high is None else _first_from(keys, high)
+
+
+def _first_from(keys: PackedKeys, bound: bytes) -> int:
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys.at(middle) < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _places(hashes: Words, bits: int) -> list[Words]:
+    first, step = hashes & _LOW, (hashes >> _HALF) | np.uint64(1)
+    return [(first + np.uint64(j) * step) % np.uint64(bits) for j in range(_PROBES)]
+
+
+def _part(reader: PhysicalReader, key: bytes) -> bytes:
+    found = reader.get(key)
+    if found is None:
+        raise RunGone
+    return found

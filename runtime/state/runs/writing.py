@@ -1,0 +1,89 @@
+"""What a commit writes of a store: rows one by one, or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from flowql.runtime.state.columns.packed import PackedKeys, pack, pack_rows
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry
+from flowql.runtime.state.runs.flat import FlatRows, newest
+from flowql.runtime.state.runs.physical import RunsPhysical
+from flowql.runtime.state.runs.reader import TOMBSTONE
+from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, RunBuilder, floor_key, run_name
+
+TAKEN_IN_MIN = 10_000  # so many rows that are in no run a commit takes into its own at least
+
+RowList = tuple[list[bytes], list[bytes | None]]
+
+
+class RunWriter:
+    """Asked between two commits. written: prefixes that have got runs, for the merger."""
+
+    def __init__(self, physical: RunsPhysical, rows_min: int) -> None:
+        self._physical, self.rows_min = physical, rows_min
+        self.written: set[bytes] = set()
+
+    def rows(
+        self, entry: StoreEntry, partition: int, keys: Sequence[bytes], values: list[bytes | None], *, fresh: bool
+    ) -> RowList:
+        """Encoded keys and values as rows of the physical store. fresh: what is there of the store is deleted with the same commit."""
+        if not fresh and None in values and self._physical.runs(entry.prefix(partition)).runs:
+            values = [TOMBSTONE if v is None else v for v in values]
+        return entry.place(keys, partition), values
+
+    def run(
+        self, entry: StoreEntry, partition: int, rows: FlatRows, sequence: int, bound_ms: int, *, fresh: bool
+    ) -> RowList:
+        """Rows in order of their encoded keys as a run, with the rows that it takes in. sequence: of the commit; bound_ms: of time, after it."""
+        prefix = entry.prefix(partition)
+        rows = FlatRows(_placed(entry, rows.keys), rows.values)
+        gone: list[bytes] = []
+        if not fresh and self._physical.has_rows(prefix):
+            low = prefix if bound_ms == BEGINNING_MS else entry.expired_range(partition, bound_ms)[1]
+            rows, gone = self._take_in(prefix, low, rows)
+        if fresh or not self._physical.runs(prefix).runs:
+            rows = rows.without_deleted()
+        writes: dict[bytes, bytes | None] = {}
+        if len(rows):
+            builder = RunBuilder(prefix, run_name(sequence))
+            writes |= builder.add(rows)
+            writes |= builder.heads()
+        writes |= dict.fromkeys(gone)
+        self._physical.expect_runs(prefix)
+        self.written.add(prefix)
+        return list(writes), list(writes.values())
+
+    def floor(self, entry: StoreEntry, partition: int, bound_ms: int) -> dict[bytes, bytes]:
+        """The row that hides segments below a bound, if there are runs; ranges delete those that are in none."""
+        prefix = entry.prefix(partition)
+        if not self._physical.runs(prefix).runs:
+            return {}
+        return {floor_key(prefix): entry.expired_range(partition, bound_ms)[1][PREFIX_BYTES:]}
+
+    def _take_in(self, prefix: bytes, low: bytes, rows: FlatRows) -> tuple[FlatRows, list[bytes]]:
+        """With rows that are in no run, the first ones from `low` on; and all rows that have no meaning any more then."""
+        wanted = max(TAKEN_IN_MIN, len(rows))
+        found = list(islice(self._physical.inner.scan(low, prefix + AREA), wanted))
+        if not found:
+            return rows, []
+        suffixes = [k[PREFIX_BYTES:] for k, _ in found]
+        older = FlatRows.of(suffixes, [None if v == TOMBSTONE else v for _, v in found])
+        gone = [k for k, _ in found]
+        if len(found) == wanted:
+            gone += [prefix + k for k in rows.keys.to_bytes() if k > suffixes[-1]]
+        return newest([older, rows]), gone
+
+
+def _placed(entry: StoreEntry, keys: PackedKeys) -> PackedKeys:
+    """Encoded keys as they stand behind a prefix, see `StoreEntry.place`."""
+    if entry.segment_ms is None or not len(keys):
+        return keys
+    segments = entry.segments(keys.last_times()).astype(">u4").view(np.uint8).reshape(-1, 4)
+    if (keys.lengths == keys.lengths[0]).all():
+        length = int(keys.lengths[0])
+        columns = np.stack(keys.columns(), axis=1).astype(">u8").view(np.uint8)
+        return pack_rows(np.concatenate([segments, columns[:, :length]], axis=1))
+    return pack([bytes(s) + k for s, k in zip(segments, keys.to_bytes(), strict=True)])

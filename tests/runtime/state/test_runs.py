@@ -1,0 +1,115 @@
+"""Runs: blocks give back their rows, merges bound how many runs there are, and rows from before are taken in step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowql.runtime.budget import RUN_ROWS_MIN
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.state.columns.packed import pack
+from flowql.runtime.state.columns.values import RowValues, ValueLayout
+from flowql.runtime.state.copy import copy_of
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.reader import open_readonly
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.runs.blocks import decode_blocks, encode_blocks, find_in_block
+from flowql.runtime.state.runs.flat import FlatRows, newest
+from flowql.runtime.state.runs.merging import FAN_IN, choose
+from flowql.runtime.state.runs.run import Head, Run, run_name
+from flowql.runtime.state.runs.writing import TAKEN_IN_MIN
+from tests.runtime.state.support import commit, manager_on, publish, put, table
+
+LAYOUT = ValueLayout((("integer",),))
+BYTES = st.binary(min_size=1, max_size=20)
+# Keys as their codec writes them: none is the beginning of another one.
+ROWS = st.dictionaries(BYTES.map(lambda b: b.replace(b"\0", b"\0\xff") + b"\0"), st.none() | BYTES, min_size=1)
+
+
+@given(ROWS, st.lists(BYTES))
+@settings(deadline=None)
+def test_blocks_give_back_their_rows(rows: dict[bytes, bytes | None], others: list[bytes]) -> None:
+    flat = newest([FlatRows.of(list(rows), list(rows.values()))])
+    fences, blocks = encode_blocks(flat)
+    keys, values = decode_blocks(blocks).lists()
+    assert dict(zip(keys, values, strict=True)) == rows
+    assert keys == sorted(rows)
+    assert fences[0] == keys[0]
+    for key in [*rows, *others]:
+        found = [v for b in blocks if (v := find_in_block(b, key)) is not None]
+        assert found == ([rows[key] or b""] if key in rows else [])
+
+
+def test_merges_bound_how_many_runs_there_are_and_how_often_a_row_is_written() -> None:
+    """Commits of 100,000 different rows, 200 of them."""
+    runs: list[Run] = []
+    written = 0
+    for n in range(200):
+        runs.insert(0, Run(b"", run_name(n), Head(100_000, 0, b"")))
+        written += 100_000
+        while chosen := choose(runs):
+            at, rows = runs.index(chosen[0]), sum(r.head.rows for r in chosen)
+            runs[at : at + len(chosen)] = [Run(b"", chosen[0].name, Head(rows, 0, b""))]
+            written += rows
+        assert len(runs) < 3 * FAN_IN
+    assert written / (200 * 100_000) < 4
+
+
+def append(store, rows):
+    keys = pack(store.entry.codec.encode_many(rows))
+    store.append(keys, RowValues.of(LAYOUT, list(rows.values())))
+
+
+def numbered(start, end, n):
+    return {(f"key {i}",): (n,) for i in range(start, end)}
+
+
+@pytest.mark.parametrize("rows", [100, 3 * TAKEN_IN_MIN])
+def test_rows_from_before_are_taken_into_runs_step_by_step(rows: int) -> None:
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [table()])
+    expected = numbered(0, rows, 1)
+    put(manager, task, "T", expected)
+    commit(manager)
+    again = StateManager(physical)
+    task = again.open_task("q", 0, [table()])
+    store = task.store("T")
+    for n in range(2, 7):
+        written = {**numbered(n * 10, n * 10 + RUN_ROWS_MIN, n), ("key 99999",): None}
+        append(store, written)
+        publish(again, task)
+        commit(again)
+        expected.update(written)
+        assert dict(store.scan()) == {k: v for k, v in expected.items() if v is not None}
+    prefix = store.entry.prefix(0)
+    assert next(physical.scan(prefix, prefix + b"\xff"), None) is None, "all rows are in runs"
+
+
+def test_a_checkpoint_and_a_reader_beside_the_instance_see_runs(tmp_path: Path) -> None:
+    manager = StateManager(open_rocks(tmp_path / "db"))
+    task = manager.open_task("q", 0, [table()])
+    expected: dict[tuple[str], tuple[int] | None] = {}
+    merger = manager.merger(SystemClock())
+    for n in range(1, FAN_IN + 3):
+        written = {**numbered(n * 100, n * 100 + 2 * RUN_ROWS_MIN, n), ("key 500",): None}
+        append(task.store("T"), written)
+        publish(manager, task)
+        commit(manager)
+        expected.update(written)
+        for _ in range(20):
+            merger.run_once(0)
+    rows = {k: v for k, v in expected.items() if v is not None}
+    assert manager.checkpoint(tmp_path / "copy") == FAN_IN + 2
+    with open_readonly(tmp_path / "copy") as seen:
+        assert dict(seen.scan("T")) == rows
+        assert seen.get_many("T", [("key 100",), ("key 500",), ("key 99999",)]) == [(1,), None, None]
+    with copy_of(manager, tmp_path / "another") as copy:
+        assert dict(copy.scan("T")) == rows
+    with open_readonly(tmp_path / "db") as seen, manager.snapshot() as live:
+        assert dict(seen.scan("T")) == dict(live.scan("T")) == rows
+    manager.close()
