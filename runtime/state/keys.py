@@ -16,7 +16,10 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Ints
 from flowql.runtime.state.rows import Key
 
 _SIGN = 1 << 63
@@ -162,6 +165,12 @@ def encode_time(ms: int) -> bytes:
 def decode_time(data: bytes) -> int:
     """The time in the last 8 bytes of an encoded key."""
     return int.from_bytes(data[-8:], "big") - _SIGN
+
+
+def decode_times(encoded: Sequence[bytes]) -> Ints:
+    """`decode_time` of each."""
+    times = np.frombuffer(b"".join([e[-8:] for e in encoded]), ">u8").astype(np.uint64)
+    return (times ^ np.uint64(1 << 63)).view(np.int64)
 
 
 def _canonical(value: Any) -> Any:

@@ -26,7 +26,7 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import Ints
 from flowql.runtime.errors import StateError
-from flowql.runtime.state.keys import KeyCodec, decode_time, key_codec
+from flowql.runtime.state.keys import KeyCodec, decode_time, decode_times, key_codec
 from flowql.runtime.state.physical import ByteRange
 from flowql.runtime.state.rows import Key
 from flowql.runtime.state.values import decode_metadata, decode_value, encode_value
@@ -44,6 +44,7 @@ SEGMENT_MS_MIN = 60_000
 SEGMENT_MS_UNBOUNDED = 86_400_000  # for stores that are never told a retention
 _SEGMENT_SIGN = 1 << 31
 _SEGMENT_MAX = _SEGMENT_SIGN - 1 - (1 << 24)  # no segment begins with ff, behind which a store has its runs
+_PLACED_ONE_BY_ONE = 32
 BEGINNING_MS = -(1 << 63)  # the bound of a store from which nothing has expired
 _PREFIX = struct.Struct(">IH")
 _U64 = struct.Struct(">Q")
@@ -125,8 +126,10 @@ class StoreEntry:
         prefix = self.prefix(partition)
         if self.segment_ms is None:
             return [prefix + e for e in encoded]
-        segment = self.segment
-        return [prefix + segment(decode_time(e)) + e for e in encoded]
+        if len(encoded) < _PLACED_ONE_BY_ONE:
+            return [prefix + self.segment(decode_time(e)) + e for e in encoded]
+        segments = self.segments(decode_times(encoded)).astype(">u4").tobytes()
+        return [prefix + segments[4 * i : 4 * i + 4] + e for i, e in enumerate(encoded)]
 
     def expired_range(self, partition: int, bound_ms: int) -> ByteRange:
         """All segments that lie wholly below a bound."""

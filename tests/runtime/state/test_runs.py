@@ -13,6 +13,7 @@ from flowql.runtime.clock import SystemClock
 from flowql.runtime.state.columns.packed import pack
 from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.copy import copy_of
+from flowql.runtime.state.layout import SEGMENT_MS_MIN, StoreEntry
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
@@ -20,9 +21,9 @@ from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.runs.blocks import decode_blocks, encode_blocks, find_in_block
 from flowql.runtime.state.runs.flat import FlatRows, newest
 from flowql.runtime.state.runs.merging import FAN_IN, choose
-from flowql.runtime.state.runs.run import Head, Run, run_name
+from flowql.runtime.state.runs.run import PREFIX_BYTES, Head, Run, run_name
 from flowql.runtime.state.runs.writing import TAKEN_IN_MIN
-from tests.runtime.state.support import commit, manager_on, publish, put, table
+from tests.runtime.state.support import commit, manager_on, publish, put, table, window
 
 LAYOUT = ValueLayout((("integer",),))
 BYTES = st.binary(min_size=1, max_size=20)
@@ -113,3 +114,12 @@ def test_a_checkpoint_and_a_reader_beside_the_instance_see_runs(tmp_path: Path) 
     with open_readonly(tmp_path / "db") as seen, manager.snapshot() as live:
         assert dict(seen.scan("T")) == dict(live.scan("T")) == rows
     manager.close()
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=40), st.integers(1, 10))
+@settings(deadline=None)
+def test_many_keys_have_the_segments_that_each_has(times: list[int], minutes: int) -> None:
+    entry = StoreEntry(1, window(), minutes * SEGMENT_MS_MIN)
+    encoded = [entry.codec.encode(("a", t)) for t in times]
+    assert entry.place(encoded, 0) == [entry.place([e], 0)[0] for e in encoded]
+    assert all(key[PREFIX_BYTES] < 0xFF for key in entry.place(encoded, 0)), "runs are behind all rows"
