@@ -13,6 +13,7 @@ begin with less than ff.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -149,6 +150,7 @@ class RunBuilder:
     def add(self, rows: FlatRows) -> dict[bytes, bytes]:
         """The blocks of some rows, at least one, as rows of the physical store."""
         fences, blocks = encode_blocks(rows)
+        assert all(a <= b for a, b in pairwise([self._last, *fences])), "rows of a run are in order of their keys"
         begin = len(self._fences)
         self._fences += fences
         self._hashes.append(rows.keys.hashes())

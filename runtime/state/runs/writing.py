@@ -39,7 +39,8 @@ class RunWriter:
     ) -> RowList:
         """Rows in order of their encoded keys as a run, with the rows that it takes in. sequence: of the commit; bound_ms: of time, after it."""
         prefix = entry.prefix(partition)
-        rows = FlatRows(_placed(entry, rows.keys), rows.values)
+        if entry.segment_ms is not None:  # segments come before the keys, so the order is another one
+            rows = newest([FlatRows(_placed(entry, rows.keys), rows.values)])
         gone: list[bytes] = []
         if not fresh and self._physical.has_rows(prefix):
             low = prefix if bound_ms == BEGINNING_MS else entry.expired_range(partition, bound_ms)[1]
@@ -78,9 +79,7 @@ class RunWriter:
 
 
 def _placed(entry: StoreEntry, keys: PackedKeys) -> PackedKeys:
-    """Encoded keys as they stand behind a prefix, see `StoreEntry.place`."""
-    if entry.segment_ms is None or not len(keys):
-        return keys
+    """Encoded keys behind their segments, see `StoreEntry.place`; at least one key."""
     segments = entry.segments(keys.last_times()).astype(">u4").view(np.uint8).reshape(-1, 4)
     if (keys.lengths == keys.lengths[0]).all():
         length = int(keys.lengths[0])

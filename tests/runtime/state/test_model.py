@@ -106,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         return Forgetful()
 
     def start(self):
-        self.manager = StateManager(self.physical, limits=StateLimits(cache_bytes=4 * FIRST_BYTES, run_rows_min=2))
+        self.manager = StateManager(self.physical, limits=StateLimits(cache_bytes=4 * FIRST_BYTES, run_rows_min=3))
         for sequence, payload in self.redo:
             self.manager.replay_all([(sequence, payload)])
         self.merger = self.manager.merger(Steps())

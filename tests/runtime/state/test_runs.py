@@ -91,6 +91,40 @@ def test_rows_from_before_are_taken_into_runs_step_by_step(rows: int) -> None:
     assert next(physical.scan(prefix, prefix + b"\xff"), None) is None, "all rows are in runs"
 
 
+def test_small_commits_change_and_delete_rows_of_runs() -> None:
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [table()])
+    append(task.store("T"), numbered(0, RUN_ROWS_MIN, 1))
+    publish(manager, task)
+    commit(manager)
+    put(manager, task, "T", {("key 1",): None, ("key 2",): (2,)})
+    commit(manager)
+    for state in (manager, StateManager(physical)):
+        with state.snapshot() as seen:
+            assert seen.get_many("T", [("key 0",), ("key 1",), ("key 2",)]) == [(1,), None, (2,)]
+            assert len(list(seen.scan("T"))) == RUN_ROWS_MIN - 1
+    append(task.store("T"), {("key 1",): (3,)} | numbered(10, 10 + RUN_ROWS_MIN, 4))
+    publish(manager, task)
+    commit(manager)
+    with manager.snapshot() as seen:
+        assert seen.get_many("T", [("key 0",), ("key 1",), ("key 2",), ("key 10",)]) == [(1,), (3,), (2,), (4,)]
+
+
+def test_rows_of_windows_are_in_runs_by_segment() -> None:
+    """Whose order is that of times first, not that of keys."""
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [window()])
+    rows = {(f"key {i % 7}", i * 61_000): (i,) for i in range(RUN_ROWS_MIN)}
+    append(task.store("W"), rows)
+    publish(manager, task)
+    commit(manager)
+    store = StateManager(physical).open_task("q", 0, [window()]).store("W")
+    assert dict(store.scan()) == rows
+    assert store.get_many(list(rows)) == list(rows.values())
+
+
 def test_a_checkpoint_and_a_reader_beside_the_instance_see_runs(tmp_path: Path) -> None:
     manager = StateManager(open_rocks(tmp_path / "db"))
     task = manager.open_task("q", 0, [table()])
