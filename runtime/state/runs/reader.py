@@ -255,4 +255,4 @@ class _Blocks(Source):
         found = decode_blocks(blocks)  # type: ignore[arg-type]
         self.more = self._next < len(fences) and (self._end is None or fences[self._next] < self._end)
         a, b = keys_between(found.keys, self._begin, self._end)
-        return found.part(a, b)
+        return found.part(a, max(a, b))  # none if the end is below the floor

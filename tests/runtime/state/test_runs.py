@@ -21,6 +21,7 @@ from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.runs.blocks import decode_blocks, encode_blocks, find_in_block
 from flowql.runtime.state.runs.flat import FlatRows, newest
 from flowql.runtime.state.runs.merging import FAN_IN, choose
+from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.runs.run import PREFIX_BYTES, Head, Run, run_name
 from flowql.runtime.state.runs.writing import TAKEN_IN_MIN
 from tests.runtime.state.support import commit, manager_on, publish, put, table, window
@@ -123,6 +124,23 @@ def test_rows_of_windows_are_in_runs_by_segment() -> None:
     store = StateManager(physical).open_task("q", 0, [window()]).store("W")
     assert dict(store.scan()) == rows
     assert store.get_many(list(rows)) == list(rows.values())
+
+
+def test_a_scan_that_ends_below_the_floor_is_empty() -> None:
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [window()])
+    append(task.store("W"), {(f"key {i}", i * 60_000): (i,) for i in range(RUN_ROWS_MIN)})
+    publish(manager, task)
+    commit(manager)
+    task.store("W").expire(500 * 60_000)
+    publish(manager, task)
+    commit(manager)
+    prefix = task.store("W").entry.prefix(0)
+    with manager.snapshot() as seen:
+        assert len(list(seen.scan("W"))) == RUN_ROWS_MIN - 500
+    reader = RunsReader(physical.snapshot())
+    assert list(reader.scan(prefix, prefix + task.store("W").entry.segment(100 * 60_000))) == []
 
 
 def test_a_checkpoint_and_a_reader_beside_the_instance_see_runs(tmp_path: Path) -> None:
