@@ -102,7 +102,8 @@ class RunMerger:
 
     def _merge_runs(self, prefix: bytes, found: Runs, chosen: Sequence[Run]) -> Iterator[None]:
         whole = chosen[-1] is found.runs[-1]
-        builder = RunBuilder(prefix, name := merged_name(chosen[0].name))
+        name, rows_max = merged_name(chosen[0].name), sum(run.head.rows for run in chosen)
+        builder = RunBuilder(prefix, name, rows_max)
         cache = self._physical.cache
 
         def still() -> bool:

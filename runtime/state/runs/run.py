@@ -138,12 +138,12 @@ def read_runs(reader: PhysicalReader, prefix: bytes) -> list[Run]:
 
 
 class RunBuilder:
-    """Makes a run of rows that come in order of their keys, some at a time. rows: how many there were."""
+    """Makes a run of rows that come in order of their keys, some at a time. rows: how many there were, at most `rows_max`."""
 
-    def __init__(self, prefix: bytes, name: bytes) -> None:
+    def __init__(self, prefix: bytes, name: bytes, rows_max: int) -> None:
         self._prefix, self._name = prefix, name
         self._fences: list[bytes] = []
-        self._hashes: list[Words] = []
+        self._filter = np.zeros(-(-max(1, rows_max) * _BITS // 64) * 64, np.bool_)
         self._size = self.rows = 0
         self._last = b""
 
@@ -153,7 +153,8 @@ class RunBuilder:
         assert all(a <= b for a, b in pairwise([self._last, *fences])), "rows of a run are in order of their keys"
         begin = len(self._fences)
         self._fences += fences
-        self._hashes.append(rows.keys.hashes())
+        for places in _places(rows.keys.hashes(), len(self._filter)):
+            self._filter[places] = True
         self.rows, self._size = self.rows + len(rows), self._size + int(rows.sizes().sum())
         self._last = rows.keys.at(len(rows) - 1)
         return {block_key(self._prefix, self._name, begin + n): block for n, block in enumerate(blocks)}
@@ -161,17 +162,10 @@ class RunBuilder:
     def heads(self) -> dict[bytes, bytes]:
         """The rows that make these blocks a run, when they are there."""
         return {
-            self._prefix + _FILTER + self._name: _filter_of(np.concatenate(self._hashes)).tobytes(),
+            self._prefix + _FILTER + self._name: np.packbits(self._filter, bitorder="little").tobytes(),
             self._prefix + _FENCES + self._name: _encode(self._fences),
             self._prefix + _HEAD + self._name: _encode(Head(self.rows, self._size, self._last)),
         }
-
-
-def _filter_of(hashes: Words) -> Bits:
-    bits = np.zeros(max(64, -(-len(hashes) * _BITS // 64) * 64), np.bool_)
-    for places in _places(hashes, len(bits)):
-        bits[places] = True
-    return np.packbits(bits, bitorder="little")
 
 
 def keys_between(keys: PackedKeys, low: bytes, high: bytes | None) -> tuple[int, int]:

@@ -49,7 +49,7 @@ class RunWriter:
             rows = rows.without_deleted()
         writes: dict[bytes, bytes | None] = {}
         if len(rows):
-            builder = RunBuilder(prefix, run_name(sequence))
+            builder = RunBuilder(prefix, run_name(sequence), len(rows))
             writes |= builder.add(rows)
             writes |= builder.heads()
         writes |= dict.fromkeys(gone)
