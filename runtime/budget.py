@@ -25,7 +25,7 @@ RUN_ROWS_MIN = 1_000  # a run costs about 1 ms, a row 2 us
 
 @dataclass(frozen=True, slots=True)
 class StateLimits:
-    """Of decoded rows of state, of all stores together: those that are not committed, and those that are kept for the next look-up.
+    """Limits of the decoded rows of all stores together: rows that are not committed, and rows that are kept for the next look-up.
 
     run_rows_min: a commit of fewer rows of a store writes them one by one.
     """

@@ -17,7 +17,7 @@ class OpenWindows:
     """Keys of groups, each with the start of its window at the end. It may name keys that the store does not have (a run failed), and never
     lacks one that it has.
 
-    The store is the truth: when stream time is not where the last run left it (a restart, a failed run) it is read anew. Each batch of keys is
+    The store is the truth. It is read anew when stream time is not where the last run left it, after a restart or a failed run. Each batch of keys is
     sorted by start and loses its beginning as windows close, so closing looks at no window that stays open.
     """
 

@@ -211,7 +211,7 @@ def _joined(node: Func, operands: Sequence[Ast]) -> Ast:
 
 
 def _null_test(node: Func) -> Ast:
-    """Of a row: all of its values are, or none is."""
+    """IS [NOT] NULL of a row is true if it is true for each of its values."""
     (operand,) = node.args
     if t.is_row(operand) and len(operand.args) > 1:
         tests = [_null_test(replace(node, args=(i,))) for i in operand.args]

@@ -1,4 +1,4 @@
-"""The options of topics, asked for when somebody reads them: most lists of topics are read for names and partitions alone."""
+"""Reads the options of listed topics when somebody asks for one. Most readers of a list need names and partitions alone."""
 
 from __future__ import annotations
 

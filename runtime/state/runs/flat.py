@@ -1,4 +1,4 @@
-"""Rows as two columns of bytes: what runs are made of, so that no row is a Python object of its own."""
+"""Rows as two columns of bytes, so that no row of a run is a Python object of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.packed import Bytes, PackedKeys, ends_of, joined, pack, spread
-
-Lengths = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class FlatRows:
 
 
 def newest(parts: Sequence[FlatRows]) -> FlatRows:
-    """The rows of several, older ones first, in order of their keys: of those with one key the last."""
+    """The rows of several, older ones first, in order of their keys. Where several have a key, the last of them counts."""
     rows = parts[0] if len(parts) == 1 else _concatenated(parts)
     at = rows.keys.last_of_each()
     return rows.take(at)
@@ -70,9 +68,9 @@ def key_bytes(keys: PackedKeys) -> Bytes:
     return filled[spread(packed.starts * 8, packed.lengths)]
 
 
-def binary(data: Bytes, lengths: Ints | Lengths, deleted: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def binary(data: Bytes, lengths: Ints, deleted: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """An array of values that lie one behind the other."""
-    offsets = ends_of(lengths.astype(np.int64)).astype(np.int32)
+    offsets = ends_of(lengths).astype(np.int32)
     valid = None
     if deleted is not None and deleted.any():
         valid = pa.py_buffer(np.packbits(~deleted, bitorder="little"))

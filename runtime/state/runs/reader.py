@@ -2,17 +2,17 @@
 
 A store that its task processes in columns commits many rows at once. They become one run: blocks of rows in order of their keys, a filter that tells
 which keys may be there, and the first key of each block. Fewer rows are written one by one, as those of any other store, and are newer than all runs: a
-commit that writes a run takes rows which it finds into it (`flowql.runtime.state.runs.writing`). Of a key the row counts, then the newest run that
-has it. `TOMBSTONE` as a row hides what runs have.
+commit that writes a run takes rows which it finds into it (`flowql.runtime.state.runs.writing`). If a key has no row,
+the newest run that has the key counts. `TOMBSTONE` as a row hides what runs have.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter
 
 import numpy as np
 
@@ -57,10 +57,6 @@ class RunCache:
         names = {r.name for r in runs}
         for known in [k for k in list(self._runs) if k[0] == prefix and k[1] not in names]:
             self._runs.pop(known, None)
-
-    def clear(self) -> None:
-        """Names may come back with other contents."""
-        self._runs = {}
 
 
 class RunsReader:
@@ -183,7 +179,7 @@ def run_sources(reader: PhysicalReader, found: Runs, low: bytes = b"", high: byt
 
 
 def merge_sources(sources: Sequence[Source]) -> Iterator[FlatRows]:
-    """Rows of several sources, older ones first, in order of their keys: of those with one key the last."""
+    """Rows of several sources, older ones first, in order of their keys. Where several have a key, the last of them counts."""
     for size in chunk_sizes():
         known = [s for s in sources if s.fill(size)]
         if not known:
@@ -193,7 +189,7 @@ def merge_sources(sources: Sequence[Source]) -> Iterator[FlatRows]:
         yield newest(parts)
 
 
-class Source:
+class Source(ABC):
     """Rows in order of which the next ones are in memory. more: there may be others."""
 
     def __init__(self) -> None:
@@ -217,8 +213,9 @@ class Source:
         self._rows = rows.part(at, n)
         return rows.part(0, at)
 
+    @abstractmethod
     def _read(self, rows: int) -> FlatRows:
-        raise NotImplementedError
+        """The next rows, about as many, and whether there are `more`."""
 
 
 class _Area(Source):
@@ -232,7 +229,7 @@ class _Area(Source):
         found = list(islice(self._left, rows))
         self.more = len(found) == rows
         values = [None if v == TOMBSTONE else v for _, v in found]
-        return FlatRows.of([k[PREFIX_BYTES:] for k in map(itemgetter(0), found)], values)
+        return FlatRows.of([k[PREFIX_BYTES:] for k, _ in found], values)
 
 
 class _Blocks(Source):
