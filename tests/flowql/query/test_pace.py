@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,9 @@ class Times:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cpu = self.wall = self.slept = 0.0
-        monkeypatch.setattr(subject.time, "thread_time", lambda: self.cpu)
-        monkeypatch.setattr(subject.time, "monotonic", lambda: self.wall)
-        monkeypatch.setattr(subject.time, "sleep", self.sleep)
+        # The module's name, not the module's functions: threads that other tests left behind sleep, too.
+        told = SimpleNamespace(thread_time=lambda: self.cpu, monotonic=lambda: self.wall, sleep=self.sleep)
+        monkeypatch.setattr(subject, "time", told)
 
     def sleep(self, seconds: float) -> None:
         self.slept += seconds

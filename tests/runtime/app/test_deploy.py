@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
+from flowql.compiler.plan.topology import InsertValues, QueryPlan
 from flowql.runtime.app import deployment
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.progress import query_status
@@ -132,10 +133,10 @@ def test_a_new_query_for_which_brokers_do_not_answer_is_begun_later(monkeypatch:
     world.settle()
     build, silent = deployment.build, [LogUnavailable("no answer")]
 
-    def built(host: QueryHost, query: QueryPlan, plan: Plan) -> BuiltQuery | None:
+    def built(host: QueryHost, query: QueryPlan, *others: Any) -> BuiltQuery | None:
         if query.id == "CTAS_GOOD" and silent:
             raise silent.pop()
-        return build(host, query, plan)
+        return build(host, query, *others)
 
     monkeypatch.setattr(deployment, "build", built)
     world.deploy(BASE + COPY + GOOD)

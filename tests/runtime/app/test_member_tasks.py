@@ -127,10 +127,10 @@ def test_tasks_are_made_together_or_not_at_all(world: InstanceHarness, monkeypat
     for task in before:
         world.instance.state.close_task(str(task.id))
 
-    def failing(host: Any, query: Any, plan: Any, only: Any) -> Any:
+    def failing(host: Any, query: Any, *others: Any) -> Any:
         if query.id == GOOD_ID:
             raise LogUnavailable("no answer")
-        return build(host, query, plan, only)
+        return build(host, query, *others)
 
     with monkeypatch.context() as patch:
         patch.setattr(member_tasks, "build", failing)
@@ -153,11 +153,11 @@ def test_a_query_that_cannot_be_made_keeps_no_other_from_being_made(
             world.instance.state.close_task(name)
     build = member_tasks.build
 
-    def stopping(host: Any, query: Any, plan: Any, only: Any) -> Any:
+    def stopping(host: Any, query: Any, *others: Any) -> Any:
         if query.id == GOOD_ID:
             host.query_states.stop(query.id, TopicMissing("gone"))
             return None
-        return build(host, query, plan, only)
+        return build(host, query, *others)
 
     monkeypatch.setattr(member_tasks, "build", stopping)
     made = mine(world).build([TaskId(GOOD_ID, 0, 0), TaskId(COPY_ID, 0, 1)])

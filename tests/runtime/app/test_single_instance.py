@@ -97,7 +97,7 @@ def test_what_cannot_be_made_now_waits_on(world: InstanceHarness, monkeypatch: p
     world.instance.query_states.suspend(GOOD_ID, ValueError("refused"))
     rounds(world, 5)
 
-    def refused(host: Any, query: Any, plan: Any) -> None:
+    def refused(host: Any, query: Any, *_: Any) -> None:
         host.query_states.suspend(query.id, ValueError("its topic is gone"))
 
     monkeypatch.setattr(single_instance, "build", refused)
