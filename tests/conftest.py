@@ -3,7 +3,8 @@
 Tests that take turns: of a group of long tests from end to end a few run each time, others from commit to commit, so that a run can be
 repeated elsewhere. `make test TURNS=all` runs all, a number as TURNS draws others. Whoever selects no more of a group than run each time
 gets all of what was selected.
-In some groups files take turns as a whole. In the group "cases" each test is a group of its own: of its parameters a third run each time.
+In some groups files take turns as a whole; in "long" are files of no other group that take longest, of which a quarter run each time. In
+the group "cases" each test is a group of its own: of its parameters a third run each time.
 """
 
 from __future__ import annotations
@@ -58,13 +59,22 @@ TURNS = {
     "stories": 2,
     "processes": 1,
     "sessions": 1,
-    "functions": 2,
-    "instances": 3,
+    "functions": 1,
+    "instances": 2,
     "servers": 1,
     "queries": 1,
+    "long": 18,
 }
-BY_FILE = {"sessions", "functions", "instances", "servers", "queries"}  # groups whose files take turns as a whole
-CASES, CASES_OF = "cases", 3  # the group whose members are the parameters of one test, and which part of them runs
+BY_FILE = {
+    "sessions",
+    "functions",
+    "instances",
+    "servers",
+    "queries",
+    "long",
+}  # groups whose files take turns as a whole
+CASES = "cases"  # the group whose members are the parameters of one test
+PART = 3  # of a group without a number, one in so many runs each time
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,7 +100,7 @@ def take_turns(items: list[pytest.Item], turns: str) -> None:
             whole = item.nodeid.partition("[")[0] if group == CASES else group
             groups[whole][str(item.path) if group in BY_FILE else item.nodeid].append(item)
     for group, members in groups.items():
-        number = TURNS.get(group, -(-len(members) // CASES_OF))
+        number = TURNS.get(group, -(-len(members) // PART))
         drawn = random.Random(f"{turns} {group}").sample(sorted(members), min(number, len(members)))
         for item in (i for name, of_it in members.items() if name not in drawn for i in of_it):
             item.add_marker(pytest.mark.skip(f"not its turn with TURNS={turns}; TURNS=all runs all"))

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.guard import ROOT, ROUNDS_PER_PROCESS, Measured, compare
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.mark.parametrize(
     ("head_s", "verdict", "decided"),

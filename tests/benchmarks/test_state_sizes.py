@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.state_sizes import HEAD, VIEWS, Cost, compiled, measure, plot
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.mark.parametrize("view", ["few groups", "join", "top-n"])
 def test_changes_come_out(view: str) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.bounds.__main__ import findings
 
+pytestmark = pytest.mark.turns("long")
+
 CASES, SEED = 10_000, 1
 WITHHELD_S = 0.5  # processor time
 

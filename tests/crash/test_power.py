@@ -5,6 +5,8 @@ import pytest
 from tests.crash import power
 from tests.crash.contents import differences
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.mark.turns("disks")
 def test_power_loss_changes_no_result():

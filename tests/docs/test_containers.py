@@ -15,6 +15,8 @@ import yaml
 from flowql.kafka.jars import KAFKA_VERSION
 from tests.tidy.tree import ROOT
 
+pytestmark = pytest.mark.turns("long")
+
 TEXT = (ROOT / "Dockerfile").read_text("utf-8")
 LINES = [line.split(maxsplit=1) for line in re.sub(r"\\\n", " ", TEXT).splitlines() if line and line[0] != "#"]
 IMAGE = dict(LINES[[n for n, line in enumerate(LINES) if line[0] == "FROM"][-1] :])  # the last of each instruction

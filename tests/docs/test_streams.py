@@ -9,6 +9,8 @@ import pytest
 
 from tests.docs.tour import ROOT, Shell
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.mark.parametrize("name", ["streams.md", "stream-functions.md"])
 def test_what_the_guide_shows_is_what_python_says(name: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

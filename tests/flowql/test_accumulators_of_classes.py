@@ -16,6 +16,8 @@ from flowql.errors import CommandError
 from flowql.runtime.state.values import decode_value, encode_value
 from tests.flowql.projects_with_modules import made, resumed, running, until
 
+pytestmark = pytest.mark.turns("long")
+
 YAML = "name: trips\nfunctions: [trips]\nsql: [shop.sql]\n"
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V DOUBLE, W STRING)

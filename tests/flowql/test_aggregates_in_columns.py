@@ -14,6 +14,8 @@ import flowql
 from flowql.runtime.operators.partials import Partials
 from tests.flowql.projects_with_modules import made, running, until
 
+pytestmark = pytest.mark.turns("long")
+
 SEED, ROWS, KEYS, STEP_MS = 20261124, 6_000, 40, 50
 YAML = "name: shop\nfunctions: [mine]\nsql: [shop.sql]\n"
 MINE = """

@@ -14,7 +14,7 @@ import pytest
 from tests.distribution import build_wheel
 from tests.tidy.tree import PACKAGES, ROOT, lines_of, modules, own_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns("long")]
 USERS = {
     "compiler/__init__.py": "OWN = True\n",
     "runtime.py": "OWN = True\n",

@@ -209,7 +209,7 @@ def in_fork(tree: Path, run: Callable[[], object], limit_s: float, environment: 
 
 def _enter(tree: Path, environment: Mapping[str, str]) -> None:
     os.chdir(tree)
-    os.environ.update({"PYTHONPATH": str(tree), "TURNS": "1", **environment})
+    os.environ.update({"PYTHONPATH": str(tree), "TURNS": "all", **environment})
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from flowql.bench.nexmark_input import write_log
 from tests.pipelines.nexmark_views import compare, expected, run
+
+pytestmark = pytest.mark.turns("long")
 
 EVENTS, SEED = 1_000, 17
 

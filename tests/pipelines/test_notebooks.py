@@ -11,7 +11,7 @@ from tests.pipelines.notebooks import executed, read, text_of
 from tests.tidy.tree import ROOT, own_files
 
 NOTEBOOKS = [path for path in own_files() if path.suffix == ".ipynb"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns("long")]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=str)

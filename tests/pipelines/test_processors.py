@@ -13,6 +13,8 @@ import flowql
 from flowql.compiler.functions.registry import forget_projects
 from tests.flowql.projects_with_modules import until
 
+pytestmark = pytest.mark.turns("long")
+
 PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 
 

@@ -17,6 +17,8 @@ import yaml
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_statements
 
+pytestmark = pytest.mark.turns("long")
+
 PROJECT = Path(__file__).resolve().parents[2] / "pipelines" / "quickstart"
 HOUR = 3_600_000
 Rows = list[dict[str, Any]]

@@ -6,6 +6,7 @@ On Spark: `tests/runtime/spark/test_native_functions.py`, with the same calls.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.plan.explain import expr_text
@@ -17,6 +18,8 @@ from flowql.runtime.batch import Batch, from_rows, to_arrow
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.projections import ProjectionChain
 from tests.property.function_calls import SCHEMA, alike, everything, named, names, rows_of
+
+pytestmark = pytest.mark.turns("long")
 
 ROWS, SEED = 150, 20130101
 

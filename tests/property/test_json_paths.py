@@ -34,6 +34,8 @@ from flowql.runtime.operators.json_shape import learn_shape
 from flowql.runtime.operators.json_text import JsonText
 from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
 
+pytestmark = pytest.mark.turns("long")
+
 NAMES = ["A", "BEE", "QUITE_A_LONG_NAME", "d"]
 TYPES = [
     BOOLEAN,

@@ -8,6 +8,8 @@ from tests.sim import project
 from tests.sim.__main__ import live
 from tests.sim.asynchronous import calling
 
+pytestmark = pytest.mark.turns("long")
+
 SEEDS = 6
 
 

@@ -19,6 +19,8 @@ from tests.sim.checks import APP
 from tests.sim.groups import SESSION_MS
 from tests.sim.test_scenarios import ends_well, running, tasks, world
 
+pytestmark = pytest.mark.turns("long")
+
 __all__ = ["world"]  # a fixture
 LEAVE_MS, TELL_MS = 400, 1_500
 HANGS_MS = 4_000

@@ -14,6 +14,8 @@ from tests.sim.__main__ import live
 from tests.sim.declared import declared
 from tests.sim.test_processors import ITEMS
 
+pytestmark = pytest.mark.turns("long")
+
 SEEDS = 15
 
 

@@ -19,6 +19,8 @@ from tests.sim.cluster import Process, SimulatedCluster
 from tests.sim.faults import CALM
 from tests.sim.project import Part, records_of
 
+pytestmark = pytest.mark.turns("long")
+
 PARTITIONS, KEYS, RECORDS = 2, 5, 60
 WITH = f"PARTITIONS = {PARTITIONS}, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON'"
 SOURCES = f"""

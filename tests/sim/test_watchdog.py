@@ -8,6 +8,8 @@ from flowql.runtime.app import watchdog
 from tests.sim.__main__ import live
 from tests.sim.test_scenarios import ends_well, feed, running, tasks, world
 
+pytestmark = pytest.mark.turns("long")
+
 __all__ = ["world"]  # a fixture
 
 

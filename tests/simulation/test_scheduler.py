@@ -8,6 +8,8 @@ import pytest
 
 from tests.simulation.scheduler import Workload, simulate
 
+pytestmark = pytest.mark.turns("long")
+
 CLASS_WEIGHTS = (64, 16, 4, 1)
 
 

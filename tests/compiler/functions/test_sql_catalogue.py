@@ -16,6 +16,8 @@ from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.types import INT, STRING
 from tests.compiler.functions.test_sql_values import bound, evaluated, shown
 
+pytestmark = pytest.mark.turns("long")
+
 POSTGRESQL = r"""
 DATE_BIN('15 minutes', TIMESTAMP '2020-02-11 15:44:17', TIMESTAMP '2001-01-01') => 2020-02-11 15:30:00
 DATE_BIN('15 minutes', TIMESTAMP '2020-02-11 15:44:17', TIMESTAMP '2001-01-01 00:02:30') => 2020-02-11 15:32:30

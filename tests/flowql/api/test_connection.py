@@ -22,6 +22,8 @@ import flowql
 from flowql.config.storage import open_log
 from flowql.server.listening import Listening
 
+pytestmark = pytest.mark.turns("long")
+
 SQL = """
 CREATE STREAM ORDERS (CUSTOMER STRING KEY, ID INT, AMOUNT DECIMAL(10, 2), DAY DATE, AT TIMESTAMP, TAGS ARRAY<STRING>,
     SIZES MAP<STRING, INT>)

@@ -19,7 +19,7 @@ import flowql
 from tests.flowql.api.shop import free_port, wait
 from tests.flowql.api.test_connection import ORDERS, SQL, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns("long")]
 
 TOKEN = "a-token-of-this-test-4711"
 MODULE = "from flowql import udf\n\n@udf\ndef net(a: int) -> int:\n    return a + {}\n"

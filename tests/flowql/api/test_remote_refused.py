@@ -19,6 +19,8 @@ from flowql.server import client
 from tests.flowql.api.shop import TOKEN, WAIT_S, Shop, changes_threads, free_port, project, wait
 from tests.flowql.api.test_connection import ORDERS, SQL, until
 
+pytestmark = pytest.mark.turns("long")
+
 
 def test_what_a_url_cannot_do_says_why(shop: Shop) -> None:
     for ask in (lambda: shop.remote.stop(), lambda: shop.remote.project, lambda: shop.remote.settings):

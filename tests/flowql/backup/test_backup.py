@@ -26,6 +26,8 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 from tests.flowql.backup.world import Feed, expected, found, hosted, send, settings_in, until_read
 from tests.runtime.log.records import produce
 
+pytestmark = pytest.mark.turns("long")
+
 
 def everything(feed: Feed) -> dict[str, list[int]]:
     return {query: [len(rows) for rows in feed.fed] for query in ("CTAS_A", "CTAS_B", "CSAS_C")}

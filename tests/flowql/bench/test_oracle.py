@@ -21,6 +21,8 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_statements
 from flowql.runtime.log.embedded.log import EmbeddedLog
 
+pytestmark = pytest.mark.turns("long")
+
 INPUTS = {
     "bid": pa.Table.from_batches(bids(5_000)).combine_chunks(),
     # Sparse in time, so that there are several windows, and sessions that end.

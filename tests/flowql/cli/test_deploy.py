@@ -19,6 +19,8 @@ from flowql.server.on_runtime import RuntimeEngine
 from tests.flowql.cli.program import CommandResult, Program
 from tests.runtime.log.records import produce
 
+pytestmark = pytest.mark.turns("long")
+
 SOURCE = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 INSERT INTO S (K, V) VALUES ('a', 1);

@@ -22,6 +22,8 @@ from flowql.errors import CommandError
 from flowql.runtime.spark.job import read_project
 from flowql.spark import start
 
+pytestmark = pytest.mark.turns("long")
+
 PROJECT = """\
 name: shop
 sql: [shop.sql]

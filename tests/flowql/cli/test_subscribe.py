@@ -25,6 +25,8 @@ from tests.flowql.cli.program import Program
 from tests.flowql.query.harness import plan_of
 from tests.runtime.log.records import produce
 
+pytestmark = pytest.mark.turns("long")
+
 
 def test_rows_and_changes(flowql: Program, host: Host, folder: Path) -> None:
     said = flowql("subscribe", "S", "--from", "earliest", "--limit", "3", "-p", str(folder))

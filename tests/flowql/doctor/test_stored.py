@@ -23,6 +23,8 @@ from tests.flowql.cli.conftest import flowql
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.terminal import PROGRAM, WAIT_S
 
+pytestmark = pytest.mark.turns("long")
+
 __all__ = ["flowql"]
 
 

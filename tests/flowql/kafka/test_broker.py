@@ -11,6 +11,8 @@ from flowql.kafka.broker import Broker, cluster_id, server_properties
 from flowql.runtime.log.kafka.connection import answers
 from tests.flowql.cli.conftest import flowql
 
+pytestmark = pytest.mark.turns("long")
+
 __all__ = ["flowql"]
 
 

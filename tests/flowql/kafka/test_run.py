@@ -19,7 +19,7 @@ from tests.spark_here import skip_without_spark
 
 __all__ = ["flowql"]
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 START_MS = 1_700_000_000_000
 SINKS = ("TOTALS", "BIG", "CITY_HOURS", "VISITS")
 SQL = """

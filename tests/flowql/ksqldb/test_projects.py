@@ -21,6 +21,8 @@ import pytest
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.cli.program import Program
 
+pytestmark = pytest.mark.turns("long")
+
 __all__ = ["flowql"]
 
 PROJECTS = Path(__file__).parent / "projects"

@@ -33,6 +33,8 @@ from flowql.server.on_runtime import RuntimeEngine, copies_in
 from tests.processes import children_that_run
 from tests.runtime.app.harness import InstanceHarness
 
+pytestmark = pytest.mark.turns("long")
+
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT, W STRING)
   WITH (KAFKA_TOPIC = 's', PARTITIONS = 3, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

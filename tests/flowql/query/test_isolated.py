@@ -23,6 +23,8 @@ from flowql.runtime.budget import MIB
 from tests.flowql.query.harness import QueryHarness
 from tests.processes import children_that_run
 
+pytestmark = pytest.mark.turns("long")
+
 SQL = """
 CREATE STREAM S (K STRING KEY, V STRING, D DECIMAL(9, 2), A ARRAY<BIGINT>) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, VALUE_FORMAT = 'JSON');
 CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;

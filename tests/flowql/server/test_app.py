@@ -33,6 +33,8 @@ from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.running import HEALTH_S, NotAnswering, connect
 from tests.flowql.query.harness import plan_of
 
+pytestmark = pytest.mark.turns("long")
+
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE TABLE A WITH (PRIORITY = 'high') AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;

@@ -20,7 +20,7 @@ from flowql.server.on_runtime import RuntimeEngine
 from tests.flowql.query.harness import plan_of
 from tests.runtime.log.records import batch
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 WAIT_S = 60.0
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='{app}-s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');

@@ -21,6 +21,8 @@ from tests.flowql.cli.conftest import flowql, folder, host  # noqa: F401 - fixtu
 from tests.flowql.cli.program import Program
 from tests.processes import children_that_run
 
+pytestmark = pytest.mark.turns("long")
+
 ATTACK = "SELECT len(list_transform(range(10000), lambda x: range(10000)))"
 DOUBLING = "SELECT length(list_reduce([K for x in range(60)], lambda a, b: a || a)) FROM A"
 WAIT_S = 60.0

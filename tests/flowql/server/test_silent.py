@@ -28,6 +28,8 @@ from tests.flowql.cli.conftest import SQL
 from tests.flowql.cli.program import Program
 from tests.flowql.query.harness import plan_of
 
+pytestmark = pytest.mark.turns("long")
+
 IDLE = 300
 
 

@@ -25,6 +25,8 @@ from flowql.topics.import_times import make_topic
 from flowql.topics.importing import ImportResult, import_file, preview
 from tests.flowql.topics.test_importing import source
 
+pytestmark = pytest.mark.turns("long")
+
 LETTERS = "app-dead-letters"
 
 

@@ -19,6 +19,8 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.verify.match import compare_sink
 from flowql.verify.report import MISSING, SinkReport
 
+pytestmark = pytest.mark.turns("long")
+
 SOURCES = """
 CREATE STREAM S (K STRING KEY, N INT, D DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
 CREATE TABLE T (K STRING PRIMARY KEY, N INT, P DECIMAL(6, 2), A ARRAY<DOUBLE>) WITH (KAFKA_TOPIC='t', PARTITIONS=2, VALUE_FORMAT='JSON');

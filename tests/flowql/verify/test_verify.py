@@ -18,6 +18,8 @@ from flowql.verify import run
 from tests.flowql.cli.program import Program
 from tests.flowql.verify.conftest import SQL
 
+pytestmark = pytest.mark.turns("long")
+
 
 def records(folder: Path, topic: str) -> int:
     log = EmbeddedLog(folder / "log")

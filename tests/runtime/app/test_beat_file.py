@@ -14,6 +14,8 @@ import pytest
 from flowql.runtime.app.beat_file import ENDED, FILE, RUNNING, BeatFile, Text, read
 from tests.tidy.tree import ROOT
 
+pytestmark = pytest.mark.turns("long")
+
 ORDERS = Text.of(query="TOTALS@2", id="TOTALS", definition="d1", task="TOTALS@2/0_1", inputs=["ORDERS-1", "PRICES-1"])
 
 # Beats, begins a micro-batch, and then keeps the interpreter lock: with processor time or without.

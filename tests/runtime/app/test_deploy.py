@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 

@@ -14,6 +14,8 @@ from flowql.runtime.app.progress import query_status
 from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.harness import InstanceHarness, Row
 
+pytestmark = pytest.mark.turns("long")
+
 HOUR, MINUTE = 3_600_000, 60_000
 START = 1_357_000_200_000  # no multiple of an hour
 PROJECT = Path(__file__).resolve().parents[3] / "pipelines" / "quickstart"

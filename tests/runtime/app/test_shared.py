@@ -12,6 +12,8 @@ import pytest
 from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.harness import InstanceHarness, Row
 
+pytestmark = pytest.mark.turns("long")
+
 HOUR = 3_600_000
 KEYS = 37
 

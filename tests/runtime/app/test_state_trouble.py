@@ -20,6 +20,8 @@ from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.simulated import LossyPhysical
 from tests.runtime.app.harness import InstanceHarness
 
+pytestmark = pytest.mark.turns("long")
+
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
 CREATE TABLE R AS SELECT K, SUM(V) AS N FROM S GROUP BY K EMIT CHANGES;

@@ -10,6 +10,8 @@ import pytest
 
 from tests.tidy.tree import ROOT
 
+pytestmark = pytest.mark.turns("long")
+
 FIRST_ARRAY = """
 import sys
 import numpy as np

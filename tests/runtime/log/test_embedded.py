@@ -21,6 +21,8 @@ from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.workload import A0, A1, expected, observe, steps
 from tests.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.turns("long")
+
 SEED = int(os.environ.get("FLOWQL_SEED", time.time_ns() % 1_000_000))
 
 

@@ -15,6 +15,8 @@ from flowql.runtime.log.policy import WRITERS_PREFIX
 from tests.runtime.log.records import produce, read_all
 from tests.simulated_disk import PowerLoss, SimulatedDisk, SimulatedFile
 
+pytestmark = pytest.mark.turns("long")
+
 T0 = TopicPartition("T", 0)
 HOUR = 3_600_000
 DAY = 24 * HOUR

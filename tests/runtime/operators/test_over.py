@@ -26,6 +26,8 @@ from tests.incremental.queries import Maker, renamed
 from tests.incremental.tables import Table
 from tests.incremental.windows import windowed
 
+pytestmark = pytest.mark.turns("long")
+
 LARGE = 10_000
 
 

@@ -24,6 +24,8 @@ from tests.incremental.queries import Maker, joined, renamed
 from tests.incremental.shapes import SHAPES
 from tests.incremental.tables import Table
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.mark.turns("cases")
 @pytest.mark.parametrize("shape", SHAPES)

@@ -32,6 +32,8 @@ from tests.runtime.restoration.test_oracle import (
 )
 from tests.runtime.state.support import table
 
+pytestmark = pytest.mark.turns("long")
+
 
 def file_of(manager: StateManager, spec: StoreSpec, name: str, records: Records) -> RowFile:
     """What the other process makes of records."""

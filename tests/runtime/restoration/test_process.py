@@ -29,6 +29,8 @@ from flowql.runtime.task.status import TaskStatus
 from tests.runtime.restoration.test_restoration import COUNTS, Life
 from tests.runtime.state.support import table
 
+pytestmark = pytest.mark.turns("long")
+
 KEYS = 2_000
 WAIT_S = 60.0
 

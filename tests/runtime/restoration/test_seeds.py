@@ -11,6 +11,8 @@ from tests.crash.contents import differences
 from tests.crash.simulated import expected
 from tests.runtime.restoration.machine import ForgetfulMachine
 
+pytestmark = pytest.mark.turns("long")
+
 CRASHES, SEEDS = 10, 12
 
 

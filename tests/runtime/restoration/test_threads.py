@@ -11,6 +11,8 @@ from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.task.status import TaskStatus
 from tests.runtime.restoration.test_restoration import COUNTS, Life, no_redo
 
+pytestmark = pytest.mark.turns("long")
+
 KEYS, PARTS = 60_000, 3
 OTHER = "CREATE STREAM O WITH (KAFKA_TOPIC='o') AS SELECT K, V + 1 AS V FROM S EMIT CHANGES;"
 

@@ -16,6 +16,8 @@ from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, Scratch, alloca
 from flowql.runtime.spark.session import spark_home
 from flowql.runtime.spark.settings import SparkSettings
 
+pytestmark = pytest.mark.turns("long")
+
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 

@@ -24,7 +24,7 @@ from flowql.runtime.spark.shapes import DEAD, SINK
 from tests.runtime.log.records import produce, read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 MARKERS_S = 60.0  # brokers write them after they have answered
 
 

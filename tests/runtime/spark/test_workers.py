@@ -20,6 +20,8 @@ from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.runtime.spark.workers import INSTANCE, Shared, check_workers, check_writing, compare, here, shared_folders
 from tests.spark_here import skip_without_spark
 
+pytestmark = pytest.mark.turns("long")
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

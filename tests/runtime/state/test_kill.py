@@ -14,6 +14,8 @@ from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.state.support import table
 
+pytestmark = pytest.mark.turns("long")
+
 CHILD = """
 import os, struct, sys, threading
 from flowql.runtime.clock import SystemClock

@@ -15,7 +15,7 @@ from flowql.runtime.topology.query import ensure_sources
 from flowql.runtime.topology.table_statements import carry_out
 from tests.runtime.topology.test_table_writer import FILE, NOW, TABLES, Tables, between, plan_of
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 
 
 class KafkaTables(Tables):

@@ -11,6 +11,8 @@ from tests.slt.session import Shape
 from tests.standard_views.case import Step
 from tests.standard_views.check import run
 
+pytestmark = pytest.mark.turns("long")
+
 T = "CREATE TABLE t (id INT, a INT, b INT, PRIMARY KEY (id))"
 U = "CREATE TABLE u (a INT, b INT)"
 

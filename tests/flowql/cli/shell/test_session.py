@@ -12,6 +12,8 @@ import pytest
 from flowql.server.host import Host
 from tests.flowql.cli.program import CommandResult, Program
 
+pytestmark = pytest.mark.turns("long")
+
 COUNTED = "SELECT K, N FROM A ORDER BY K"
 WAIT_S = 60.0
 

@@ -12,6 +12,8 @@ from flowql.topics.codecs import KeyWriter, ValueWriter
 from flowql.topics.records import parse_record, write_records
 from tests.flowql.cli.terminal import Terminal
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.fixture
 def terminal(host: Host, folder: Path) -> Iterator[Terminal]:

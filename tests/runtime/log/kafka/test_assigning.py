@@ -12,7 +12,7 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from tests.runtime.log.kafka.test_member import PATIENCE_S, Member, until
 from tests.runtime.log.records import produce
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 PURGED = 161
 RECORDS = 200
 

@@ -12,7 +12,7 @@ from tests.runtime.log.logs import A0, A1, B0
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.test_conformance import arrival
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 
 # Shared test -> why Kafka cannot pass it; the tests of the same names below hold it to what it can.
 OTHERWISE = {

@@ -35,7 +35,7 @@ from tests.kafka_wire import Wire, free_ports
 from tests.runtime.log.records import batch as rows
 from tests.tidy.tree import ROOT
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 WAIT_S = 120.0
 OUTAGE_S = 4.0
 USER = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "flowql"}

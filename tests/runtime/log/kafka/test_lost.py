@@ -22,7 +22,7 @@ from flowql.runtime.log.base import PRODUCE_SCHEMA, Admin, TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 WAIT_S = 120.0
 KEYS = 20
 TEXT = """CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='{app}-s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');

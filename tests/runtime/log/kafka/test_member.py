@@ -15,6 +15,8 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.member import KafkaMember
 from tests.runtime.log.records import batch, produce
 
+pytestmark = pytest.mark.turns("long")
+
 PATIENCE_S = 60.0
 QUEUED_S, ANSWERED_S = 4.0, 10.0  # heartbeats come once a second
 RUN = HungMicroBatch("Q", "Q", "definition", "Q/0_0", "first", 1, "udf.py:1 f")

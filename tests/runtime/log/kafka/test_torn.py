@@ -19,7 +19,7 @@ from flowql.runtime.log.kafka.producer import count, sequence_partition
 from tests.runtime.log.records import batch
 
 ROWS = batch([b"1", b"2"])
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("long")]
 
 
 class World:

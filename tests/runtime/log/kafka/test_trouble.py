@@ -16,6 +16,8 @@ from tests.kafka_broker import QUICK
 from tests.runtime.log.kafka.world import PATIENCE_S, TestLog
 from tests.runtime.log.records import batch, values
 
+pytestmark = pytest.mark.turns("long")
+
 
 @pytest.fixture
 def log(kafka):
