@@ -16,6 +16,7 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.api import api_settings
 from flowql.config.kafka import kafka_settings
 from flowql.config.memory import default_memory_bytes, memory_there_is
+from flowql.config.pg import pg_settings
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.reader import Item, Reader, compose, texts
 from flowql.config.sections import interactive_query_settings, letter_retention, members_settings, metrics_settings
@@ -248,6 +249,8 @@ class _Loading:
         values.setdefault("memory_bytes", default_memory_bytes(memory_there_is()))
         values["metrics"] = metrics_settings(values.pop("metrics", {}))
         values["api"], problems = api_settings(values.pop("api", {}), self._root)
+        self._found += problems
+        values["pg"], problems = pg_settings(values.pop("pg", {}), self._root)
         self._found += problems
         values["dead_letters"] = letter_retention(values.pop("dead_letters", {}))
         values["members"] = members_settings(values.pop("members", {}))

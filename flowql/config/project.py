@@ -11,6 +11,7 @@ from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.api import ApiSettings
+from flowql.config.pg import PgSettings
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.config.texts import ProjectTexts
 from flowql.runtime.budget import MIB
@@ -44,6 +45,7 @@ class Target:
     app_id: str | None = None
     metrics: MetricsSettings | None = None
     api: ApiSettings | None = None
+    pg: PgSettings | None = None
     log_level: LogLevel = "info"
     members: MembersSettings = field(default_factory=MembersSettings)
     interactive_queries: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.config.api import API
 from flowql.config.kafka import KAFKA
+from flowql.config.pg import PG
 from flowql.config.sections import DEAD_LETTERS, INTERACTIVE_QUERIES, LOG_LEVELS, MEMBERS, METRICS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
@@ -39,6 +40,9 @@ TARGET = Record(
         ),
         "metrics": Key(METRICS, "A port for Prometheus, usually 9464."),
         "api": Key(API, "A port for programs on other machines: `flowql.connect(URL, token=...)`."),
+        "pg": Key(
+            PG, "A port for clients of PostgreSQL: psql, drivers, tools. `pg: 5432` is short for `pg: {port: 5432}`."
+        ),
         "log_level": Key(Choice(LOG_LEVELS), "Lowest level that the instance logs; default: info."),
         "dead_letters": Key(DEAD_LETTERS, "Retention of dead letters."),
         "members": Key(

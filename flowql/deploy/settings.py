@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.config.api import ApiSettings
+from flowql.config.pg import PgSettings
 from flowql.config.project import Project
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.runtime.config import LetterRetention
@@ -41,6 +42,7 @@ class Settings:
     project_dir: str = ""
     api: ApiSettings | None = None
     partitions: int = 1
+    pg: PgSettings | None = None
     without: tuple[str, ...] = ()
 
     def dumps(self) -> str:
@@ -56,6 +58,8 @@ class Settings:
             data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})
         if (api := data["api"]) is not None:
             data["api"] = ApiSettings(**{**api, "names": tuple(api["names"])})
+        if (pg := data["pg"]) is not None:
+            data["pg"] = PgSettings(**pg)
         data["without"] = tuple(data["without"])
         data["members"] = MembersSettings(**data["members"])
         data["interactive_queries"] = InteractiveQuerySettings(**data["interactive_queries"])
@@ -92,4 +96,5 @@ def settings_of(project: Project) -> Settings:
         str(project.root),
         target.api,
         project.partitions,
+        target.pg,
     )

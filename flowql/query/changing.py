@@ -60,10 +60,22 @@ def carry_out(
     """
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
 
-    known = {s.name: s for s in sources}
     changes = compile_changes(SourceText("", text), sources, dialect=dialect, variables=variables)
     if one_returns:
         _check_one_returns(changes)
+    return carry_out_bound(changes, sources, open_log, application_id, ask, writer)
+
+
+def carry_out_bound(
+    changes: Sequence[TableChange | InsertValues],
+    sources: Sequence[SourceDef],
+    open_log: Callable[[], Log],
+    application_id: str,
+    ask: Ask,
+    writer: str,
+) -> list[Done]:
+    """As `carry_out`, for statements that are compiled."""
+    known = {s.name: s for s in sources}
     done: list[Done] = []
     with closing(open_log()) as log:
         for change in _grouped(changes):

@@ -32,6 +32,7 @@ from flowql.server.connections import TAKE_S, Connection, HttpServer
 from flowql.server.engine import Engine
 from flowql.server.frames import MEDIA_TYPE, arrow_stream
 from flowql.server.limits import Limit, RequestCounts
+from flowql.server.pg_process import PgProcess
 from flowql.server.row_service import SUBSCRIPTIONS_MAX, RowService, Subscriber
 from flowql.server.service import Service
 
@@ -45,6 +46,7 @@ class Listening:
     def __init__(self, settings: Settings, engine: Engine, request_stop: Callable[[], None]) -> None:
         self.settings, self._engine, self._request_stop = settings, engine, request_stop
         self.servers: list[tuple[HttpServer, threading.Thread]] = []
+        self.pg: PgProcess | None = None  # for clients of PostgreSQL's protocol
         self.rows: RowService | None = None  # for programs on other machines
         limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits)
@@ -54,6 +56,8 @@ class Listening:
         """Takes no more requests and ends those that run. `close` follows."""
         for server, _ in self.servers:
             server.end()
+        if self.pg is not None:
+            self.pg.end()
         if self.rows is not None:
             self.rows.stop()
         self.database.close()  # or their threads are waited for
@@ -75,6 +79,9 @@ class Listening:
         port = self.serve(make_app(self.service, token, self._request_stop, running), "127.0.0.1", 0)
         if self._engine.shared:
             self._join()
+        if (pg := self.settings.pg) is not None:
+            self.pg = PgProcess(self.settings, _bound(pg.address, pg.port, "pg"))
+            self.pg.begin()
         write_address(self.settings.data_dir, own_address(port, token))
 
     def _join(self) -> None:

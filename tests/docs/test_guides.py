@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ def compared(command: str, output: str) -> str:
 @pytest.mark.turns("pages")
 @pytest.mark.parametrize("name", TYPED)
 def test_what_a_page_shows_is_what_comes_out(name: str, shell: Shell) -> None:
+    if "$ psql" in PAGES[name] and shutil.which("psql") is None:
+        pytest.skip("needs psql")
     page = PAGES[name].replace(PORT, str(free_port()))
     for block in blocks(page, "console"):
         for command, shown in commands(block):

@@ -1,0 +1,87 @@
+"""The part of a target that is about clients of PostgreSQL's protocol."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.config.reader import Item
+from flowql.config.shape import Key, MapOf, Record, Text, Whole
+
+_REFERENCE = "${PG_PASSWORD}"
+PG = Record(
+    "pg",
+    {
+        "port": Key(Whole(1, 65_535), "Port that it listens on, usually 5432.", required=True, example="5432"),
+        "address": Key(
+            Text("an address"),
+            "Address that it listens on; default: 127.0.0.1. Other addresses need `users`, `certificate` and `key`.",
+        ),
+        "users": Key(
+            MapOf(Text("a password"), "a user"),
+            f"Users and their passwords, best in a variable: {_REFERENCE}, or as SCRAM-SHA-256 verifiers. Without users everybody on this machine may connect.",
+        ),
+        "certificate": Key(
+            Text("a file"), "Certificate for TLS, with those it depends on (PEM), relative to this file."
+        ),
+        "key": Key(Text("a file"), "Private key of the certificate (PEM)."),
+    },
+    short="port",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PgSettings:
+    """Where clients of PostgreSQL's protocol reach the instance. users: passwords. certificate, key: absolute, both empty without TLS."""
+
+    port: int
+    address: str = "127.0.0.1"
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    certificate: str = ""
+    key: str = ""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether this machine alone reaches it."""
+        if self.address == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.address).is_loopback
+        except ValueError:
+            return False
+
+
+def pg_settings(given: Mapping[str, Item], root: Path) -> tuple[PgSettings | None, list[Diagnostic]]:
+    """The settings, None where there is no port; and what is wrong with them. root: of relative files."""
+    if "port" not in given:
+        return None, []
+    values = {k: i.value for k, i in given.items()}
+    values["users"] = {n: i.value for n, i in values.get("users", {}).items()}
+    found = [
+        Diagnostic("FQ3006", f"`{other}` is missing in pg", given[one].key, help=f"add  {other}: {other}.pem")
+        for one, other in (("certificate", "key"), ("key", "certificate"))
+        if one in given and other not in given
+    ]
+    for key in ("certificate", "key"):
+        if key in values:
+            values[key] = str((root / Path(values[key]).expanduser()).resolve())
+    made = PgSettings(**values)
+    if not made.is_loopback:
+        found += [
+            Diagnostic(
+                "FQ3020",
+                f"`{key}` is missing in pg: {made.address} can be reached from other machines",
+                given["address"].span,
+                "not of this machine",
+                help=help_,
+            )
+            for key, help_ in (
+                ("users", f'add  users: {{ada: "{_REFERENCE}"}}'),
+                ("certificate", "add  certificate: server.pem  and  key: server.key"),
+            )
+            if not values.get(key)
+        ]
+    return made, found

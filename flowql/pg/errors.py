@@ -1,0 +1,118 @@
+"""Errors as PostgreSQL's clients have them: an SQLSTATE, a message, a position in the statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+
+# Codes of FlowQL and the SQLSTATE that PostgreSQL has for the like (its documentation, appendix "PostgreSQL Error Codes").
+_STATES = {
+    "FQ2001": "42P01",
+    "FQ2002": "42703",
+    "FQ2003": "42702",
+    "FQ2004": "42701",
+    "FQ2005": "42804",
+    "FQ2006": "42883",
+    "FQ2007": "42804",
+    "FQ2021": "42803",
+    "FQ2020": "42803",
+    "FQ2026": "22000",
+    "FQ2040": "42804",
+    "FQ2041": "42809",
+    "FQ2061": "0A000",
+    "FQ2062": "2201B",
+    "FQ2063": "54000",
+    "FQ2065": "54000",
+    "FQ2066": "54001",
+    "FQ2080": "22P02",
+    "FQ2085": "42703",
+    "FQ2087": "42703",
+    "FQ2090": "0A000",
+    "FQ4063": "40001",
+    "FQ5101": "0A000",
+    "FQ5102": "42000",
+    "FQ5103": "42P01",
+    "FQ5104": "40001",
+    "FQ5105": "55000",
+    "FQ5108": "53200",
+    "FQ5109": "57014",
+    "FQ5110": "53200",
+    "FQ5111": "53000",
+    "FQ5302": "57P03",
+}
+_OF_ROWS = ("FQ4030", "FQ4062")  # a value cannot be computed; a row cannot be written
+_FAILED = (  # of values, by what the message says
+    ("by zero", "22012"),
+    ("has a row with the key", "23505"),
+    ("is NOT NULL", "23502"),
+    ("would break", "23514"),
+    ("out of range", "22003"),
+    ("out of the range", "22003"),
+    ("square root of a negative", "2201F"),
+    ("logarithm of", "2201E"),
+    ("is not a whole number", "22P02"),
+    ("cannot be read as", "22P02"),
+)
+
+
+class PgError(Exception):
+    """state: an SQLSTATE. position: of a character in the statement, from 1; 0 for none. at: its place as FlowQL has it, where no position is known yet."""
+
+    def __init__(
+        self, state: str, title: str, *, help: str = "", detail: str = "", position: int = 0, at: Span = NOWHERE
+    ) -> None:
+        super().__init__(title)
+        self.state, self.title, self.help, self.detail, self.position, self.at = (
+            state,
+            title,
+            help,
+            detail,
+            position,
+            at,
+        )
+
+    def placed(self, sql: str, original: Callable[[int], int] = lambda at: at) -> PgError:
+        """With the position in the statement that was sent. original: of an offset in `sql`, which was made of it."""
+        if self.position or self.at is NOWHERE or not self.at.line:
+            return self
+        lines = sql.splitlines(keepends=True)
+        if self.at.line > len(lines):
+            return self
+        offset = sum(map(len, lines[: self.at.line - 1])) + self.at.column - 1
+        return PgError(self.state, self.title, help=self.help, detail=self.detail, position=original(offset) + 1)
+
+
+class Violation(PgError):
+    """What breaks the protocol itself: the session ends."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__("08P01", title)
+
+
+def pg_error(error: CommandError | CompileError | RuntimeFailure) -> PgError:
+    """An error of FlowQL; its code is the detail."""
+    if isinstance(error, CompileError):
+        first = error.diagnostics[0]
+        code, title, help_, span = first.code, first.title, first.help, first.span
+        if first.unsupported:
+            return PgError("0A000", title, help=help_, detail=code, at=span)
+    elif isinstance(error, CommandError):
+        code, title, help_, span = error.code, error.title, error.help, error.span
+    else:
+        code, title, help_, span = error.code, str(error), "", NOWHERE
+    return PgError(_state(code, title), title, help=help_, detail=f"flowql explain {code}", at=span)
+
+
+def _state(code: str, title: str) -> str:
+    if code.startswith("FQ1"):
+        return "42601"
+    found = _STATES.get(code)
+    if found in (None, "42000", "22000", "42804"):
+        found = next((state for words, state in _FAILED if words in title), found)
+    return found or ("22000" if code in _OF_ROWS else "58000" if code.startswith("FQ4") else "XX000")
+
+
+def unsupported(title: str, help_: str = "") -> PgError:
+    return PgError("0A000", title, help=help_)

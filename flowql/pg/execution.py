@@ -1,0 +1,312 @@
+"""Statements that have answers: in which way each is carried out, and in a thread of which pool; one `Execution` for each session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import Plan
+from flowql.errors import CommandError
+from flowql.pg import commands, messages
+from flowql.pg.catalogue import Catalogue
+from flowql.pg.copying import Copy, copy_of
+from flowql.pg.errors import PgError, unsupported
+from flowql.pg.parameters import inferred, literal
+from flowql.pg.portals import Rows
+from flowql.pg.reading import Reading
+from flowql.pg.settings import REPORTED, SessionSettings
+from flowql.pg.statements import Statement, filled, name_after, syntax_error
+from flowql.pg.transactions import Change, Transaction, count
+from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
+from flowql.query.answer import Done
+from flowql.query.errors import TOO_LONG, QueryError
+from flowql.query.of_plan import OfPlan
+
+LOOK_S = 0.5  # how often to check that the client is still connected
+ABANDON_S = 5.0  # for a query that was cancelled to end
+THREADS = 16
+# Statements that PostgreSQL has and that change what FlowQL's deployments change, or have no use here.
+_UNSUPPORTED = frozenset(
+    [
+        "ALTER",
+        "CALL",
+        "CLUSTER",
+        "COMMENT",
+        "CREATE",
+        "DO",
+        "DROP",
+        "EXECUTE",
+        "GRANT",
+        "IMPORT",
+        "LOAD",
+        "LOCK",
+        "MERGE",
+        "NOTIFY",
+        "PREPARE",
+        "REASSIGN",
+        "REFRESH",
+        "REINDEX",
+        "REVOKE",
+        "SECURITY",
+        "TRUNCATE",
+    ]
+)
+AT_ONCE_MAX = 8  # statements that begin at the same time; more wait
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement of the extended protocol. types: of its parameters. returns: it is a write with RETURNING."""
+
+    statement: Statement
+    types: Sequence[PgType]
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a statement gives: rows, or a tag alone. tag: the number of rows is added to that of a query."""
+
+    tag: str
+    rows: Rows | None = None
+    copy: Copy | None = None
+
+    def finished(self) -> str:
+        """The tag of CommandComplete."""
+        return (
+            f"{self.tag} {self.rows.rows}"
+            if self.rows is not None and self.tag in ("SELECT", "COPY", "FETCH")
+            else self.tag
+        )
+
+
+class Shared:
+    """What all sessions of the process share."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.catalogue = Catalogue(reading)
+        self.threads = ThreadPoolExecutor(THREADS, "pg")
+        self.at_once = asyncio.Semaphore(min(AT_ONCE_MAX, reading.settings.interactive_queries.at_once))
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """The statements of one session, one at a time. is_gone: whether the client has disconnected."""
+
+    shared: Shared
+    is_gone: Callable[[], bool]
+    _break_off: Callable[[], None] | None = None
+    _cancelled: str = ""  # why
+    _told: dict[str, str] = field(default_factory=dict)
+    _is_running: bool = False
+
+    @property
+    def is_standard(self) -> bool:
+        return self.shared.reading.is_standard
+
+    def cancel(self, why: str = "canceling statement due to user request") -> None:
+        """Ends the statement that runs, if any. The loop's thread."""
+        if self._is_running:
+            self._cancelled = self._cancelled or why
+            if self._break_off is not None:
+                self._break_off()
+
+    async def run(self, call: Callable[..., Any], *arguments: Any, timeout_ms: int = 0) -> Any:
+        """The result of a blocking call. Raises PgError 57014 if it is cancelled."""
+        self._is_running, self._cancelled, self._break_off = True, "", None
+        try:
+            async with self.shared.at_once:
+                return await self._awaited(self.shared.threads.submit(call, *arguments), timeout_ms)
+        finally:
+            self._is_running = False
+
+    async def _awaited(self, running: Future[Any], timeout_ms: int) -> Any:
+        loop = asyncio.get_running_loop()
+        waiting, end = asyncio.wrap_future(running), (loop.time() + timeout_ms / 1000 if timeout_ms else None)
+        abandoned_at: float | None = None
+        while not waiting.done():
+            step = LOOK_S if end is None else max(0.0, min(LOOK_S, end - loop.time()))
+            await asyncio.wait([waiting], timeout=step)
+            if waiting.done():
+                break
+            if end is not None and loop.time() >= end:
+                self.cancel("canceling statement due to statement timeout")
+                end = None
+            if self.is_gone():
+                self.cancel("the client has disconnected")
+            if self._cancelled:
+                self.cancel()
+                abandoned_at = abandoned_at or loop.time() + ABANDON_S
+                if loop.time() >= abandoned_at:
+                    running.add_done_callback(_closed)
+                    raise PgError("57014", self._cancelled)
+        try:
+            return waiting.result()
+        except QueryError as error:
+            if self._cancelled and error.code == TOO_LONG:
+                raise PgError("57014", self._cancelled) from error
+            raise
+
+    def _begun(self, break_off: Callable[[], None]) -> None:
+        """In the thread of a query."""
+        self._break_off = break_off
+        if self._cancelled:
+            break_off()
+
+    def reports(self, settings: SessionSettings) -> list[bytes]:
+        """Messages about settings that have changed since the last call."""
+        found = list[bytes]()
+        for name, shown in REPORTED.items():
+            value = settings.get(name)
+            if self._told.get(name) != value:
+                self._told[name] = value
+                found.append(messages.parameter(shown, value))
+        return found
+
+    # In threads
+
+    def prepare(self, statement: Statement, oids: Sequence[int]) -> Prepared:
+        """Raises PgError."""
+        returns = statement.is_write and any(w.upper == "RETURNING" for w in statement.words)
+        if not statement.parameters and not oids:
+            return Prepared(statement, (), returns)
+        plan = self._plan()
+        types = inferred(statement, oids, _columns(plan, statement), _targets(plan, statement))
+        return Prepared(statement, types, returns)
+
+    def columns(self, prepared: Prepared, settings: SessionSettings) -> list[PgColumn] | None:
+        """Those of its rows, before it has values; None for no rows. Raises PgError, CommandError."""
+        statement = prepared.statement
+        if commands.transaction_verb(statement) or (statement.is_write and not prepared.returns) or not statement.words:
+            return None
+        if statement.verb == "SHOW":
+            done = commands.run(statement, settings, lambda _: None)
+            return None if done is None or done.shown is None else done.shown[0]
+        if not (statement.is_read or prepared.returns):
+            return None
+        sql = filled(statement, [literal(None, t, standard=self.is_standard) for t in prepared.types])
+        try:
+            if prepared.returns:
+                return self._returned_columns(sql.sql)
+            if self.shared.catalogue.has(statement):
+                return self.shared.catalogue.rows(sql.sql, settings, ()).columns
+            return columns_of(self.shared.reading.describe(sql.sql))
+        except PgError as error:
+            raise error.placed(sql.sql, sql.original) from None
+
+    def produce(
+        self,
+        statement: Statement,
+        sql: str,
+        formats: Sequence[int],
+        transaction: Transaction,
+        settings: SessionSettings,
+    ) -> Produced:
+        """Begins a statement. sql: with the values of its parameters. Raises PgError, CommandError, CompileError, RuntimeFailure."""
+        if statement.is_write:
+            return self._write(sql, formats, transaction)
+        if statement.verb == "COPY":
+            copy = copy_of(statement)
+            return Produced("COPY", self._rows(statement, copy.sql, (), transaction, settings), copy)
+        if statement.is_read or statement.verb == "SHOW":
+            return Produced("SELECT", self._rows(statement, sql, formats, transaction, settings))
+        if statement.verb not in _UNSUPPORTED:
+            raise syntax_error(statement, 0)
+        raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
+
+    def _rows(
+        self,
+        statement: Statement,
+        sql: str,
+        formats: Sequence[int],
+        transaction: Transaction,
+        settings: SessionSettings,
+    ) -> Rows:
+        if self.shared.catalogue.has(statement):
+            return self.shared.catalogue.rows(sql, settings, formats)
+        if transaction.writes and _reads(self._plan(), statement):
+            title = "a query after a write in the same transaction is not supported: the rows are written at COMMIT"
+            raise unsupported(title, "COMMIT first")
+        return Rows.of(self.shared.reading.ask(sql, self._begun), formats)
+
+    def _write(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
+        if transaction.is_open:
+            changes = self._compiled(sql)
+            rows = transaction.add(changes)
+            return Produced(f"INSERT 0 {rows}")
+        (done,) = self.shared.reading.execute(sql)[-1:]
+        tag = f"INSERT 0 {done.rows}" if done.verb == "INSERT" else f"{done.verb} {done.rows}"
+        return Produced(tag, None if done.returned is None else Rows.of_table(done.returned, formats))
+
+    def carry_out(self, changes: Sequence[Change]) -> list[Done]:
+        """What a transaction has written. Raises CommandError, RuntimeFailure."""
+        return self.shared.reading.carry_out(changes)
+
+    def _compiled(self, sql: str) -> list[Change]:
+        from flowql.compiler.driver import compile_changes
+
+        reading = self.shared.reading
+        dialect = reading.settings.interactive_queries.dialect
+        return list(compile_changes(SourceText("", sql), reading.plan().sources, dialect=dialect))
+
+    def _returned_columns(self, sql: str) -> list[PgColumn] | None:
+        (change, *_) = self._compiled(sql)
+        if not isinstance(change, TableChange):
+            return None
+        return [PgColumn(c.name, pg_type(c.expr.type)) for c in change.returning]
+
+    def _plan(self) -> Plan:
+        with suppress(CommandError):  # nothing is deployed
+            return self.shared.reading.plan()
+        return Plan()
+
+
+def _closed(running: Future[Any]) -> None:
+    """Frees an answer that came too late."""
+    with suppress(Exception):
+        found = running.result()
+        if isinstance(found, Produced) and found.rows is not None:
+            found.rows.close()
+
+
+_types = OfPlan(lambda plan: {s.name.casefold(): {f.name: pg_type(f.type) for f in s.schema} for s in plan.sources})
+
+
+def _reads(plan: Plan, statement: Statement) -> bool:
+    known = _types(plan)
+    return any((w.name or "").casefold() in known for w in statement.words)
+
+
+def _columns(plan: Plan, statement: Statement) -> Mapping[str, PgType]:
+    """By name, those of the relations that a statement names."""
+    known, found = _types(plan), dict[str, PgType]()
+    for word in statement.words:
+        found |= known.get((word.name or "").casefold(), {})
+    return {**{n.lower(): t for n, t in found.items()}, **found}
+
+
+def _targets(plan: Plan, statement: Statement) -> list[PgType]:
+    """The types of the columns that INSERT ... VALUES fills, in order."""
+    if not statement.follows("INSERT", "INTO"):
+        return []
+    name, rest = name_after(statement, 2)
+    columns = _types(plan).get(name.casefold(), {})
+    folded = {n.casefold(): t for n, t in columns.items()}
+    if rest and rest[0].text == "(":
+        names = [
+            w.name or ""
+            for w in rest[1 : next((n for n, w in enumerate(rest) if w.text == ")"), len(rest))]
+            if w.text != ","
+        ]
+        return [folded[n.casefold()] for n in names] if all(n.casefold() in folded for n in names) else []
+    return [t for n, t in columns.items() if not n.startswith("__")]
+
+
+__all__ = ["Execution", "Prepared", "Produced", "Shared", "count"]

@@ -1,0 +1,222 @@
+"""Answers to statements, computed in this process from the log of the instance, or by the instance where its state is needed.
+
+A relation of standard SQL is read from its topic, which costs the instance nothing: the embedded log is files, and a broker serves any reader. Stores,
+and views that the instance aligns for a consistent answer, are in its process: it answers these statements by HTTP, as it does for `flowql query`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
+from flowql.config.storage import log_at
+from flowql.deploy.functions import interactive_functions
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.query.answer import Answer, Done
+from flowql.query.changing import carry_out, carry_out_bound
+from flowql.query.committed import Commit, dead_letter_source, queries_behind
+from flowql.query.database import QueryDatabase
+from flowql.query.errors import NOTHING, QueryError
+from flowql.query.letters import LettersRelation
+from flowql.query.limits import QueryLimits
+from flowql.query.of_plan import OfPlan
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation
+from flowql.query.session import answer
+from flowql.query.views import ViewMaker, store_views
+from flowql.runtime.app.plan_topic import read_deployed, topic_name
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.state.store import Snapshot
+from flowql.server.address import LOST, read_address
+from flowql.server.client import Client
+
+Begun = Callable[[Callable[[], None]], None]
+
+
+class NeedsInstance(Exception):
+    """The statement reads state, which the instance alone has."""
+
+
+class _NoState:
+    """The state of a commit of which topics alone are read."""
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return ()
+
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class _Empty(Commit):
+    """A commit in which no relation has rows: it tells columns and types."""
+
+    def relations(self) -> dict[str, Callable[[], Relation]]:
+        letters = dead_letter_source(self.application_id)
+        found: dict[str, Callable[[], Relation]] = {s.name: partial(_topic, self.log, s) for s in self.plan.sources}
+        found[letters.name] = lambda: LettersRelation(_topic(self.log, letters), letters.name)
+        found[STORES] = lambda: StoresRelation((), self.snapshot)
+        for name, make in store_views_of(self.plan):
+            found[name] = partial(_store, name, make, self.snapshot)
+        return found | {s.name: partial(_topic, self.log, s) for s in self.plan.sources if s.relation}
+
+    def at_rest(self) -> bool:
+        return True
+
+
+def _topic(log: Log, source: SourceDef) -> TopicRelation:
+    return TopicRelation(source.name, source, log, {})
+
+
+def _store(name: str, make: ViewMaker, snapshot: Snapshot) -> StoreRelation:
+    return StoreRelation(name, make(), snapshot, False, make)
+
+
+class Reading:
+    """Any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.is_standard = settings.interactive_queries.dialect == "standard"
+        self._log = log_at(settings.log_dir, settings.kafka, settings.application_id)
+        self._repaired = RepairedLog(self._log, settings.application_id)
+        limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
+        self.database = QueryDatabase(limits)
+        self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
+        self._instance: Client | None = None
+        self._lock = threading.Lock()  # guards the plan and the client
+        self._writing = (
+            threading.Lock()
+        )  # statements that change rows, one after the other: they would find each other's tables busy
+        shared = settings.kafka is not None and settings.kafka.shared
+        self._reads_log = settings.engine == "runtime" and not shared
+
+    def close(self) -> None:
+        self.database.close()
+        self._log.close()
+
+    def plan(self) -> Plan:
+        """The serving plan. Raises QueryError if nothing was deployed."""
+        app = self.settings.application_id
+        tp = TopicPartition(topic_name(app), 0)
+        with self._lock:
+            end = self._log.admin().end_offsets([tp]).get(tp, 0)
+            if self._plan is None or self._plan[0] != end:
+                deployed = read_deployed(self._log, app)
+                if deployed is None:
+                    raise QueryError("nothing has been deployed here yet", code=NOTHING, help="flowql deploy")
+                self._plan = end, deployed.serving
+            return self._plan[1]
+
+    def ask(self, sql: str, begun: Begun = lambda _: None) -> Answer:
+        """The answer. begun: gets what breaks it off. Raises CommandError, CompileError, RuntimeFailure."""
+        if self._reads_log:
+            try:
+                return self._answer(sql, self._take, begun)
+            except NeedsInstance:
+                pass
+        return self._of_instance(sql)
+
+    def describe(self, sql: str) -> pa.Schema:
+        """The columns that the statement has in an answer: that over relations without rows."""
+        with closing(self._answer(sql, self._empty, lambda _: None)) as found:
+            return found.schema
+
+    def execute(self, sql: str) -> list[Done]:
+        """Carries out INSERT, UPDATE and DELETE, each as one transaction. Raises CommandError, CompileError, RuntimeFailure."""
+        settings = self.settings
+        with self._writing:
+            return carry_out(
+                sql,
+                self.plan().sources,
+                lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
+                settings.application_id,
+                self._table,
+                f"flowql-pg-{os.getpid()}",
+                dialect=settings.interactive_queries.dialect,
+                variables={},
+            )
+
+    def carry_out(self, changes: Sequence[TableChange | InsertValues]) -> list[Done]:
+        """As `execute`, for statements that are compiled."""
+        settings = self.settings
+        with self._writing:
+            return carry_out_bound(
+                changes,
+                self.plan().sources,
+                lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
+                settings.application_id,
+                self._table,
+                f"flowql-pg-{os.getpid()}",
+            )
+
+    def _table(self, sql: str) -> pa.Table:
+        with closing(self.ask(sql)) as found:
+            return found.table()
+
+    def _answer(self, sql: str, take: Callable[[Sequence[str]], Commit], begun: Begun) -> Answer:
+        functions = partial(interactive_functions, self.settings.project_dir)
+        return answer(sql, take, begun, database=self.database, functions=functions)
+
+    def _take(self, relations: Sequence[str]) -> Commit:
+        """Raises NeedsInstance."""
+        if not relations and not self.is_standard:
+            raise NeedsInstance  # SHOW TABLES
+        plan, app = self.plan(), self.settings.application_id
+        known = _in_topics(plan, app)
+        stores = {name.casefold() for name, _ in store_views_of(plan)} - known
+        if any(name.casefold() in stores for name in relations) or len(queries_behind(plan, relations)) > 1:
+            raise NeedsInstance
+        if any(name.casefold() not in known for name in relations):
+            raise NeedsInstance  # it tells what there is
+        sequence = self._log.last_sequence(app) if relations else 0
+        return Commit(plan, _NoState(sequence), self._repaired, app)  # type: ignore[arg-type]
+
+    def _empty(self, relations: Sequence[str]) -> Commit:
+        del relations
+        return _Empty(self.plan(), _NoState(0), self._repaired, self.settings.application_id)  # type: ignore[arg-type]
+
+    def _of_instance(self, sql: str) -> Answer:
+        with ExitStack() as stack:
+            found = stack.enter_context(self._client().answer(sql))
+            return Answer(found.schema, _passed(found, stack.pop_all()))
+
+    def _client(self) -> Client:
+        """The client of the running instance. Raises CommandError where none runs."""
+        address = read_address(self.settings.data_dir)
+        if address is None:
+            raise CommandError("the instance does not answer: it is starting or ending", code=LOST, help="ask again")
+        with self._lock:
+            if self._instance is None or self._instance.address != address:
+                self._instance = Client(address)
+            return self._instance
+
+
+def _passed(found: Answer, kept: ExitStack) -> Generator[pa.RecordBatch]:
+    with kept:
+        yield from found.batches
+
+
+store_views_of = OfPlan(lambda plan: list(store_views(plan)))
+
+
+def _in_topics(plan: Plan, application_id: str) -> frozenset[str]:
+    """The folded names of relations that are read from topics alone."""
+    stores = {name for name, _ in store_views_of(plan)}
+    letters = dead_letter_source(application_id).name
+    found = {s.name.casefold() for s in plan.sources if s.relation or s.name not in stores}
+    return frozenset(found | ({letters.casefold()} if letters not in stores else set()))

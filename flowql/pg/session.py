@@ -1,0 +1,371 @@
+"""A session after its start: statements of the simple and the extended protocol, and what they leave behind.
+
+Flow of messages: PostgreSQL's documentation, chapter "Frontend/Backend Protocol", "Message Flow".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.pg import commands, messages
+from flowql.pg.copying import Copy
+from flowql.pg.errors import PgError, Violation, pg_error, unsupported
+from flowql.pg.execution import Execution, Prepared, Produced
+from flowql.pg.messages import Bind, Parse, Reader, malformed
+from flowql.pg.parameters import literal, text_of
+from flowql.pg.portals import Rows
+from flowql.pg.settings import SessionSettings
+from flowql.pg.statements import Filled, Statement, filled, split
+from flowql.pg.transactions import Transaction
+
+PORTALS_MAX = STATEMENTS_MAX = 1_000  # of a session
+Run = Callable[..., Any]
+
+
+class Output(Protocol):
+    """Where messages go. `flush` waits until the client has taken most of them."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def flush(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Portal:
+    """A statement with its parameters. opened: once it has begun."""
+
+    prepared: Prepared
+    sql: Filled
+    formats: Sequence[int]
+    opened: Produced | None = None
+    is_done: bool = False
+
+    def close(self) -> None:
+        if self.opened is not None and self.opened.rows is not None:
+            self.opened.rows.close()
+
+
+@dataclass(slots=True)
+class Session:
+    """One client. All methods run in the loop of the process; what blocks runs in `execution`'s threads."""
+
+    execution: Execution
+    settings: SessionSettings
+    out: Output
+    transaction: Transaction = field(default_factory=Transaction)
+    _prepared: dict[str, Prepared] = field(default_factory=dict)
+    _portals: dict[str, Portal] = field(default_factory=dict)
+    _is_skipping: bool = False  # after an error, until Sync
+
+    async def handle(self, kind: bytes, body: bytes) -> None:
+        """Answers one message. Raises Violation for one that ends the session."""
+        if self._is_skipping and kind != b"S":
+            return
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise Violation(f"invalid frontend message type {kind[0]}")
+        try:
+            await handler(self, Reader(body))
+        except PgError as error:
+            if isinstance(error, Violation):
+                raise
+            self._failed(error)
+            if kind == b"Q":
+                await self._ready()
+            else:
+                self._is_skipping = True
+
+    def close(self) -> None:
+        for portal in self._portals.values():
+            portal.close()
+        self._portals.clear()
+
+    # Simple protocol
+
+    async def _query(self, r: Reader) -> None:
+        text = r.string()
+        r.end()
+        self._drop("", self._portals)
+        statements = split(text)
+        if not statements:
+            self.out.write(messages.EMPTY)
+        for statement in statements:
+            try:
+                await self._simple(statement)
+            except PgError as error:
+                at = error.placed(statement.sql)
+                at.position += statement.start if at.position else 0
+                raise at from None
+        await self._ready()
+
+    async def _simple(self, statement: Statement) -> None:
+        if statement.parameters:
+            raise PgError("42P02", "there is no parameter $1", position=statement.sql.index("$") + 1)
+        produced = await self._produce(statement, Filled(statement.sql), ())
+        rows = produced.rows
+        if rows is not None and produced.copy is None:
+            self.out.write(messages.row_description(rows.columns, rows.formats))
+        try:
+            await self._send(produced, 0)
+        finally:
+            if rows is not None:
+                rows.close()
+
+    # Extended protocol
+
+    async def _parse(self, r: Reader) -> None:
+        parse = Parse.of(r)
+        statements = split(parse.sql)
+        if len(statements) > 1:
+            raise PgError("42601", "cannot insert multiple commands into a prepared statement")
+        if parse.name and parse.name in self._prepared:
+            raise PgError("42P05", f'prepared statement "{parse.name}" already exists')
+        if len(self._prepared) >= STATEMENTS_MAX:
+            raise PgError(
+                "54000",
+                f"a session has {STATEMENTS_MAX:,} prepared statements at most",
+                help="DEALLOCATE those that are not needed",
+            )
+        statement = statements[0] if statements else Statement("", 0, ())
+        self._check_failed(statement)
+        self._prepared[parse.name] = await self._call(self.execution.prepare, statement, parse.oids)
+        self.out.write(messages.PARSED)
+
+    async def _bind(self, r: Reader) -> None:
+        bind = Bind.of(r)
+        prepared = self._statement(bind.statement)
+        types = prepared.types
+        if len(bind.values) != len(types):
+            title = f'bind message supplies {len(bind.values)} parameters, but prepared statement "{bind.statement}" requires {len(types)}'
+            raise PgError("08P01", title)
+        self._check_failed(prepared.statement)
+        forms = messages.spread(bind.formats, len(types))
+        given = [text_of(v, f, t) for v, f, t in zip(bind.values, forms, types, strict=True)]
+        literals = [literal(v, t, standard=self.execution.is_standard) for v, t in zip(given, types, strict=True)]
+        if bind.portal and bind.portal in self._portals:
+            raise PgError("42P03", f'cursor "{bind.portal}" already exists')
+        if len(self._portals) >= PORTALS_MAX:
+            raise PgError("54000", f"a session has {PORTALS_MAX:,} portals at most")
+        self._drop(bind.portal, self._portals)
+        self._portals[bind.portal] = Portal(prepared, filled(prepared.statement, literals), bind.results)
+        self.out.write(messages.BOUND)
+
+    async def _describe(self, r: Reader) -> None:
+        kind, name = r.take(1), r.string()
+        r.end()
+        if kind == b"S":
+            prepared = self._statement(name)
+            self._check_failed(prepared.statement)
+            columns = await self._call(self.execution.columns, prepared, self.settings)
+            self.out.write(messages.parameter_description(t.oid for t in prepared.types))
+            self.out.write(
+                messages.NO_DATA if columns is None else messages.row_description(columns, [0] * len(columns))
+            )
+            return
+        if kind != b"P":
+            raise malformed(f"invalid DESCRIBE message subtype {kind[0]}")
+        portal = self._portal(name)
+        if portal.prepared.statement.is_write and not portal.prepared.returns:
+            self.out.write(messages.NO_DATA)
+            return
+        if portal.prepared.statement.is_write:
+            columns = await self._call(self.execution.columns, portal.prepared, self.settings)
+            self.out.write(messages.row_description(columns, messages.spread(portal.formats, len(columns))))
+            return
+        if commands.transaction_verb(portal.prepared.statement):
+            self.out.write(messages.NO_DATA)
+            return
+        rows = (await self._opened(portal)).rows
+        self.out.write(messages.NO_DATA if rows is None else messages.row_description(rows.columns, rows.formats))
+
+    async def _execute(self, r: Reader) -> None:
+        name, limit = r.string(), r.int32()
+        r.end()
+        portal = self._portal(name)
+        if not portal.prepared.statement.words:
+            self.out.write(messages.EMPTY)
+            return
+        produced = await self._opened(portal)
+        if portal.is_done:
+            self.out.write(messages.complete(produced.finished()))
+            return
+        portal.is_done = await self._send(produced, max(0, limit))
+
+    async def _close(self, r: Reader) -> None:
+        kind, name = r.take(1), r.string()
+        r.end()
+        if kind == b"S":
+            self._prepared.pop(name, None)
+        else:
+            self._drop(name, self._portals)
+        self.out.write(messages.CLOSED)
+
+    async def _sync(self, r: Reader) -> None:
+        r.end()
+        self._is_skipping = False
+        await self._ready()
+
+    async def _flush(self, r: Reader) -> None:
+        r.end()
+        await self.out.flush()
+
+    async def _ignore(self, r: Reader) -> None:
+        """Messages of COPY FROM after it was refused."""
+
+    async def _function(self, r: Reader) -> None:
+        raise unsupported("calls of functions by their OID are not supported")
+
+    # Both
+
+    async def _opened(self, portal: Portal) -> Produced:
+        if portal.opened is None:
+            try:
+                portal.opened = await self._produce(portal.prepared.statement, portal.sql, portal.formats)
+            except PgError as error:
+                raise error.placed(portal.sql.sql, portal.sql.original) from None
+        return portal.opened
+
+    async def _produce(self, statement: Statement, sql: Filled, formats: Sequence[int]) -> Produced:
+        verb = commands.transaction_verb(statement)
+        if verb:
+            return Produced(await self._transact(verb, statement))
+        self._check_failed(statement)
+        done = commands.run(statement, self.settings, self._discard)
+        if done is not None:
+            self._report(statement, done)
+            if done.shown is None:
+                return Produced(done.tag)
+            columns, table = done.shown
+            return Produced(done.tag, Rows.of_table(table, formats, columns))
+        return await self._call(self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings)
+
+    async def _send(self, produced: Produced, limit: int) -> bool:
+        """The rows up to a limit, 0 for all, and the end; whether there are no more."""
+        rows = produced.rows
+        if rows is None:
+            self.out.write(messages.complete(produced.finished()))
+            return True
+        copy: Copy | None = produced.copy
+        if copy is not None:
+            self.out.write(messages.copy_out(len(rows.columns)) + copy.head(rows.columns))
+        until, is_last = (rows.rows + limit if limit else 0), False
+        while not is_last and not (until and rows.rows >= until):
+            data, is_last = await self._call(rows.piece, until, None if copy is None else copy.encoder(rows.columns))
+            self.out.write(data if copy is None or not data else messages.copy_data(data))
+            if not is_last:
+                await self.out.flush()
+        if copy is not None:
+            self.out.write(messages.COPY_DONE)
+        self.out.write(messages.complete(produced.finished()) if is_last else messages.SUSPENDED)
+        return is_last
+
+    async def _transact(self, verb: str, statement: Statement) -> str:
+        t = self.transaction
+        match verb:
+            case "BEGIN":
+                self._warn("25001", t.begin())
+                return "BEGIN"
+            case "COMMIT":
+                if not t.is_open:
+                    self._warn("25P01", "there is no transaction in progress")
+                tag, changes = ("ROLLBACK" if t.is_failed else "COMMIT"), t.end()
+                self._close_portals()
+                if changes:
+                    await self._call(self.execution.carry_out, changes)
+                return tag
+            case "ROLLBACK":
+                if not t.is_open:
+                    self._warn("25P01", "there is no transaction in progress")
+                t.is_failed = True
+                t.end()
+                self._close_portals()
+                return "ROLLBACK"
+            case "ROLLBACK TO":
+                t.back_to(commands.savepoint_name(statement))
+                return "ROLLBACK"
+        self._check_failed(statement)
+        name = commands.savepoint_name(statement)
+        t.savepoint(name) if verb == "SAVEPOINT" else t.release(name)
+        return verb
+
+    def _check_failed(self, statement: Statement) -> None:
+        """Raises PgError 25P02 for a statement that does not end a failed transaction."""
+        verb = commands.transaction_verb(statement)
+        if self.transaction.is_failed and verb not in ("COMMIT", "ROLLBACK", "ROLLBACK TO"):
+            raise PgError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+
+    async def _call(self, call: Run, *arguments: Any) -> Any:
+        """In a thread. Raises PgError."""
+        try:
+            return await self.execution.run(call, *arguments, timeout_ms=self.settings.ms("statement_timeout"))
+        except (CommandError, CompileError, RuntimeFailure) as error:
+            raise pg_error(error) from error
+        except (pa.ArrowException, ValueError) as error:
+            raise PgError("22000", str(error)) from error
+
+    def _report(self, statement: Statement, done: commands.Done) -> None:
+        if done.notice:
+            self.out.write(messages.failure(PgError("01000", done.notice), "NOTICE", b"N"))
+        if statement.verb in ("SET", "RESET", "DISCARD"):
+            for data in self.execution.reports(self.settings):
+                self.out.write(data)
+
+    def _warn(self, state: str, title: str) -> None:
+        if title:
+            self.out.write(messages.failure(PgError(state, title), "WARNING", b"N"))
+
+    def _failed(self, error: PgError) -> None:
+        self.transaction.fail()
+        self.out.write(messages.failure(error))
+
+    async def _ready(self) -> None:
+        if not self.transaction.is_open:
+            self._close_portals()
+        self.out.write(messages.ready(self.transaction.state))
+        await self.out.flush()
+
+    def _close_portals(self) -> None:
+        for name in list(self._portals):
+            self._drop(name, self._portals)
+
+    def _drop(self, name: str, portals: dict[str, Portal]) -> None:
+        portal = portals.pop(name, None)
+        if portal is not None:
+            portal.close()
+
+    def _discard(self, what: str) -> None:
+        if what in ("all", "prepared"):
+            self._prepared.clear()
+        elif (name := what.removeprefix("prepared ")) in self._prepared:
+            del self._prepared[name]
+        else:
+            raise PgError("26000", f'prepared statement "{name}" does not exist')
+
+    def _statement(self, name: str) -> Prepared:
+        if name not in self._prepared:
+            raise PgError("26000", f'prepared statement "{name}" does not exist')
+        return self._prepared[name]
+
+    def _portal(self, name: str) -> Portal:
+        if name not in self._portals:
+            raise PgError("34000", f'portal "{name}" does not exist')
+        return self._portals[name]
+
+
+_HANDLERS = {
+    b"Q": Session._query,
+    b"P": Session._parse,
+    b"B": Session._bind,
+    b"D": Session._describe,
+    b"E": Session._execute,
+    b"C": Session._close,
+    b"S": Session._sync,
+    b"H": Session._flush,
+    b"F": Session._function,
+    **dict.fromkeys((b"d", b"c", b"f"), Session._ignore),
+}
