@@ -39,9 +39,9 @@ CREATE TABLE SPENT AS SELECT ID, COUNT(*) AS N, SUM(PRICE) AS TOTAL FROM BID GRO
 ROWS, EVENTS = 20_000, 50_000  # different keys, and their records
 REQUESTS = (
     ("GET", "/health", ""),
-    ("POST", "/query", "SELECT * FROM spent WHERE id = '{n}'"),
-    ("POST", "/query", "SELECT * FROM spent LIMIT 20"),
-    ("POST", "/query", "SELECT LIST(n) FROM spent WHERE id = '{n}'"),
+    ("POST", "/v1/query", "SELECT * FROM spent WHERE id = '{n}'"),
+    ("POST", "/v1/query", "SELECT * FROM spent LIMIT 20"),
+    ("POST", "/v1/query", "SELECT LIST(n) FROM spent WHERE id = '{n}'"),
 )
 WARM_UP = 20  # requests that are not measured
 READY_S, ANSWER_S = 60.0, 30.0
@@ -96,7 +96,8 @@ def _latency(client: Client, request: tuple[str, str, str], requests: int, *, ke
     )
 
     def ask(n: int) -> None:
-        with http.request(method, path, sql.format(n=n % ROWS).encode()) as reply:
+        body = json.dumps({"sql": sql.format(n=n % ROWS)}).encode() if sql else b""
+        with http.request(method, path, body) as reply:
             if not reply.is_success:
                 raise BenchFailed(f"{path} answered {reply.response.status}")
             reply.read()

@@ -20,7 +20,11 @@ _KINDS: Mapping[Any, str] = {str: "a string", bool: "true or false", int: "a who
 
 
 class Malformed(Exception):
-    """A body that is not what the endpoint takes."""
+    """A request that is not what the endpoint takes. status: its HTTP status."""
+
+    def __init__(self, why: str, status: int = 400) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
@@ -58,6 +62,8 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     Raises TypeError with the name. A list becomes a tuple where a tuple is wanted.
     """
     origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None

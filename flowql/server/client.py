@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowql.errors import CommandError
-from flowql.query.errors import query_error
 from flowql.server.address import LOST, Address
+from flowql.server.failures import query_error_of_wire
 from flowql.server.http import Http, Reply, Unreachable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
 # What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
-PROTOCOL = 1
+PROTOCOL = 2
 OTHER_VERSION = "FQ5311"
 
 
@@ -40,7 +40,7 @@ class Calls:
         self._http.close()
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = self._call("GET", "/status?detail=1" if detail else "/status")
+        found: dict[str, Any] = self._call("GET", "/v1/status?detail=1" if detail else "/v1/status")
         return found
 
     def metrics(self) -> str:
@@ -48,27 +48,27 @@ class Calls:
         return self._asked("GET", "/metrics").decode()
 
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
-        found: dict[str, Any] = self._call("POST", "/priority", asdict(wanted))
+        found: dict[str, Any] = self._call("POST", "/v1/priority", asdict(wanted))
         return found
 
     def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
         """The ids of the queries meant."""
-        found: list[str] = self._call("POST", "/pause", {"queries": list(names), "paused": paused})["queries"]
+        found: list[str] = self._call("POST", "/v1/pause", {"queries": list(names), "paused": paused})["queries"]
         return found
 
     def promote(self, name: str | None) -> list[str]:
         """Lets what is built serve: of one query, or all of it. The ids."""
-        found: list[str] = self._call("POST", "/promote", {"query": name})["queries"]
+        found: list[str] = self._call("POST", "/v1/promote", {"query": name})["queries"]
         return found
 
     def abandon(self, name: str | None) -> list[str]:
         """Drops what is built. The ids."""
-        found: list[str] = self._call("POST", "/abandon", {"query": name})["queries"]
+        found: list[str] = self._call("POST", "/v1/abandon", {"query": name})["queries"]
         return found
 
     def diff(self, name: str) -> dict[str, Any]:
         """The two generations of a result, compared."""
-        found: dict[str, Any] = self._call("POST", "/diff", {"result": name})
+        found: dict[str, Any] = self._call("POST", "/v1/diff", {"result": name})
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
@@ -80,7 +80,7 @@ class Calls:
         """The recorded deployment, and the number of partitions of each existing topic."""
         from flowql.compiler.plan import codec  # the plan's data types: 0.05 s, which `status` does without
 
-        body = self._call("GET", "/plan")
+        body = self._call("GET", "/v1/plan")
         with self._understood():
             return codec.loads_deployed(body["deployed"]), body["topics"]
 
@@ -89,14 +89,14 @@ class Calls:
         from flowql.compiler.plan import codec
 
         body = {"plan": codec.line(wanted), **(request.to_data() if request is not None else {})}
-        found: dict[str, Any] = self._call("POST", "/plan", body)
+        found: dict[str, Any] = self._call("POST", "/v1/deployments", body)
         return found
 
     def deployments(self, *, plans: bool = False) -> list[Entry]:
         """The last ones, the newest last; without their plans, which are long, unless asked for."""
         from flowql.compiler.plan import codec
 
-        path = "/deployments?plans=1" if plans else "/deployments"
+        path = "/v1/deployments?plans=1" if plans else "/v1/deployments"
         found = self._call("GET", path)
         with self._understood():
             return [codec.loads_entry(line) for line in found["deployments"]]
@@ -109,10 +109,11 @@ class Calls:
     @contextmanager
     def answer(self, sql: str, engine: QueryEngine | None = None) -> Iterator[Answer]:
         """The answer, as far as it is taken. engine: whose SQL it is, if not the dialect's."""
-        from flowql.server.streaming import decode  # Arrow: 0.2 s
+        from flowql.server.streaming import ARROW, decode  # Arrow: 0.2 s
 
         try:
-            with self._http.request("POST", f"/query?engine={engine}" if engine else "/query", sql.encode()) as reply:
+            body = json.dumps({"sql": sql, "engine": engine}).encode()
+            with self._http.request("POST", "/v1/query", body, accept=ARROW) as reply:
                 if not reply.is_success:
                     raise self._refused(reply, reply.read())
                 yield decode(reply.pieces())
@@ -141,7 +142,7 @@ class Calls:
     def _refused(self, reply: Reply, said: bytes) -> CommandError:
         """The error in a reply. A server that is ending may send a reply that is not in FlowQL's format."""
         try:
-            return query_error(json.loads(said))
+            return query_error_of_wire(json.loads(said))
         except (ValueError, KeyError, TypeError):
             return self._lost(Unreachable(f"status {reply.response.status}"))
 

@@ -82,15 +82,17 @@ class Http:
         self._free: list[tuple[HTTPConnection, float]] = []  # to be used again, since when; append and pop are atomic
 
     @contextmanager
-    def request(self, method: str, path: str, body: bytes = b"", *, answer_s: float | None = None) -> Generator[Reply]:
-        """Raises Unreachable. answer_s: for this one, how long nothing may come."""
+    def request(
+        self, method: str, path: str, body: bytes = b"", *, answer_s: float | None = None, accept: str = "*/*"
+    ) -> Generator[Reply]:
+        """Raises Unreachable. answer_s: for this one, how long nothing may come. accept: the media type of the answer."""
         with _reaching(sent=False):
             connection = self._connection()
             if answer_s is not None:
                 connection.sock.settimeout(answer_s)
         try:
             with _reaching():
-                connection.request(method, path, body or None, dict(self._headers))
+                connection.request(method, path, body or None, {**self._headers, "Accept": accept})
                 sent_on = connection.sock
                 response = connection.getresponse()
             yield Reply(response, sent_on)

@@ -11,14 +11,15 @@ import json
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from re import Pattern
 from typing import Any
 
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flowql.errors import CommandError
-from flowql.query.errors import to_data
+from flowql.server.failures import LIMITED, to_wire
 
-CODE = "FQ5308"
 RETRY_AFTER_S = b"1"  # of 503
 BODY_S = 30.0  # from the headers to the end of a body
 ANY_NAME = ("localhost",)
@@ -26,32 +27,59 @@ ANY_NAME = ("localhost",)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Of one path. body_bytes: the longest body. at_once: requests that are being answered; more are turned away."""
+    """The limit of one request. body_bytes: the longest body. at_once: requests that are being answered; more are turned away. group: requests of
+    one group are counted together.
+    """
 
     body_bytes: int = 1 << 16
     at_once: int = 16
+    group: str = ""
+
+
+DEFAULT = Limit()
+Request = tuple[str, str]  # method and path
+
+
+class Limits:
+    """The limits of routes. limits: by method and path, whose parameters are in braces. Requests without a route have the default."""
+
+    def __init__(self, limits: Mapping[Request, Limit]) -> None:
+        self._fixed = {request: limit for request, limit in limits.items() if "{" not in request[1]}
+        self._patterns: list[tuple[str, Pattern[str], str, Limit]] = [
+            (method, compile_path(path)[0], path, limit) for (method, path), limit in limits.items() if "{" in path
+        ]
+
+    def of(self, method: str, path: str) -> tuple[str, Limit]:
+        """What the request is counted as, and its limit."""
+        found = self._fixed.get((method, path))
+        if found is not None:
+            return found.group or f"{method} {path}", found
+        for its_method, pattern, template, limit in self._patterns:
+            if method == its_method and pattern.match(path):
+                return limit.group or f"{method} {template}", limit
+        return path, DEFAULT
 
 
 class RequestCounts:
-    """The number of requests that are being answered, by path. Several ports may share it."""
+    """The number of requests that are being answered, by what they are counted as. Several ports may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the counts: each port has a thread
         self._counts: dict[str, int] = {}
 
-    def begin(self, path: str, at_once: int) -> bool:
+    def begin(self, counted: str, at_once: int) -> bool:
         """Counts one more request. False if `at_once` are being answered already."""
         with self._lock:
-            count = self._counts.get(path, 0)
+            count = self._counts.get(counted, 0)
             if count < at_once:
-                self._counts[path] = count + 1
+                self._counts[counted] = count + 1
             return count < at_once
 
-    def end(self, path: str) -> None:
+    def end(self, counted: str) -> None:
         with self._lock:
-            self._counts[path] -= 1
-            if not self._counts[path]:
-                del self._counts[path]
+            self._counts[counted] -= 1
+            if not self._counts[counted]:
+                del self._counts[counted]
 
 
 class Limited:
@@ -63,7 +91,7 @@ class Limited:
     def __init__(
         self,
         app: ASGIApp,
-        limits: Mapping[str, Limit],
+        limits: Limits,
         names: Collection[str] = (),
         running: RequestCounts | None = None,
     ) -> None:
@@ -76,7 +104,7 @@ class Limited:
             await self._app(scope, receive, send)
             return
         headers = {k.lower(): v for k, v in scope["headers"]}
-        limit = self._limits.get(scope["path"], Limit())
+        counted, limit = self._limits.of(scope["method"], scope["path"])
         if not self._is_known(headers.get(b"host", b"").decode("latin-1")):
             await _refuse(
                 send,
@@ -89,12 +117,12 @@ class Limited:
             await _refuse(send, 415, title, "send it as it is")
         elif _length(headers) > limit.body_bytes:
             await _refuse(send, 413, f"a body has {limit.body_bytes:,} bytes at most here")
-        elif not self._running.begin(scope["path"], limit.at_once):
+        elif not self._running.begin(counted, limit.at_once):
             await _refuse(send, 503, f"{limit.at_once} such requests are being answered", "ask again in a moment")
         else:
-            await self._within(limit, scope, receive, send)
+            await self._within(counted, limit, scope, receive, send)
 
-    async def _within(self, limit: Limit, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _within(self, counted: str, limit: Limit, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(receive, send, limit.body_bytes)
         try:
             await self._app(scope, body.receive, body.send)
@@ -102,7 +130,7 @@ class Limited:
             if not body.answered:
                 await _refuse(send, error.status, str(error))
         finally:
-            self._running.end(scope["path"])
+            self._running.end(counted)
 
     def _is_known(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
@@ -160,7 +188,7 @@ def _length(headers: Mapping[bytes, bytes]) -> int:
 
 
 async def _refuse(send: Send, status: int, title: str, help_: str = "") -> None:
-    body = json.dumps(to_data(CommandError(title, code=CODE, help=help_))).encode()
+    body = json.dumps(to_wire(CommandError(title, code=LIMITED, help=help_))).encode()
     headers: list[tuple[bytes, Any]] = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

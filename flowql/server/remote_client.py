@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
@@ -22,9 +22,10 @@ from flowql.query.change import Change, Rebuilt
 from flowql.server.address import LOST
 from flowql.server.change_stream import SILENCE_S, decode
 from flowql.server.client import ANSWER_S, OTHER_VERSION, PROTOCOL, Calls
-from flowql.server.failures import Failure, of_wire
+from flowql.server.failures import NO_ROUTE, Failure, of_wire
 from flowql.server.frames import arrow_stream
 from flowql.server.http import Http, Reply, Unreachable
+from flowql.server.streaming import ARROW
 
 CONNECT_S = 10.0
 BAD_URL, WRONG_TOKEN = "FQ5309", "FQ5301"
@@ -91,20 +92,21 @@ class RemoteClient(Calls):
 
     def produce(self, name: str, rows: pa.Table | pa.RecordBatch, timestamp: str | None) -> int:
         """Rows written in one transaction; their number, when they are durable. What becomes of them is unknown if no answer comes."""
-        asked = {"to": name} if timestamp is None else {"to": name, "timestamp": timestamp}
-        written: int = self._exactly("POST", f"/produce?{urlencode(asked)}", arrow_stream(rows))["rows"]
+        path = f"/v1/streams/{quote(name, safe='')}/rows"
+        asked = "" if timestamp is None else f"?{urlencode({'timestamp': timestamp})}"
+        written: int = self._exactly("POST", path + asked, arrow_stream(rows))["rows"]
         return written
 
     def execute(self, statements: str, variables: Mapping[str, str]) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed."""
         body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
-        changed: int = self._exactly("POST", "/execute", body)["rows"]
+        changed: int = self._exactly("POST", "/v1/execute", body)["rows"]
         return changed
 
     def returning(self, statements: str, variables: Mapping[str, str]) -> pa.Table:
         """The rows of the one statement that has RETURNING."""
         body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
-        said = self._said("POST", "/returning", body)
+        said = self._said("POST", "/v1/returning", body, accept=ARROW)
         with self._understood(), pa.ipc.open_stream(said) as rows:
             return rows.read_all()
 
@@ -142,10 +144,10 @@ class RemoteClient(Calls):
         with self._understood():
             return json.loads(said)
 
-    def _said(self, method: str, path: str, body: bytes) -> bytes:
+    def _said(self, method: str, path: str, body: bytes, accept: str = "*/*") -> bytes:
         """The body of the reply. Raises the error that was raised in the instance."""
         try:
-            with self._http.request(method, path, body) as reply:
+            with self._http.request(method, path, body, accept=accept) as reply:
                 said = reply.read()
         except Unreachable as error:
             raise self._lost(error, writes=method == "POST") from error
@@ -158,14 +160,16 @@ class RemoteClient(Calls):
             found = of_wire(json.loads(said))
         except (ValueError, KeyError, TypeError):
             return self._refused(reply, said)
-        return self._refused(reply, said) if isinstance(found, CommandError) and found.code == WRONG_TOKEN else found
+        if isinstance(found, CommandError) and found.code in (WRONG_TOKEN, NO_ROUTE):
+            return self._refused(reply, said)
+        return found
 
     def _refused(self, reply: Reply, said: bytes) -> CommandError:
         status = reply.response.status
-        if status == 403:
+        if status == 401:
             title = f"{self.url} refuses the token"
             return CommandError(title, code=WRONG_TOKEN, help="give the `token` of `api` in the instance's flowql.yaml")
-        if said[:1] == b"{":
+        if said[:1] == b"{" and f'"{NO_ROUTE}"'.encode() not in said:
             return super()._refused(reply, said)
         title = (
             f"{self.url} answers with status {status}: no instance of FlowQL listens there, or one of another version"

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
-from flowql.query.errors import query_error, to_data
 from flowql.query.pace import Pace, Share
+from flowql.server.failures import query_error_of_wire, to_wire
 
 ARROW = "application/vnd.apache.arrow.stream"
 PIECE_BYTES = 256 << 10
 SENDING = 2.0  # of the time in which a piece is made, with the server's loop that sends it
-_BROKE = b"flowql.error"  # on an empty last batch: code, title and help of what came up on the way
+_BROKE = b"flowql.error"  # on an empty last batch: the error, as in `flowql.server.failures`
 
 
 class _Written(io.RawIOBase):
@@ -40,6 +40,10 @@ class _Written(io.RawIOBase):
         return data
 
 
+class BrokenOff(Exception):
+    """The rest of an answer will not come; its cause is the error."""
+
+
 def encode(answer: Answer) -> Generator[bytes]:
     """The answer as an Arrow stream, piece by piece."""
     out = _Written()
@@ -50,7 +54,7 @@ def encode(answer: Answer) -> Generator[bytes]:
                     writer.write_batch(batch)
                     yield out.take()
             except CommandError as error:
-                said = json.dumps(to_data(error))
+                said = json.dumps(to_wire(error))
                 nothing = answer.schema.empty_table().to_batches() or [_no_rows(answer.schema)]
                 writer.write_batch(nothing[0], custom_metadata={_BROKE: said.encode()})
         yield out.take()
@@ -62,11 +66,15 @@ def gathered(pieces: Generator[bytes]) -> Generator[bytes]:
     """Small pieces together: each costs a turn of threads and of the server's loop, which is more than making it."""
     parts = list[bytes]()
     with closing(pieces):
-        for piece in pieces:
-            parts.append(piece)
-            if sum(map(len, parts)) >= PIECE_BYTES:
-                yield b"".join(parts)
-                parts.clear()
+        try:
+            for piece in pieces:
+                parts.append(piece)
+                if sum(map(len, parts)) >= PIECE_BYTES:
+                    yield b"".join(parts)
+                    parts.clear()
+        except BrokenOff:
+            yield b"".join(parts)
+            raise
         if parts:
             yield b"".join(parts)
 
@@ -100,7 +108,7 @@ def _batches(reader: pa.RecordBatchStreamReader) -> Generator[pa.RecordBatch]:
         except StopIteration:
             return
         if metadata is not None and _BROKE in metadata:
-            raise query_error(json.loads(metadata[_BROKE]))
+            raise query_error_of_wire(json.loads(metadata[_BROKE]))
         yield batch
 
 

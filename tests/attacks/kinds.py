@@ -88,13 +88,13 @@ def bodies(target: Target, rnd: random.Random) -> str:
         return "no answer"
     path, body, headers = rnd.choice(
         [
-            ("/query", b"\xff\xfe" * 1000, {}),
-            ("/plan", b'{"plan": "\\ud800"}', {}),
-            ("/pause", b"{}", {}),
-            ("/priority", b'{"name": 1e400}', {}),
+            ("/v1/query", b"\xff\xfe" * 1000, {}),
+            ("/v1/deployments", b'{"plan": "\\ud800"}', {}),
+            ("/v1/pause", b"{}", {}),
+            ("/v1/priority", b'{"name": 1e400}', {}),
             ("/append", json.dumps({"records": [["\ud800"]]}).encode(), {}),
-            ("/plan", b"[" * 100_000, {}),
-            ("/query", gzip.compress(b"a" * 50_000_000), {"Content-Encoding": "gzip"}),
+            ("/v1/deployments", b"[" * 100_000, {}),
+            ("/v1/query", gzip.compress(b"a" * 50_000_000), {"Content-Encoding": "gzip"}),
         ]
     )
     http = Http(address.port, {"Authorization": f"Bearer {address.token}", **headers}, connect_s=2.0, answer_s=60.0)
@@ -107,7 +107,7 @@ def bodies(target: Target, rnd: random.Random) -> str:
         http.close()
     status = reply.response.status
     try:
-        return f"{status} {json.loads(said)['code']}"
+        return f"{status} {json.loads(said)['error']['code']}"
     except (ValueError, KeyError, TypeError):
         return f"{status}"
 

@@ -51,7 +51,6 @@ class Shop:
     def rows(self) -> RowService:
         listening = self.host.listening
         assert listening is not None
-        assert listening.rows is not None
         return listening.rows
 
 

@@ -178,7 +178,7 @@ def test_who_leaves_before_the_first_row_ends_the_computation(
     headers = {"Authorization": f"Bearer {client.address.token}"}
     endless = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = -1"
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{base}/query", content=endless, headers=headers, timeout=1.0, trust_env=False)
+        httpx.post(f"{base}/v1/query", json={"sql": endless}, headers=headers, timeout=1.0, trust_env=False)
     assert broken.wait(60), "nobody waits for it, and it is still computed"
     assert "was cancelled" in said[0]
 
@@ -186,8 +186,8 @@ def test_who_leaves_before_the_first_row_ends_the_computation(
 def test_nobody_without_the_token(client: Client) -> None:
     base = f"http://127.0.0.1:{client.address.port}"
     for headers in ({}, {"Authorization": "Bearer nope"}):
-        for method, path in (("GET", "/health"), ("GET", "/status"), ("POST", "/query"), ("POST", "/stop")):
-            assert httpx.request(method, base + path, headers=headers, trust_env=False).status_code == 403
+        for method, path in (("GET", "/health"), ("GET", "/v1/status"), ("POST", "/v1/query"), ("POST", "/stop")):
+            assert httpx.request(method, base + path, headers=headers, trust_env=False).status_code == 401
     assert client.answers(HEALTH_S)
 
 

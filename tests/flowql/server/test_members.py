@@ -148,8 +148,8 @@ def test_every_instance_answers_for_all_partitions(world):
             assert MISSING not in table.schema.metadata
     address = connect(world.folder / "two").address
     said = httpx.post(
-        f"http://127.0.0.1:{address.port}/query",
-        content="SELECT * FROM totals",
+        f"http://127.0.0.1:{address.port}/v1/query",
+        json={"sql": "SELECT * FROM totals"},
         headers={"Authorization": f"Bearer {address.token}"},
     )
     assert said.headers["flowql-partitions"] == "4 of 4 partitions"
@@ -204,11 +204,11 @@ def test_the_port_for_other_instances_gives_rows_for_its_token_and_nothing_else(
     url, mine = f"http://{own}", {"Authorization": f"Bearer {own.token}"}
     asked = {"wanted": [{"relation": "TOTALS", "definition": "", "conditions": [], "columns": None}]}
     assert httpx.post(f"{url}/rows", json=asked, headers=mine).status_code == 200
-    assert httpx.post(f"{url}/rows", json=asked).status_code == 403
-    assert httpx.post(f"{url}/rows", json=asked, headers={"Authorization": f"Bearer {main.token}"}).status_code == 403
-    for path in ("/query", "/status", "/stop", "/plan"):
+    assert httpx.post(f"{url}/rows", json=asked).status_code == 401
+    assert httpx.post(f"{url}/rows", json=asked, headers={"Authorization": f"Bearer {main.token}"}).status_code == 401
+    for path in ("/v1/query", "/v1/status", "/stop", "/v1/plan"):
         assert httpx.post(f"{url}{path}", headers=mine).status_code == 404
-    assert httpx.get(f"http://127.0.0.1:{main.port}/status", headers=mine).status_code == 403
+    assert httpx.get(f"http://127.0.0.1:{main.port}/v1/status", headers=mine).status_code == 401
     for wrong in (b"", b"{", b"[]", b'{"wanted": [{}]}', b'{"wanted": 3}', b"\xff"):
         assert httpx.post(f"{url}/rows", content=wrong, headers=mine).status_code == 400, wrong
     assert httpx.post(f"{url}/rows", content=b"[" * (2 << 20), headers=mine).status_code == 413

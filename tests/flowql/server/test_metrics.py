@@ -128,11 +128,11 @@ def test_prometheus_needs_no_token_at_its_own_port_and_finds_nothing_else_there(
     answer = httpx.get(f"{base}/metrics", trust_env=False)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "flowql_query_records_in_total" in answer.text
-    for method, path in (("GET", "/status"), ("GET", "/plan"), ("POST", "/query"), ("POST", "/stop")):
+    for method, path in (("GET", "/v1/status"), ("GET", "/v1/plan"), ("POST", "/v1/query"), ("POST", "/stop")):
         headers = {"Authorization": f"Bearer {client.address.token}"}
         assert httpx.request(method, base + path, headers=headers, trust_env=False).status_code == 404
     without = httpx.get(f"http://127.0.0.1:{client.address.port}/metrics", trust_env=False)
-    assert without.status_code == 403
+    assert without.status_code == 401
 
 
 def test_a_port_that_is_taken_says_so(tmp_path: Path) -> None:

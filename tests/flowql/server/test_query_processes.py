@@ -42,15 +42,15 @@ def _started(before: set[int]) -> list[int]:
 def test_by_http_an_instance_outlives_them(host: Host) -> None:  # noqa: F811 - a fixture
     before = {c.pid for c in children_that_run(query_process.PROGRAM)}
     with closing(connected(host._settings.data_dir)) as client:
-        url = f"http://127.0.0.1:{client.address.port}/query"
+        url = f"http://127.0.0.1:{client.address.port}/v1/query"
         mine = {"Authorization": f"Bearer {client.address.token}"}
 
         def ask(sql: str) -> httpx.Response:
-            return httpx.post(url, content=sql, headers=mine, timeout=WAIT_S, trust_env=False)
+            return httpx.post(url, json={"sql": sql}, headers=mine, timeout=WAIT_S, trust_env=False)
 
         for sql in (ATTACK, DOUBLING, "SELECT len(range(1000000000))"):
             said = ask(sql)
-            assert (said.status_code, said.json()["code"]) == (400, TOO_LARGE)
+            assert (said.status_code, said.json()["error"]["code"]) == (400, TOO_LARGE)
             assert ask("SELECT 1").status_code == 200
         assert ask("SELECT list(N ORDER BY N) FROM A").status_code == 200
         shown = client.status()["instance"]

@@ -1,0 +1,204 @@
+"""The requests that an instance answers, as data. Routes, limits, checks of parameters and bodies, OpenAPI and tests are made from the entries.
+
+An entry is one method of one path. Its handler gets a `Call`, whose parameters and body have been checked against the entry.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.server.bodies import Malformed, fields_of, read_body
+from flowql.server.connections import HOLDS_TOKEN
+from flowql.server.failures import (
+    INTERNAL,
+    MALFORMED,
+    NO_ROUTE,
+    UNAUTHORIZED,
+    Failure,
+    status_of,
+    to_wire,
+)
+from flowql.server.limits import DEFAULT, Limit
+
+if TYPE_CHECKING:
+    from flowql.server.row_service import RowService
+    from flowql.server.service import Service
+
+JSON = "application/json"
+Action = Literal["read", "write", "operate", "deploy"]
+Where = Literal["path", "query", "header"]
+_WORDS: Mapping[str, bool] = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter outside the body. about: a sentence. kind: of its value; a flag may stand without a value."""
+
+    name: str
+    where: Where
+    about: str
+    kind: type[str] | type[int] | type[bool] = str
+    required: bool = False
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The instance behind the routes. request_stop: asks the process to end; returns at once."""
+
+    service: Service
+    rows: RowService
+    request_stop: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. given: its parameters by name, checked, without those left out. body: in the shape of the entry."""
+
+    server: Server
+    request: Request
+    given: Mapping[str, Any]
+    body: Any = None
+
+    @property
+    def client(self) -> str:
+        """The machine that asks, or the connection if it is this machine."""
+        if self.request.client is None:
+            return ""
+        host, port = self.request.client
+        return f"{host}:{port}" if host in ("127.0.0.1", "::1") else host
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request that the instance answers.
+
+    about: a sentence. body: the dataclass of a JSON body; read: makes the body from JSON if the dataclass alone does not say how. accepts: media
+    types of a body that the handler reads. answer: JSON schema of the answer; produces: its media types. internal: only for FlowQL's own
+    programs of the same version, without a promise. local: only on the port for programs of this machine.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Handler
+    action: Action
+    about: str
+    body: type | None = None
+    read: Callable[[Mapping[str, Any]], Any] | None = None
+    accepts: tuple[str, ...] = ()
+    answer: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    produces: tuple[str, ...] = (JSON,)
+    parameters: tuple[Parameter, ...] = ()
+    limit: Limit = DEFAULT
+    internal: bool = False
+    local: bool = False
+
+
+def router(entries: Iterable[Entry], server: Server, token: str | None) -> Starlette:
+    """An application of these entries, each for requests with the token. None: for everyone."""
+    routes = [Route(e.path, _guarded(e, server, token), methods=[e.method]) for e in entries]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+
+def response(error: Failure, status: int | None = None) -> Response:
+    """status: by default that of the error."""
+    status = status_of(error) if status is None else status
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}.get(status)
+    return JSONResponse(to_wire(error), status, headers)
+
+
+def refusal(code: str, message: str, help_: str = "", status: int | None = None) -> Response:
+    """The response to a request that is refused before it does anything."""
+    return response(CommandError(message, code=code, help=help_), status)
+
+
+def _guarded(entry: Entry, server: Server, token: str | None) -> Callable[[Request], Awaitable[Response]]:
+    """The handler, only with the token; failures as JSON."""
+    expected = None if token is None else f"Bearer {token}".encode()
+
+    async def guarded(request: Request) -> Response:
+        if expected is not None:
+            if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
+                return refusal(UNAUTHORIZED, "the token is wrong or missing")
+            request.scope[HOLDS_TOKEN] = True
+        try:
+            return await entry.handler(Call(server, request, given_of(entry, request), await _body_of(entry, request)))
+        except Malformed as error:
+            return refusal(MALFORMED, f"this request cannot be read: {error}", status=error.status)
+        except (CommandError, CompileError, RuntimeFailure) as error:
+            return response(error)
+        except Exception as error:  # the instance continues, and the client gets the error
+            return refusal(INTERNAL, f"internal error: {type(error).__name__}: {error}")
+
+    return guarded
+
+
+def given_of(entry: Entry, request: Request) -> dict[str, Any]:
+    """The parameters of a request. Raises Malformed for one that is missing, unknown, given twice or of another kind."""
+    known = {p.name for p in entry.parameters if p.where == "query"}
+    names = [name for name, _ in request.query_params.multi_items()]
+    if unknown := [name for name in names if name not in known]:
+        there = f"; there are {', '.join(sorted(known))}" if known else ""
+        raise Malformed(f"the parameter `{unknown[0]}` is unknown{there}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise Malformed(f"the parameter `{twice[0]}` is given twice")
+    found = {}
+    for p in entry.parameters:
+        text = _written(p, request)
+        if text is not None:
+            found[p.name] = _value(p, text)
+        elif p.required:
+            raise Malformed(f"the parameter `{p.name}` is missing")
+    return found
+
+
+def _written(parameter: Parameter, request: Request) -> str | None:
+    match parameter.where:
+        case "path":
+            return str(request.path_params[parameter.name])
+        case "header":
+            return request.headers.get(parameter.name)
+    return request.query_params.get(parameter.name)
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    if parameter.kind is bool:
+        if text not in _WORDS:
+            raise Malformed(f"`{parameter.name}` is true or false")
+        return _WORDS[text]
+    if parameter.kind is int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise Malformed(f"`{parameter.name}` is a whole number from 0 to 999,999,999")
+        return int(text)
+    if parameter.choices and text not in parameter.choices:
+        raise Malformed(f"`{parameter.name}` is {' or '.join(parameter.choices)}")
+    return text
+
+
+async def _body_of(entry: Entry, request: Request) -> Any:
+    cls = entry.body
+    if entry.read is not None:
+        return await read_body(request, entry.read)
+    return None if cls is None else await read_body(request, lambda body: cls(**fields_of(body, cls)))
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """A path or method that does not exist."""
+    assert isinstance(error, HTTPException)
+    title = f"there is no {request.method} {request.url.path[:200]}"
+    refused = refusal(NO_ROUTE, title, "GET /v1/openapi.json  lists the requests", error.status_code)
+    refused.headers.update(error.headers or {})
+    return refused

@@ -1,0 +1,255 @@
+"""Entries that show and change what runs: status, plan, deployments, priorities and pauses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import Plan
+from flowql.deploy.control import NewPriority
+from flowql.deploy.request import DeployRequest
+from flowql.runtime.log.appending import Redelivery, redelivery_of
+from flowql.server.bodies import fields_of, text_field, typed
+from flowql.server.client import PROTOCOL
+from flowql.server.entries import Call, Entry, Parameter
+from flowql.server.limits import Limit
+from flowql.server.prometheus import CONTENT_TYPE, exposition
+from flowql.server.service import Service
+
+T = TypeVar("T")
+_CHANGE = Limit(at_once=2)  # each waits for a commit
+_PLAN = Limit(body_bytes=64 << 20, at_once=8, group="plans")
+_IDS = {"type": "object", "properties": {"queries": {"type": "array", "items": {"type": "string"}}}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment(DeployRequest):
+    """A deployment. plan: the compiled project, as `flowql plan` prints it, in a string."""
+
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """queries: query ids or sink names. paused: false resumes them."""
+
+    queries: list[str]
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """query: its id, or the name of its result; null: all that have a built generation."""
+
+    query: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """result: a stream or table with a built generation."""
+
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliveries:
+    """records: as `flowql dlq` sends them."""
+
+    records: list[Redelivery]
+
+
+async def _done(call: Call, operation: Callable[[Service], T]) -> T:
+    """The result of a blocking operation."""
+    return await run_in_threadpool(lambda: operation(call.server.service))
+
+
+async def _health(_: Call) -> Response:
+    return JSONResponse({"pid": os.getpid(), "version": metadata.version("flowql"), "protocol": PROTOCOL})
+
+
+async def _status(call: Call) -> Response:
+    detail = call.given.get("detail", False)
+    return JSONResponse(await _done(call, lambda service: service.status(detail=detail)))
+
+
+async def _metrics(call: Call) -> Response:
+    return await scrape(call.server.service)
+
+
+async def scrape(service: Service) -> Response:
+    """The metrics of now."""
+    text = await run_in_threadpool(lambda: exposition(service.status(detail=True)))
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+async def _plan(call: Call) -> Response:
+    topics = await _done(call, Service.topics)
+    return JSONResponse({"deployed": codec.line(call.server.service.deployed), "topics": topics})
+
+
+async def _deploy(call: Call) -> Response:
+    wanted, request = call.body
+    return JSONResponse(await _done(call, lambda service: service.deploy(wanted, request)))
+
+
+async def _deployments(call: Call) -> Response:
+    found = await _done(call, Service.deployments)
+    plans = call.given.get("plans", False)
+    shown = [e if plans else replace(e, plan=Plan()) for e in found]
+    return JSONResponse({"deployments": [codec.line(e) for e in shown]})
+
+
+async def _priority(call: Call) -> Response:
+    return JSONResponse(await _done(call, lambda service: service.set_priority(call.body)))
+
+
+async def _pause(call: Call) -> Response:
+    names, paused = call.body.queries, call.body.paused
+    return JSONResponse({"queries": await _done(call, lambda service: service.pause(names, paused=paused))})
+
+
+async def _promote(call: Call) -> Response:
+    return JSONResponse({"queries": await _done(call, lambda service: service.promote(call.body.query))})
+
+
+async def _abandon(call: Call) -> Response:
+    return JSONResponse({"queries": await _done(call, lambda service: service.abandon(call.body.query))})
+
+
+async def _diff(call: Call) -> Response:
+    return JSONResponse(await _done(call, lambda service: service.diff(call.body.result)))
+
+
+async def _append(call: Call) -> Response:
+    return JSONResponse(await _done(call, lambda service: service.append(call.body)))
+
+
+async def _backup(call: Call) -> Response:
+    return JSONResponse({"state_commit": await _done(call, Service.pin)})
+
+
+async def _stop(call: Call) -> Response:
+    call.server.request_stop()
+    return JSONResponse({"stopping": True}, 202)
+
+
+def _deployment_of(body: Mapping[str, Any]) -> tuple[Plan, DeployRequest]:
+    fields_of({name: value for name, value in body.items() if name != "about"}, Deployment)
+    if "about" in body:
+        typed(body["about"]["how"], str, "how")
+        typed(body["about"]["files"], list[list[str]], "files")
+    return codec.loads(text_field(body, "plan")), DeployRequest.of(body)
+
+
+def _priority_of(body: Mapping[str, Any]) -> NewPriority:
+    wanted = NewPriority(**fields_of(body, NewPriority))
+    if wanted.weight is not None and wanted.weight < 1:
+        raise ValueError("`weight` is at least 1")
+    if wanted.latency_target_ms is not None and wanted.latency_target_ms < 0:
+        raise ValueError("`latency_target_ms` is at least 0")
+    return wanted
+
+
+def _redeliveries_of(body: Mapping[str, Any]) -> list[Redelivery]:
+    return [redelivery_of(record) for record in body["records"]]
+
+
+HEALTH = Entry("GET", "/health", _health, "read", "Process id, version and protocol of the instance.")
+METRICS = Entry(
+    "GET", "/metrics", _metrics, "read", "Metrics in the text format of Prometheus.", produces=(CONTENT_TYPE,)
+)
+OPERATIONS: Sequence[Entry] = (
+    HEALTH,
+    METRICS,
+    Entry(
+        "GET",
+        "/v1/status",
+        _status,
+        "read",
+        "The document of `flowql status -o json`.",
+        parameters=(Parameter("detail", "query", "Adds the figures of /metrics.", bool),),
+        limit=Limit(at_once=32),
+    ),
+    Entry("GET", "/v1/plan", _plan, "read", "The deployed plan, and the partitions of topics.", limit=_PLAN),
+    Entry(
+        "GET",
+        "/v1/deployments",
+        _deployments,
+        "read",
+        "Recent deployments, the newest last.",
+        parameters=(Parameter("plans", "query", "With their plans.", bool),),
+    ),
+    Entry(
+        "POST",
+        "/v1/deployments",
+        _deploy,
+        "deploy",
+        "Deploys a compiled project. With `dry_run`, only shows what would change.",
+        body=Deployment,
+        read=_deployment_of,
+        limit=_PLAN,
+    ),
+    Entry(
+        "POST",
+        "/v1/promote",
+        _promote,
+        "deploy",
+        "Lets built generations serve.",
+        body=Decision,
+        answer=_IDS,
+        limit=_CHANGE,
+    ),
+    Entry(
+        "POST", "/v1/abandon", _abandon, "deploy", "Drops built generations.", body=Decision, answer=_IDS, limit=_CHANGE
+    ),
+    Entry(
+        "POST",
+        "/v1/diff",
+        _diff,
+        "read",
+        "Compares the serving and the built generation of a result.",
+        body=Comparison,
+        limit=_CHANGE,
+    ),
+    Entry(
+        "POST",
+        "/v1/priority",
+        _priority,
+        "operate",
+        "Sets the priority of a query until the next deployment.",
+        body=NewPriority,
+        read=_priority_of,
+        limit=_CHANGE,
+    ),
+    Entry("POST", "/v1/pause", _pause, "operate", "Pauses or resumes queries.", body=Pause, answer=_IDS, limit=_CHANGE),
+    Entry(
+        "POST",
+        "/append",
+        _append,
+        "operate",
+        "Gives records to queries once more.",
+        body=Redeliveries,
+        read=_redeliveries_of,
+        limit=Limit(64 << 20, at_once=1),
+        internal=True,
+        local=True,
+    ),
+    Entry(
+        "POST",
+        "/backup",
+        _backup,
+        "operate",
+        "Holds the files still for a backup.",
+        limit=_CHANGE,
+        internal=True,
+        local=True,
+    ),
+    Entry("POST", "/stop", _stop, "operate", "Ends the process.", internal=True, local=True),
+)

@@ -1,0 +1,218 @@
+"""Entries that read and write rows: queries, statements, streams and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from flowql.compiler.plan import codec
+from flowql.query.answer import Answer, QueryEngine
+from flowql.query.errors import QueryError
+from flowql.query.parameters import COUNT_MAX, with_parameters
+from flowql.query.push import Start
+from flowql.query.session import Begun
+from flowql.server.answers import answered
+from flowql.server.arrow_bodies import read_rows
+from flowql.server.bodies import Malformed, fields_of
+from flowql.server.entries import Call, Entry, Parameter
+from flowql.server.frames import MEDIA_TYPE
+from flowql.server.limits import Limit
+from flowql.server.row_forms import FORMS
+from flowql.server.row_service import SUBSCRIPTIONS_MAX, Subscriber
+from flowql.server.streaming import ARROW
+
+PRODUCE_BYTES_MAX = 64 << 20
+QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
+_WRITES = Limit(PRODUCE_BYTES_MAX, at_once=4)
+_STATEMENTS = Limit(body_bytes=1 << 20, at_once=4)
+_ROWS = {
+    "type": "object",
+    "properties": {
+        "commit": {"type": "integer"},
+        "columns": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"name": {"type": "string"}, "type": {"type": "string"}}},
+        },
+        "rows": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """sql: a SELECT. parameters: values of $1, $2, ...: strings, numbers, booleans or null. engine: `duckdb` for DuckDB's SQL."""
+
+    sql: str
+    parameters: list[Any] = field(default_factory=list)
+    engine: QueryEngine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """statements: INSERT, UPDATE and DELETE. variables: values of `${name}` in them."""
+
+    statements: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """what: a SELECT, or the name of a stream or table. limit: of changes; null: none."""
+
+    what: str
+    start: Start
+    limit: int | None
+
+
+def _query_of(body: Mapping[str, Any]) -> Query:
+    made = Query(**fields_of(body, Query))
+    if len(made.parameters) > COUNT_MAX:
+        raise ValueError(f"`parameters` has {COUNT_MAX:,} values at most")
+    return made
+
+
+def _subscribe_of(body: Mapping[str, Any]) -> Subscribe:
+    made = Subscribe(**fields_of(body, Subscribe))
+    if made.limit is not None and made.limit < 0:
+        raise ValueError("`limit` is at least 0")
+    return made
+
+
+async def _query(call: Call) -> Response:
+    service, asked = call.server.service, call.body
+    bound = with_parameters(asked.sql, asked.parameters)
+
+    def ask(begun: Begun) -> Answer:
+        try:
+            return service.query(bound.sql, begun, call.client, asked.engine)
+        except QueryError as error:
+            raise bound.placed(error) from error
+
+    return await answered(call, ask)
+
+
+async def _execute(call: Call) -> Response:
+    rows, asked = call.server.rows, call.body
+    return JSONResponse({"rows": await rows.run(lambda: rows.execute(asked.statements, asked.variables))})
+
+
+async def _returning(call: Call) -> Response:
+    rows, asked = call.server.rows, call.body
+    returned = await rows.run(lambda: rows.returning(asked.statements, asked.variables))
+    return await answered(call, lambda _: Answer.of(returned))
+
+
+async def _write(call: Call) -> Response:
+    rows, name, timestamp = call.server.rows, call.given["name"], call.given.get("timestamp")
+    kind = call.request.headers.get("content-type", ARROW).partition(";")[0].strip().lower()
+    if kind != ARROW:
+        raise Malformed(f"a body of type {kind[:80]} is not supported; send {ARROW}", 415)
+    data = await call.request.body()
+    written = await rows.run(lambda: rows.produce(name, read_rows(data, PRODUCE_BYTES_MAX), timestamp))
+    return JSONResponse({"rows": written})
+
+
+async def _source(call: Call) -> Response:
+    rows, name = call.server.rows, call.given["name"]
+    return JSONResponse({"plan": codec.line(await rows.run(lambda: rows.source(name)))})
+
+
+async def _changes(call: Call) -> Response:
+    subscriber = call.server.rows.subscriber(call.body.what, call.body.start, call.body.limit)
+    try:
+        await subscriber.begin()
+    except BaseException:
+        subscriber.close()
+        raise
+    return Changes(subscriber)
+
+
+class Changes(StreamingResponse):
+    """A subscription on its way; it ends when the client leaves."""
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber = subscriber
+        super().__init__(subscriber.frames(), media_type=MEDIA_TYPE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._subscriber.close()
+
+
+ROWS: Sequence[Entry] = (
+    Entry(
+        "POST",
+        "/v1/query",
+        _query,
+        "read",
+        "Answers a SELECT over the newest commit.",
+        body=Query,
+        read=_query_of,
+        answer=_ROWS,
+        produces=tuple(FORMS),
+        limit=QUERIES,
+    ),
+    Entry(
+        "POST",
+        "/v1/execute",
+        _execute,
+        "write",
+        "Carries out INSERT, UPDATE and DELETE, and returns the number of changed rows.",
+        body=Statements,
+        answer=_COUNT,
+        limit=_STATEMENTS,
+    ),
+    Entry(
+        "POST",
+        "/v1/returning",
+        _returning,
+        "write",
+        "Carries out one statement with RETURNING, and returns its rows.",
+        body=Statements,
+        answer=_ROWS,
+        produces=tuple(FORMS),
+        limit=_STATEMENTS,
+    ),
+    Entry(
+        "POST",
+        "/v1/streams/{name}/rows",
+        _write,
+        "write",
+        "Writes rows to a stream or table, in one transaction.",
+        accepts=(ARROW,),
+        answer=_COUNT,
+        parameters=(
+            Parameter("name", "path", "The stream or table.", required=True),
+            Parameter("timestamp", "query", "The column with the event time."),
+        ),
+        limit=_WRITES,
+    ),
+    Entry(
+        "GET",
+        "/source",
+        _source,
+        "read",
+        "The definition of a stream or table.",
+        parameters=(Parameter("name", "query", "The stream or table.", required=True),),
+        internal=True,
+    ),
+    Entry(
+        "POST",
+        "/changes",
+        _changes,
+        "read",
+        "A subscription in frames with Arrow.",
+        body=Subscribe,
+        read=_subscribe_of,
+        produces=(MEDIA_TYPE,),
+        limit=Limit(body_bytes=1 << 20, at_once=SUBSCRIPTIONS_MAX + 4),  # those beyond are refused by its own error
+        internal=True,
+    ),
+)

@@ -1,0 +1,259 @@
+"""The public requests: what they answer, in which form, and how they say what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from jsonschema import Draft202012Validator
+
+from flowql.cli.render import json_value
+from flowql.deploy.settings import Settings
+from flowql.query.answer import Answer
+from flowql.query.errors import INVALID, QueryError
+from flowql.query.parameters import with_parameters
+from flowql.server.app import ENTRIES, make_app
+from flowql.server.entries import Server
+from flowql.server.host import Host
+from flowql.server.openapi import document, public
+from flowql.server.row_forms import CSV, LINES
+from flowql.server.row_text import EXACT_MAX, csv_head, csv_rows, json_objects
+from flowql.server.streaming import ARROW
+from tests.flowql.query.harness import plan_of
+
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT, D DECIMAL(9, 2), T TIMESTAMP, B BYTES, A ARRAY<BIGINT>) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE A AS SELECT K, COUNT(*) AS N, SUM(V) AS TOTAL FROM S GROUP BY K;
+"""
+TOKEN = "t" * 16
+
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    made = Host(Settings(tmp_path_factory.mktemp("host"), "demo", 1, 64 << 20))
+    made.start()
+    made.service.deploy(plan_of(SQL))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def ask(host: Host) -> Iterator[Ask]:
+    """A request to the port for programs on other machines."""
+    assert host.listening is not None
+    app = make_app(Server(host.service, host.listening.rows), TOKEN, local=False)
+    port = host.listening.serve(app, "127.0.0.1", 0)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+
+        def asked(method: str, path: str, **given: Any) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {TOKEN}", **given.pop("headers", {})}
+            return client.request(method, path, headers=headers, **given)
+
+        yield asked
+        assert host.engine.fatal is None
+
+
+def query(ask: Ask, sql: str, *parameters: Any, accept: str | None = None) -> httpx.Response:
+    headers = {} if accept is None else {"Accept": accept}
+    return ask("POST", "/v1/query", json={"sql": sql, "parameters": list(parameters)}, headers=headers)
+
+
+def test_an_answer_in_each_form(ask: Ask) -> None:
+    sql = "SELECT range AS n, CAST(range AS DECIMAL(9, 2)) AS d, 'a,\"' || range AS s FROM range(2)"
+    said = query(ask, sql)
+    assert (said.status_code, said.headers["content-type"]) == (200, "application/json")
+    document = said.json()
+    assert document["columns"] == [
+        {"name": "n", "type": "BIGINT"},
+        {"name": "d", "type": "DECIMAL(9, 2)"},
+        {"name": "s", "type": "STRING"},
+    ]
+    rows = [{"n": 0, "d": "0.00", "s": 'a,"0'}, {"n": 1, "d": "1.00", "s": 'a,"1'}]
+    assert document["rows"] == rows
+    assert document["commit"] > 0
+    assert [json.loads(line) for line in query(ask, sql, accept=LINES).text.splitlines()] == rows
+    assert list(csv.DictReader(io.StringIO(query(ask, sql, accept=CSV).text))) == [
+        {n: str(v) for n, v in r.items()} for r in rows
+    ]
+    assert pa.ipc.open_stream(query(ask, sql, accept=ARROW).content).read_all().num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("*/*", "application/json"), ("", "application/json"), ("text/html, application/*;q=0.5", "application/json"),
+        ("application/json;q=0.1, text/csv", CSV), ("text/csv;q=0, */*", "application/json"), ("TEXT/CSV; charset=utf-8", CSV),
+        ("text/html", None), ("application/json;q=no", None), ("text/csv;q=0", None),
+    ],
+)  # fmt: skip
+def test_the_form_is_negotiated(ask: Ask, accept: str, form: str | None) -> None:
+    said = query(ask, "SELECT 1 AS x", accept=accept)
+    if form is None:
+        assert (said.status_code, said.json()["error"]["code"]) == (406, "FQ5307")
+    else:
+        assert said.headers["content-type"].partition(";")[0] == form
+
+
+def test_an_answer_without_rows_is_whole(ask: Ask) -> None:
+    sql = "SELECT range AS n FROM range(0)"
+    assert query(ask, sql).json()["rows"] == []
+    assert query(ask, sql, accept=LINES).text == ""
+    assert query(ask, sql, accept=CSV).text == "n\n"
+
+
+def test_a_long_answer_is_whole_in_each_form(ask: Ask) -> None:
+    sql = "SELECT range AS n FROM range(100000)"
+    want = list(range(100_000))
+    assert [r["n"] for r in query(ask, sql).json()["rows"]] == want
+    assert [json.loads(line)["n"] for line in query(ask, sql, accept=LINES).text.splitlines()] == want
+    assert [int(n) for n in query(ask, sql, accept=CSV).text.splitlines()[1:]] == want
+
+
+@pytest.mark.parametrize("accept", ["application/json", LINES, CSV])
+def test_an_answer_that_fails_on_its_way_breaks_off(ask: Ask, accept: str) -> None:
+    """No client may take the beginning for all of it."""
+    sql = "SELECT CAST(CASE WHEN i = 150000 THEN 'x' ELSE '1' END AS INT) AS v FROM range(200000) t(i)"
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+        query(ask, sql, accept=accept)
+
+
+def test_an_answer_that_fails_before_it_is_sent_has_a_status(ask: Ask) -> None:
+    for accept in ("application/json", LINES, CSV, ARROW):
+        said = query(ask, "SELECT CAST('x' || range AS INT) AS v FROM range(3000)", accept=accept)
+        assert (said.status_code, said.json()["error"]["code"]) == (400, INVALID), accept
+
+
+def test_an_error_has_its_place(ask: Ask) -> None:
+    error = query(ask, "SELECT *\n  FROM NOBODY").json()["error"]
+    assert (error["code"], error["position"]) == ("FQ5103", {"line": 2, "column": 8})
+    assert "NOBODY" in error["message"]
+    error = query(ask, "SELECT $1 AS x, $2 AS y FROM NOBODY", "it's long", "and longer").json()["error"]
+    assert error["position"] == {"line": 1, "column": 30}
+
+
+def test_parameters_are_values_and_never_sql(ask: Ask) -> None:
+    values: list[Any] = ["it's; DROP TABLE a --", "\\'", -5, 1.5, True, None, "$1", "", "\n"]
+    sql = "SELECT " + ", ".join(f"${n + 1} AS v{n}" for n in range(len(values)))
+    (row,) = query(ask, sql, *values).json()["rows"]
+    assert [float(v) if n == 3 else v for n, v in enumerate(row.values())] == values
+    for wrong, given in (
+        ("SELECT $1", []),
+        ("SELECT $2", [1]),
+        ("SELECT 1", [1]),
+        ("SELECT $1", [[1]]),
+        ("SELECT $1", ["\0"]),
+    ):
+        said = query(ask, wrong, *given)
+        assert (said.status_code, said.json()["error"]["code"]) == (400, INVALID), wrong
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["'$1'", '"$1"', "`$1`", "-- $1", "/* $1 */", "$$ $1 $$", "$t$ $1 $$ $t$", "a$1", "E'\\' $1'", "'it''s $1'"],
+)
+def test_quoted_text_and_comments_hold_no_parameters(text: str) -> None:
+    assert with_parameters(text, []).sql == text
+    assert with_parameters(f"$1 + {text}", [7]).sql == f"7 + {text}"
+
+
+@pytest.mark.parametrize("values", [1, "x", [None] * 1_001])
+def test_parameters_of_another_shape_are_malformed(ask: Ask, values: Any) -> None:
+    said = ask("POST", "/v1/query", json={"sql": "SELECT $1", "parameters": values})
+    assert (said.status_code, said.json()["error"]["code"]) == (400, "FQ5307")
+
+
+def test_unknown_parameters_of_a_path_are_refused(ask: Ask) -> None:
+    for path in ("/v1/status?details=1", "/v1/status?detail=maybe", "/v1/status?detail=1&detail=1", "/health?x=1"):
+        said = ask("GET", path)
+        assert (said.status_code, said.json()["error"]["code"]) == (400, "FQ5307"), path
+    assert ask("GET", "/v1/status?detail").status_code == 200
+
+
+def test_the_document_of_requests_is_valid_and_served(ask: Ask) -> None:
+    served = ask("GET", "/v1/openapi.json").json()
+    assert served == document(ENTRIES)
+    assert {(m.upper(), p) for p, by_method in served["paths"].items() for m in by_method} == {
+        (e.method, e.path) for e in public(ENTRIES)
+    }
+    for by_method in served["paths"].values():
+        for operation in by_method.values():
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                Draft202012Validator.check_schema(media["schema"])
+    error = query(ask, "SELECT").json()
+    Draft202012Validator(served["components"]["schemas"]["Error"]).validate(error)
+
+
+def table() -> pa.Table:
+    """Values of every type, with NULL in each column."""
+    n, big = None, 1 << 62
+    return pa.table(
+        {
+            "b": pa.array([True, n, False, n]),
+            "i": pa.array([1, n, -1, 0], pa.int32()),
+            "l": pa.array([EXACT_MAX, n, -EXACT_MAX, 0]),
+            "d": pa.array([1.5, n, 1e300, -0.0]),
+            "e": pa.array(["1.50", n, "-0.01", "0.00"]).cast(pa.decimal128(38, 2)),
+            "s": pa.array(['é"\\\n\x01\u2028', n, "", "plain"]),
+            "x": pa.array([b"\x00\xff", n, b"", b"abcd"]),
+            "t": pa.array([0, n, 1_001, -1], pa.timestamp("ms")),
+            "u": pa.array([0, n, 1, 1_000], pa.timestamp("us", "UTC")),
+            "f": pa.array([253_402_300_800_000, n, -62_135_596_800_001, 0], pa.timestamp("ms")),
+            "c": pa.array([0, n, 1_001, 86_399_999], pa.time32("ms")),
+            "y": pa.array([0, n, -1, 20_000], pa.date32()),
+            "a": pa.array([[1, n], n, [], [2]]),
+            "aa": pa.array([[["x", n], []], n, [n], []]),
+            "r": pa.array([{"p": 1.0, "q": n}, n, {"p": n, "q": "z"}, {"p": 0.5, "q": ""}]),
+            "m": pa.array([[("k", 1), ('"', n)], n, [("z", 2)], [("é", big >> 10)]], pa.map_(pa.string(), pa.int64())),
+            "g": pa.array(["x", n, "y", "x"]).dictionary_encode(),
+            "z": pa.nulls(4),
+        }
+    )
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 4), (1, 2), (3, 1), (0, 0)])
+def test_rows_in_json_and_csv_are_those_of_the_command_line(start: int, length: int) -> None:
+    from flowql.query.far_times import values_or_texts
+
+    (batch,) = table().combine_chunks().to_batches()
+    batch = batch.slice(start, length)
+    columns = {n: [json_value(v) for v in values_or_texts(batch.column(n))] for n in batch.schema.names}
+    want = [{n: columns[n][i] for n in columns} for i in range(length)]
+    assert json.loads(b"[" + json_objects(batch, ",") + b"]") == want
+    shown = list(csv.DictReader(io.StringIO((csv_head(batch.schema.names) + csv_rows(batch)).decode(), newline="")))
+    for row, given in zip(shown, want, strict=True):
+        assert {n: v for n, v in row.items() if given[n] is None} == {n: "" for n in given if given[n] is None}
+        assert [row[n] for n in ("e", "s", "x", "t", "g") if given[n] is not None] == [
+            given[n] for n in ("e", "s", "x", "t", "g") if given[n] is not None
+        ]
+
+
+def test_numbers_that_json_or_its_readers_do_not_have_are_strings() -> None:
+    whole = pa.array([EXACT_MAX + 1, -EXACT_MAX - 1, (1 << 63) - 1, EXACT_MAX])
+    odd = pa.array([float("nan"), float("inf"), float("-inf"), 1.0])
+    batch = pa.RecordBatch.from_arrays([whole, odd], names=["w", "o"])
+    rows = json.loads(b"[" + json_objects(batch, ",") + b"]")
+    assert [r["w"] for r in rows] == ["9007199254740992", "-9007199254740992", "9223372036854775807", EXACT_MAX]
+    assert [r["o"] for r in rows] == ["NaN", "Infinity", "-Infinity", 1.0]
+    assert csv_rows(batch).decode().splitlines()[0] == "9007199254740992,NaN"
+
+
+def test_an_error_with_the_first_rows_is_raised_not_sent(host: Host, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first piece of a short answer was on its way when the second one failed."""
+    schema = pa.schema({"v": pa.int64()})
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_arrays([pa.array([1])], schema=schema)
+        raise QueryError("it fails", code=INVALID)
+
+    monkeypatch.setattr(host.service, "query", lambda *_: Answer(schema, failing()))  # type: ignore[arg-type]
+    for accept in ("application/json", LINES, CSV):
+        said = query(ask, "SELECT 1", accept=accept)
+        assert (said.status_code, said.json()["error"]["message"]) == (400, "it fails"), accept
