@@ -1,13 +1,16 @@
-"""Groups of records of a stream are folded: state is one accumulator per aggregate, and a row is read by columns.
+"""Groups of rows that only come are folded: state is one accumulator per aggregate, and a row is read by columns.
 
 before: Consolidate(Project(GroupAggregate(SUM(a), Project(AppendOnly(Scan)))))
 after:  Project(Aggregate(sql_sum(a), Rekey(b, Project(Scan))))
 
-Where no record is late and none leaves, both give the same rows to the last bit for the aggregates and keys below; a sum that may
-overflow is not among them, as a fold leaves the row out with which it does. A group's changes come from one task, in order.
+Where no row leaves, both give the same rows to the last bit for the aggregates and keys below; a sum that may
+overflow is not among them, as a fold leaves the row out with which it does. A watermark closes the groups of either. One task gives all
+changes of a group, in order, so behind any aggregation whose groups are the row identity `Consolidate` has nothing to do.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from flowql.compiler.analyze.relation import rekey
 from flowql.compiler.analyze.relations.records import as_records
@@ -18,7 +21,8 @@ from flowql.compiler.plan.changes import Consolidate, GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall, Filter, NamedExpr, Node, Project
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
-from flowql.compiler.plan.visit import map_nodes
+from flowql.compiler.plan.visit import columns_read, map_nodes
+from flowql.compiler.plan.watermarks import Closing
 
 # Equal keys have the same bytes in each format of a repartition.
 _KEYS = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
@@ -46,7 +50,7 @@ def _gives_groups(node: Node) -> bool:
                 return False
             names = {e.name for e in exprs if isinstance(e, Column)}
         (node,) = node.inputs
-    return isinstance(node.spec, Aggregate) and names == {f.name for f in node.schema.key}
+    return isinstance(node.spec, Aggregate | GroupAggregate) and names == {f.name for f in node.schema.key}
 
 
 def _fold(node: Node, spec: GroupAggregate) -> Node:
@@ -63,9 +67,14 @@ def _fold(node: Node, spec: GroupAggregate) -> Node:
     records = as_records(node.inputs[0])
     if records is None:
         return node
+    made = Aggregate(tuple(c for c in calls if c is not None), null_groups=True)
+    if not columns_read(made) | set(spec.keys) <= set(records.schema.names):  # the identity of a row is among them
+        return node
     keys = [NamedExpr(f.name, Column(f.type, k)) for f, k in zip(node.schema.key, spec.keys, strict=True)]
     below = rekey(records, keys, drop_null=False)
-    made = Aggregate(tuple(c for c in calls if c is not None), null_groups=True)
+    names = dict(zip(spec.keys, (k.name for k in keys), strict=True))
+    closing = tuple(Closing(names[c.column], c.after) for c in spec.closing)
+    made = replace(made, closing=closing, emit_final=spec.final)
     return Node(made, (below,), node.schema, "retract")
 
 

@@ -23,7 +23,7 @@ class Spread:
     """Rows lie on the partition of these columns, written in this format.
 
     columns: None when they follow no column of the node any more. moved: the key has changed since the rows were last
-    written, so that a keyed operator needs a repartition first. origin: the source whose topic decides, None behind an
+    written, and is another one than these columns, so that a keyed operator may need a repartition first. origin: the source whose topic decides, None behind an
     exchange.
     """
 
@@ -54,9 +54,9 @@ def spread_through(node: Node, below: Spread) -> Spread:
         names = {k.expr.name: k.name for k in node.spec.keys if isinstance(k.expr, Column)}
         kept = renamed(below.columns, names)
         same = kept is not None and kept == tuple(k.name for k in node.spec.keys)
-        # The writer of a windowed key may have partitioned it by key and window together.
-        windowed = node.inputs[0].schema.window is not None
-        return replace(below, columns=kept, moved=below.moved or not same or windowed)
+        if node.inputs[0].schema.window is not None:  # its writer may have partitioned it by key and window together
+            return replace(below, columns=None, moved=True)
+        return replace(below, columns=kept, moved=below.moved or not same)
     return below
 
 
@@ -72,7 +72,7 @@ def together(spread: Spread, columns: tuple[str, ...], schema: Schema) -> bool:
 
     Formats of users do not say so of doubles, whose zeros have two signs.
     """
-    if spread.moved or spread.columns is None or (columns and not spread.columns):
+    if spread.columns is None or (columns and not spread.columns):
         return False
     types = {f.name: f.type.kind for f in schema}
     exact = spread.format == MEMCOMPARABLE or all(types[c] is not Kind.DOUBLE for c in spread.columns)

@@ -53,7 +53,7 @@ from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
 from flowql.compiler.plan.types import INT
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
-_SHARED = (GroupAggregate, EquiJoin, SetOperation, TopN, Over)  # what runs once where a plan has it twice
+_SHARED = (Aggregate, GroupAggregate, EquiJoin, SetOperation, TopN, Over)  # what runs once where a plan has it twice
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +151,8 @@ class _Planner:
                 return self._join(node, node.spec, inputs[0], inputs[1])
             case Aggregate() | Materialise():
                 (below,) = inputs
+                if self._lies_together(node.spec, below):
+                    return self._add(below.fragment, node, (below,), below.spread)
                 if below.spread.moved or (below.spread.columns is None and isinstance(node.spec, Aggregate)):
                     format_ = exchange_format(below.last.schema.key)
                     null_group = node.spec.null_groups if isinstance(node.spec, Aggregate) else node.spec.null_group
@@ -191,6 +193,19 @@ class _Planner:
         merged = self._together(left, right)
         keys = tuple(f.name for f in node.schema.key)
         return self._add(left.fragment, node, merged, Spread(keys, format_, origin=left.spread.origin))
+
+    def _lies_together(self, spec: Aggregate | Materialise, below: _Lowered) -> bool:
+        """Whether rows of one group are in one task although their key is another one than that they are placed by.
+
+        Records without a key may be in any partition of a source, and NULL is one group. So rows stay only where there is one partition, or where
+        moving them would send a watermark to every partition.
+        """
+        if isinstance(spec, Materialise) or not spec.null_groups or not below.spread.moved:
+            return False
+        keys = tuple(f.name for f in below.last.schema.key)
+        origin = below.spread.origin
+        is_single = origin is not None and self._partitions.get(origin) == 1
+        return (below.marked or is_single) and together(below.spread, keys, below.last.schema)
 
     def _over_changes(self, node: Node, below: _Lowered) -> _Lowered:
         """Rows that are equal in the columns that the operator keeps its state by come to one task."""
@@ -351,7 +366,7 @@ def _follows(node: Node) -> bool:
     match node.spec:
         case EmitClosed() | VersionJoin():
             return True
-        case GroupAggregate() | TopN() | Over():
+        case Aggregate() | GroupAggregate() | TopN() | Over():
             return bool(node.spec.closing)
         case EquiJoin():
             return any(node.spec.closing)

@@ -109,7 +109,9 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             calls = ", ".join(f"{a.name} := {a.function}({', '.join(map(expr_text, a.args))})" for a in spec.aggregates)
             window = f" {_window(spec.window)}" if spec.window else ""
             groups = f"{', NULL is a group' if spec.null_groups else ''}{', empty groups go' if spec.counted else ''}"
-            return f"Aggregate{window} {calls}{', emit final' if spec.emit_final else ''}{groups}"
+            final = ", emit final" if spec.emit_final and spec.window else ""
+            closing = _forgotten(spec.closing, "given" if spec.emit_final else "forgotten")
+            return f"Aggregate{window} {calls}{final}{closing}{groups}"
         case Join():
             return f"Join {spec.kind} {spec.shape} on key {spec.key_name}{_within(spec)}"
         case Materialise():

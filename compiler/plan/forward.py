@@ -302,7 +302,7 @@ class _Trace:
         steps = (
             _Step("what it groups by", tuple(keys), ", ".join(map(_text, keys))),
             _Step("its window", (spec.window, spec.emit_final)),
-            _Step("which groups there are", (spec.null_groups, spec.counted)),
+            _Step("which groups there are", (spec.null_groups, spec.counted, spec.closing)),
             _Step("its aggregates", tuple(calls), text),
         )
         grouped = {f.name: k for f, k in zip(node.inputs[0].schema.key, keys, strict=True)}

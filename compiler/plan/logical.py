@@ -31,7 +31,7 @@ from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import NO_COLUMNS, Schema
 from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.types import SqlType
-from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
 ChangeKind = Literal["append", "upsert", "retract"]
 JoinKind = Literal["inner", "left", "right", "full"]
@@ -208,6 +208,8 @@ class Aggregate:
     Input of change kind `retract` is folded with undo.
     null_groups: rows whose key is NULL are a group as others are (standard SQL); without it they are left out.
     counted: the state of a group has the number of its rows behind the accumulators, and a group without rows goes.
+    closing: keys that follow a watermark, without a window; a closed group is forgotten, and its result stays.
+    emit_final: a window or group has a result when it is closed, and never one that changes.
     """
 
     aggregates: tuple[AggregateCall, ...]
@@ -215,6 +217,7 @@ class Aggregate:
     emit_final: bool = False
     null_groups: bool = False
     counted: bool = False
+    closing: tuple[Closing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

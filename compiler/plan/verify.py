@@ -239,6 +239,9 @@ def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: 
             _holds([k.name for k in keys] == [f.name for f in schema.key], f"{where}: keys and schema differ")
         case Aggregate():
             _holds(bool(inputs[0].key), f"{where}: the input has no key")
+            closing = {c.column for c in spec.closing}
+            _holds(closing <= {f.name for f in inputs[0].key}, f"{where}: a column that closes groups is no key")
+            _holds(not (closing and spec.window), f"{where}: windows are not closed by keys")
         case Join():
             found = {n for i in inputs for n in i.names} | {spec.key_name}
             bounds = {f.name for f in schema.fields if f.role == "window"}

@@ -124,7 +124,7 @@ def _words(node: Node) -> str:
             return f"aggregate, {_window(window)}"
         case GroupAggregate(sessions=sessions) if sessions is not None:
             return f"aggregate, session {duration(sessions.gap)}"
-        case GroupAggregate(final=True):
+        case GroupAggregate(final=True) | Aggregate(emit_final=True):
             return "aggregate, closed windows"
         case Aggregate() | GroupAggregate():
             return "aggregate"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.state.columns.packed import Flags
 from flowql.runtime.state.columns.values import ColumnKind, ValueColumn
 
 Columns = tuple[ValueColumn, ...]
@@ -35,6 +36,17 @@ def folding(function: str, t: SqlType) -> tuple[tuple[ColumnKind, ...], Folding]
         return (number, "integer"), _averages
     assert function in ("MIN", "MAX")
     return (number,), _extremes(np.minimum if function == "MIN" else np.maximum)
+
+
+def shown_column(function: str, t: SqlType) -> Callable[[Columns], ValueColumn] | None:
+    """The results from the columns of accumulators; None where they need a call each."""
+    if function == "sql_sum" and t.kind is not Kind.DOUBLE:
+        return lambda columns: ValueColumn(columns[0].data, _or_none(columns[1].data == 0))
+    return None if function in ("AVG", "sql_avg") else lambda columns: columns[0]
+
+
+def _or_none(null: Flags) -> Flags | None:
+    return null if null.any() else None
 
 
 def numbers(partial: pa.Array, dtype: Any) -> ValueColumn:

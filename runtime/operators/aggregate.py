@@ -9,6 +9,7 @@ from flowql.compiler.plan.logical import Aggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.closing_groups import ClosingGroups
 from flowql.runtime.operators.fold import Accs, Fold, Step
 from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
 from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
@@ -23,6 +24,7 @@ class AggregateOperator:
     Over a stream each row is added. Over a table removals are undone and a pair within one group is one change; a group
     whose last row goes stays, with the aggregates of no rows, as in ksqlDB, or goes, where the plan says that rows are counted. Row time of
     a change: the highest of the group so far. Null values of streams are skipped, and rows without a key unless NULL is a group.
+    Groups that a watermark closes are forgotten then.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -35,15 +37,29 @@ class AggregateOperator:
         self._store = plan.stores[0].name
         self._partials = None if self._table else Partials.of(self._fold, inputs[0].schema)
         self._work = _CountedWork if plan.spec.counted else _Work
+        self._closing: ClosingGroups | None = None
+        if plan.spec.closing:
+            assert not self._table, "a watermark closes groups of rows that only come"
+            self._closing = ClosingGroups(plan, inputs[0].schema, self._fold, self._partials)
+        self.follows_watermark = self._closing is not None
+        self._final = plan.spec.emit_final
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
-        if batch is None or not len(batch):
-            return None
-        if self._partials is not None and use_vector(batch, run) and not self._partials.declines(batch):
+        if self._closing is None:
+            return None if batch is None or not len(batch) else self._folded(batch, run)
+        store = run.state.store(self._store)
+        self._closing.begin(store, run)
+        updates = None if batch is None or not len(batch) else self._folded(batch, run)
+        closed = self._closing.end(store, run)
+        return closed if self._final else updates
+
+    def _folded(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
+        partials = self._partials
+        if partials is not None and use_vector(batch, run, silent=self._final) and not partials.declines(batch):
             with suppress(RowsRefused):
-                return self._partials.unwindowed(batch, self.plan, run.state.store(self._store), run)
-        if not self._table and run.coalesce:
+                return partials.unwindowed(batch, self.plan, run.state.store(self._store), run, self._closing)
+        if not self._table and (run.coalesce or self._final):
             return self._coalesced(batch, run)
         return self._rows(batch, run)
 
@@ -57,9 +73,13 @@ class AggregateOperator:
         groups = dict(zip(distinct, store.get_many(distinct), strict=True))
         given = Rows(rows, batch.rowtime.tolist(), seqs, work)
         folded = fold_groups(fold, given, groups, run)
+        store.put_many(list(folded), [(*fold.kept(k, accs), time) for k, (accs, time, _) in folded.items()])
+        if self._closing is not None:
+            self._closing.note_keys([k for k in folded if groups[k] is None], run)
+        if self._final:
+            return None
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=True)
         add_changes(changes, fold, groups, folded, given, batch.headers, run)
-        store.put_many(list(folded), [(*fold.kept(k, accs), time) for k, (accs, time, _) in folded.items()])
         return changes.batch()
 
     def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
@@ -69,6 +89,7 @@ class AggregateOperator:
         keys = [fold.key.of(r) for r in rows]
         distinct = list(dict.fromkeys(keys))
         groups = dict(zip(distinct, store.get_many(distinct), strict=True))
+        unknown = {k for k, group in groups.items() if group is None}
         work = self._work(self, groups, Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce), run)
         headers = batch.headers
         before: tuple[Key, Row] | None = None
@@ -93,6 +114,8 @@ class AggregateOperator:
             else:
                 work.apply(key, old, row, rowtime, seq)
         store.put_many(list(work.written), [_checked(fold, k, groups[k]) for k in work.written])
+        if self._closing is not None:
+            self._closing.note_keys([k for k in work.written if k in unknown], run)
         return work.changes.batch()
 
 

@@ -94,6 +94,7 @@ class MicroBatchContext:
     partition: the task's. wall_ms: when the run began. wants_commit: an operator asks for a commit soon.
     is_tick: a run without input rows, in which rows that waited go on. retired: the records of those, by `seq`. retire_max: how many may still go
     on. refused: code and message of the one row that goes on, which leaves no result. wake: tells that the task has something to do; any thread.
+    befores: whether somebody reads the before-images of the operator that is called.
     partitioners: by topic, those that keys are known to follow (`flowql.runtime.task.key_places`).
     held: operator id -> rows that wait in it for a time, as of the run before; operators change it through `hold`.
     ticks: whether the task runs when a timer by the wall clock is due and no rows come.
@@ -105,6 +106,7 @@ class MicroBatchContext:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     late: dict[str, int] = field(default_factory=dict)
     coalesce: bool = True
+    befores: bool = True
     vector: bool | None = None
     behind: dict[str, int] = field(default_factory=dict)
     looks: dict[str, Looks] = field(default_factory=dict)

@@ -15,7 +15,8 @@ from flowql.runtime.batch import TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_arrow
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import Fold
 from flowql.runtime.operators.rows import record_of
-from flowql.runtime.state.columns.values import Flags, RowValues, ValueColumn
+from flowql.runtime.state.columns.packed import Flags
+from flowql.runtime.state.columns.values import RowValues, ValueColumn
 
 Shown = (
     ValueColumn | Sequence[Any]
@@ -23,11 +24,10 @@ Shown = (
 
 
 class ShownPart(Protocol):
-    """One aggregate. fold: None where its accumulators are no columns. result: None where they are the results."""
+    """One aggregate. shown: its results from the columns of its accumulators; None where they need a call each."""
 
     type: SqlType
-    fold: Any
-    result: Callable[[Any], Any] | None
+    shown: Callable[[tuple[ValueColumn, ...]], ValueColumn] | None
 
     def results(self, accs: Sequence[Any], run: MicroBatchContext | None, seqs: Sequence[int]) -> Sequence[Any]: ...
 
@@ -59,8 +59,8 @@ class GroupResults:
             return [p.results(of_part, run, seqs) for p, of_part in zip(self._parts, accs, strict=True)]
         found: list[Shown] = []
         for p, columns in zip(self._parts, values.layout.part_columns(values.columns)[:-1], strict=True):
-            if p.fold is not None and p.result is None:
-                found.append(columns[0])
+            if p.shown is not None:
+                found.append(p.shown(columns))
             else:
                 lists = [c.to_list() for c in columns]
                 found.append(p.results(lists[0] if len(lists) == 1 else list(zip(*lists, strict=True)), run, seqs))

@@ -30,18 +30,17 @@ from flowql.runtime.batch import (
     to_python,
 )
 from flowql.runtime.functions.workers import FunctionFailed
-from flowql.runtime.operators.accumulate import Folding, folding
+from flowql.runtime.operators.accumulate import Columns, Folding, folding, shown_column
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
 from flowql.runtime.operators.group_results import GroupResults, by_part, paired, unchanged
-from flowql.runtime.operators.open_windows import OpenWindows
+from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
 from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
-from flowql.runtime.state.columns.packed import PackedKeys
+from flowql.runtime.state.columns.packed import Flags, PackedKeys
 from flowql.runtime.state.columns.values import (
     PRESENT,
     ColumnKind,
-    Flags,
     RowValues,
     ValueColumn,
     ValueLayout,
@@ -75,9 +74,17 @@ class Windowed(Protocol):
     step: int
     grace: int
     over_1970: bool
-    open: OpenWindows | None  # with EMIT FINAL
+    open: OpenKeys | None  # with EMIT FINAL
 
     def bounds_of(self, starts: Ints) -> tuple[Ints, Ints]: ...
+
+
+class Closing(Protocol):
+    """The part of groups that a watermark closes that grouping needs. is_final: they have no results before."""
+
+    is_final: bool
+
+    def note(self, keys: PackedKeys, columns: Sequence[pa.Array], run: MicroBatchContext) -> None: ...
 
 
 class RowsRefused(Exception):
@@ -97,6 +104,7 @@ class _Part:
         "kinds",
         "merge",
         "result",
+        "shown",
         "struct",
         "type",
         "wide",
@@ -113,8 +121,8 @@ class _Part:
         self.best, self.greatest = f"__best_{column}_{names[0]}", b.call.function == "MAX"
         if self.struct is not None:  # the rows with the best structs are found before, and Arrow takes one per group
             self.aggregations = [(self.best, "max")]
-        exact = b.call.function in _SQL_SUMS and field is not None and field.type.kind is Kind.BIGINT
-        self.wide = column if exact else None
+        exact_sum = b.call.function in _SQL_SUMS and field is not None and field.type.kind is Kind.BIGINT
+        self.wide = column if exact_sum else None
         self.doubles = column if field is not None and field.type.kind is Kind.DOUBLE else None
         assert b.function.from_partial is not None
         assert b.function.merge is not None
@@ -124,8 +132,12 @@ class _Part:
         self.type: SqlType = b.call.type
         self.kinds: tuple[ColumnKind, ...] = ("object",)
         self.fold: Folding | None = None
+        self.shown: Callable[[Columns], ValueColumn] | None = None
         if self.struct is None:
-            self.kinds, self.fold = folding(b.call.function, BIGINT if field is None else field.type)
+            t = BIGINT if field is None else field.type
+            self.kinds, self.fold = folding(b.call.function, t)
+            if self.result is None or b.call.function == "sql_sum":
+                self.shown = shown_column(b.call.function, t)
 
     def merged(self, before: Sequence[Any], partial: list[list[Any]]) -> list[Any]:
         """Accumulators after the batch, a call per group."""
@@ -139,6 +151,7 @@ class _Called:
     """One aggregate that takes rows in runs: Arrow lists its arguments per group."""
 
     struct, wide, doubles, best, greatest, fold = None, None, None, "", False, None
+    shown: Callable[[Columns], ValueColumn] | None = None
     result: Callable[[Any], Any] | None = None
     kinds: tuple[ColumnKind, ...] = ("object",)
 
@@ -207,24 +220,40 @@ class Partials:
         doubles = [arrow.column(names.index(p.doubles)) for p in self._parts if p.doubles is not None]
         return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
 
-    def unwindowed(self, batch: Batch, plan: Operator, store: Store, run: MicroBatchContext) -> Batch | None:
-        """Raises RowsRefused."""
+    def unwindowed(
+        self, batch: Batch, plan: Operator, store: Store, run: MicroBatchContext, closing: Closing | None
+    ) -> Batch | None:
+        """Updates of groups; none if they are given when they are closed. Raises RowsRefused."""
         rows = self._taken(batch)
         if not len(rows):
             return None
         groups = self._group(batch, rows, rows, None)
         merged = self._merge(groups, store)
+        if closing is not None:
+            closing.note(*merged.new_groups, run)
+            if closing.is_final:
+                return None
         results = GroupResults(plan, self._fold, self._parts, merged.columns, None)
         return merged.batch(plan, results, batch, groups.last, run)
 
     def closed(
-        self, window: Windowed, keys: PackedKeys, values: RowValues, seq: Ints, run: MicroBatchContext
+        self,
+        plan: Operator,
+        keys: PackedKeys,
+        values: RowValues,
+        seq: Ints,
+        run: MicroBatchContext,
+        window: Windowed | None = None,
     ) -> Batch | None:
-        """The results of windows, by their keys; None where there are none, or a key has no columnar form."""
-        columns = key_columns((*self._fold.key.types, BIGINT), keys)
+        """The results of groups or windows, by their keys; None where there are none, or a key has no columnar form."""
+        types = self._fold.key.types
+        columns = key_columns(types if window is None else (*types, BIGINT), keys)
         if columns is None or not len(keys):
             return None
-        results = self._windows(window, columns)
+        if window is None:
+            results = GroupResults(plan, self._fold, self._parts, columns, None)
+        else:
+            results = self._windows(window, columns)
         return results.batch(results.of(values, run, seq), values, np.full(len(seq), INSERT, np.int8), seq)
 
     def _windows(self, window: Windowed, columns: Sequence[pa.Array]) -> GroupResults:
@@ -266,7 +295,8 @@ class Partials:
         if merged is None or groups is None:
             return times, seqs, None
         if window.open is not None:
-            window.open.add(new := merged.new_keys)
+            new, _ = merged.new_groups
+            window.open.add(new.last_times(), new)
             run.hold(window.plan.id, len(new))
             return times, seqs, None
         results = self._windows(window, merged.columns)
@@ -404,14 +434,16 @@ class _Merged:
         self._known, self._before, self._after = known, before, after
 
     @property
-    def new_keys(self) -> PackedKeys:
-        """The keys of groups that were not known."""
-        return self._keys.take(np.flatnonzero(~self._known))
+    def new_groups(self) -> tuple[PackedKeys, list[pa.Array]]:
+        """The keys of groups that were not known, and the columns of these keys."""
+        new = np.flatnonzero(~self._known)
+        at = pa.array(new)
+        return self._keys.take(new), [c.take(at) for c in self.columns]
 
     def batch(
         self, plan: Operator, results: GroupResults, source: Batch, last: Ints, run: MicroBatchContext
     ) -> Batch | None:
-        """One after-image per group; with its before-image where the output retracts and something changed."""
+        """One after-image per group; if the output retracts, per group that changed, with its before-image where somebody reads it."""
         known = self._known
         seq = source.seq[last]
         headers = None if source.headers is None else [source.headers[i] for i in last.tolist()]
@@ -421,7 +453,10 @@ class _Merged:
         if plan.change != "retract" or not known.any():
             return out
         before = results.of(self._before, None, seq)
-        return paired(out, results.record(before), ~(known & unchanged(before, after, len(known))), known)
+        changed = ~(known & unchanged(before, after, len(known)))
+        if run.befores:
+            return paired(out, results.record(before), changed, known)
+        return out if changed.all() else out.take(np.flatnonzero(changed))
 
 
 def _sums_fit(column: pa.Array) -> bool:

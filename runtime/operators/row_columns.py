@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.runtime.batch import DELETE, TEMPORAL, UPDATE_BEFORE, Batch, to_python
+from flowql.runtime.batch import DELETE, TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_python
 from flowql.runtime.operators.keys import key_fields, value_fields
 from flowql.runtime.state.columns.key_columns import packed_keys
 from flowql.runtime.state.columns.packed import PackedKeys
 from flowql.runtime.state.columns.values import (
     ABSENT,
+    ODD,
     PRESENT,
     ColumnKind,
     RowValues,
+    Scaled,
+    States,
     ValueColumn,
     ValueLayout,
     objects,
 )
 from flowql.runtime.state.keys import key_codec
+from flowql.runtime.state.rows import Value
 
 
 class RowColumns:
@@ -44,13 +51,38 @@ class RowColumns:
         keys = packed_keys(self._codec, [_plain(columns[i]) for i in self._key_at])
         states = np.where(op == DELETE, ABSENT, PRESENT).astype(np.int8)
         values = [_column(columns[i], t, k) for (i, t), k in zip(self._values, self._layout.kinds, strict=True)]
-        return keys, RowValues(self._layout, states, values, {})
+        return keys, RowValues(self._layout, states, values, self._odd(columns, states))
+
+    def _odd(self, columns: Sequence[pa.Array], states: States) -> dict[int, Value]:
+        """Rows with a Decimal beyond 64 bits, by place. Marks them in `states`."""
+        wide = np.zeros(len(states), bool)
+        for (i, _), kind in zip(self._values, self._layout.kinds, strict=True):
+            if isinstance(kind, Scaled):
+                low, high = _limbs(columns[i])
+                wide |= high != low >> 63
+        rows = np.flatnonzero(wide & (states == PRESENT))
+        if not len(rows):
+            return {}
+        states[rows] = ODD
+        at = pa.array(rows)
+        parts = [to_python(columns[i].take(at), t) for i, t in self._values]
+        return dict(zip(rows.tolist(), zip(*parts, strict=True), strict=True))
 
 
 def _kind(t: SqlType) -> ColumnKind:
     if t.kind is Kind.DOUBLE:
         return "double"
+    if t.kind is Kind.DECIMAL:
+        return Scaled(t.scale)
     return "integer" if t.kind in (Kind.INT, Kind.BIGINT) or t.kind in TEMPORAL else "object"
+
+
+def _limbs(column: pa.Array) -> tuple[Ints, Ints]:
+    """The lower and the upper 64 bits of each Decimal as a whole number; 0 for NULL."""
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(Decimal(0), column.type))
+    limbs = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[column.offset : column.offset + len(column)]
+    return limbs[:, 0].astype(np.int64), limbs[:, 1].astype(np.int64)
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -65,6 +97,9 @@ def _plain(column: pa.Array) -> pa.Array:
 def _column(column: pa.Array, t: SqlType, kind: ColumnKind) -> ValueColumn:
     if kind == "object":
         return objects(to_python(column, t))
+    if isinstance(kind, Scaled):
+        null = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
+        return ValueColumn(_limbs(column)[0], null, kind.scale)
     numbers = column.cast(TEMPORAL[t.kind]) if t.kind in TEMPORAL else column
     dtype = np.float64 if kind == "double" else np.int64
     if not numbers.null_count:

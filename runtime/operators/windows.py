@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -13,11 +14,10 @@ from flowql.runtime.batch import DELETE, Batch, Ints, Row, from_rows
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Accs, Fold
 from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold_groups, result_rows
-from flowql.runtime.operators.open_windows import OpenWindows
+from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.partials import VECTOR_ROWS, Partials, RowsRefused, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
-from flowql.runtime.state.columns.packed import PackedKeys, pack
-from flowql.runtime.state.columns.values import Flags
+from flowql.runtime.state.columns.packed import Flags, PackedKeys, pack
 from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Store
@@ -61,7 +61,7 @@ class WindowedAggregateOperator:
         self._fold = Fold(plan, inputs[0].schema)
         self._store, self._codec = plan.stores[0].name, store_key_codec(plan.stores[0])
         self._partials = Partials.of(self._fold, inputs[0].schema)
-        self.open = OpenWindows(plan.stores[0]) if self.emits_final else None
+        self.open = OpenKeys() if self.emits_final else None  # by the starts of windows
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
@@ -70,7 +70,7 @@ class WindowedAggregateOperator:
         began = run.stream_times.get(self.plan.id, NO_TIME)
         store = run.state.store(self._store)
         if self.open is not None:
-            self.open.begin(began, self._closed_before(began), store)
+            self.open.begin(began, partial(self._open_in, store, self._closed_before(began)))
         times, seqs, out = self._columns(batch, run, store) or self._rows(batch, run, store)
         now = run.stream_times.get(self.plan.id, NO_TIME)
         if self.open is not None:
@@ -182,7 +182,8 @@ class WindowedAggregateOperator:
         store.put_many(list(folded), [(*kept(k, accs), time) for k, (accs, time, _) in folded.items()])
         if self.open is not None:
             new = [k for k in folded if groups[k] is None]
-            self.open.add(pack(self._codec.encode_many(new)))
+            keys = pack(self._codec.encode_many(new))
+            self.open.add(keys.last_times(), keys)
             run.hold(self.plan.id, len(new))
         else:
             add_changes(changes, self._fold, groups, folded, given, batch.headers, run, self._shown)
@@ -190,12 +191,17 @@ class WindowedAggregateOperator:
     def _shown(self, key: Key) -> tuple[Row, Row]:
         return key[:-1], self.bounds(int(key[-1]))  # type: ignore[call-overload]
 
+    def _open_in(self, store: Store, closed: int) -> tuple[Ints, PackedKeys]:
+        """Windows that the store holds, but those that start at or before `closed` and were given."""
+        keys = pack(self._codec.encode_many([k for k, _ in store.scan() if k[-1] > closed]))  # type: ignore[operator]
+        return keys.last_times(), keys
+
     def _closed_before(self, began: int) -> int:
         """The last start of a window that was closed when stream time was at `began`; below all if none was."""
         return began - self.size - self.grace if began != NO_TIME else NO_TIME
 
     def _closed(
-        self, windows: OpenWindows, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext
+        self, windows: OpenKeys, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext
     ) -> Batch | None:
         """Windows that the rows of this run closed, each with the first row whose stream time reached its close.
 
@@ -208,9 +214,9 @@ class WindowedAggregateOperator:
         now = int(times[-1]) - life
         if now // self.advance == known // self.advance:
             return None
-        due = windows.due(now)
-        rows = np.searchsorted(times, due.last_times() + life)
-        lost = due.last_times() < times[rows] // self.advance * self.advance - self.memory
+        starts, due = windows.due(now)
+        rows = np.searchsorted(times, starts + life)
+        lost = starts < times[rows] // self.advance * self.advance - self.memory
         return self._results(due, lost, seqs[rows], store, run)
 
     def _results(self, due: PackedKeys, lost: Flags, seqs: Ints, store: Store, run: MicroBatchContext) -> Batch | None:
@@ -223,7 +229,7 @@ class WindowedAggregateOperator:
         values = store.columns(partials.layout).find(due).values
         shown = self._give(values.known, lost, run)
         due, values, seqs = due.take(shown), values.take(shown), seqs[shown]
-        made = partials.closed(self, due, values, seqs, run)
+        made = partials.closed(self.plan, due, values, seqs, run, self)
         return self._result_rows(due, values.to_list(), seqs, run) if made is None else made
 
     def _give(self, held: Flags, lost: Flags, run: MicroBatchContext) -> Ints:

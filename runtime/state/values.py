@@ -4,7 +4,8 @@ Three forms, by the first byte (C1 is no msgpack type):
 - a plain msgpack array: a tuple of numbers, text, bytes, booleans and nulls; no extra byte, no Python per element;
 - C1 01: scalars (but bytes) and tuples of scalars: typed decoding brings tuples back in C;
 - C1 02: anything: tuples nested deeper, Decimal, dicts with other than text keys and integers beyond 64 bits are msgpack
-  extensions, as is text with lone surrogates; lists and dicts with text keys are themselves.
+  extensions, as is text with lone surrogates; lists and dicts with text keys are themselves. A Decimal is its text, or a scale and 64 bits, which
+  columns write (`decimal_lead`).
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ _decode_nesteds = msgspec.msgpack.Decoder(list[tuple[_Scalar | tuple[_Scalar, ..
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 _TYPED = _PLAIN - {bytes}  # msgspec cannot tell bytes from text in a union
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
-_TUPLE, _DECIMAL, _DICT, _INT, _TEXT = 1, 2, 3, 4, 5
-NESTED_MARK, _TAGGED_MARK = b"\xc1\x01", b"\xc1\x02"
+_TUPLE, _DECIMAL, _DICT, _INT, _TEXT, _SCALED = 1, 2, 3, 4, 5, 6
+NESTED_MARK, TAGGED_MARK = b"\xc1\x01", b"\xc1\x02"
 _ARRAY = struct.Struct(">BI")  # msgpack's longest header of an array
-_ARRAY_TAG = 0xDD
+_SCALED_DATA = struct.Struct(">Bq")  # scale, n
+_ARRAY_TAG, _EXT_8 = 0xDD, 0xC7
 
 
 def encode_value(value: Value) -> bytes:
@@ -52,7 +54,7 @@ def encode_value(value: Value) -> bytes:
         pass
     if any(isinstance(v, DistinctValues) for v in value):
         return encode_value(tuple(tuple(v) if isinstance(v, DistinctValues) else v for v in value))
-    return _TAGGED_MARK + _encode([_tag(v) for v in value])
+    return TAGGED_MARK + _encode([_tag(v) for v in value])
 
 
 def decode_value(data: bytes) -> Value:
@@ -73,6 +75,11 @@ def decode_values(data: Sequence[bytes]) -> list[Value]:
     if marks == {NESTED_MARK}:
         return _decode_nesteds(header + b"".join([d[2:] for d in data]))
     return list(map(decode_value, data))
+
+
+def decimal_lead(scale: int) -> bytes:
+    """The bytes in front of the 64 bits of n, big-endian, in a value that begins with TAGGED_MARK: together the Decimal n / 10**scale."""
+    return bytes([_EXT_8, _SCALED_DATA.size, _SCALED, scale])
 
 
 def encode_metadata(metadata: dict[str, Any]) -> bytes:
@@ -124,6 +131,9 @@ def _untag(v: Any) -> Any:
     if isinstance(v, msgspec.msgpack.Ext):
         if v.code == _DECIMAL:
             return Decimal(bytes(v.data).decode())
+        if v.code == _SCALED:
+            scale, n = _SCALED_DATA.unpack(v.data)
+            return Decimal(n).scaleb(-scale)
         if v.code == _INT:
             return int(bytes(v.data))
         if v.code == _TEXT:

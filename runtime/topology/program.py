@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -76,6 +76,7 @@ class TaskProgram:
         self._config = config
         self.coalesce = False  # whether every reader of the sink treats it as a table; told by `Instance`
         self._may_coalesce = _coalescible(operators)
+        self._ends_in_table = _coalescible(operators, _renames)
         self._scans: dict[str, SharedScan] = {
             op.id: scans.attach(query, op) for op in operators if isinstance(op.spec, Scan)
         }
@@ -174,6 +175,7 @@ class TaskProgram:
             is_due = step.id in self._timed and not batches
             if is_due or self._moved(step.id, run) or any(b is not None and len(b) for b in inputs):
                 run.coalesce = self.coalesce and step.id in self._may_coalesce
+                run.befores = step.id not in self._ends_in_table
                 given[step.id] = step.operator.process(inputs, run)
             if first is not None:
                 more = given.get(step.id)
@@ -182,6 +184,7 @@ class TaskProgram:
         for sink in self._sinks:
             batch = given.get(sink.plan.inputs[0])
             if batch is not None and len(batch):
+                batch = _after_images(batch)
                 sink.keep(batch, run)
                 out += self._records(sink.plan, sink.encoder.encode(batch, run))
         for op in self._exchanges:
@@ -363,8 +366,23 @@ def _stages(operators: Sequence[Operator]) -> list[Stage]:
     return [tuple(s) for s in sorted(stages, key=lambda s: order[s[-1].id])]
 
 
-def _coalescible(operators: Sequence[Operator]) -> set[str]:
-    """Operators whose rows meet nothing but projections and filters on their way into a table (rule R13).
+def _is_stateless(op: Operator) -> bool:
+    return isinstance(op.spec, _STATELESS)
+
+
+def _renames(op: Operator) -> bool:
+    """Whether it gives each image that it takes."""
+    return isinstance(op.spec, Project) and not op.spec.drop_failed
+
+
+def _after_images(batch: Batch) -> Batch:
+    """Rows for a sink, which writes no before-images."""
+    kept = np.flatnonzero(batch.op != UPDATE_BEFORE)
+    return batch if len(kept) == len(batch) else batch.take(kept)
+
+
+def _coalescible(operators: Sequence[Operator], passes: Callable[[Operator], bool] = _is_stateless) -> set[str]:
+    """Operators whose rows meet nothing but projections and filters, or others that `passes` names, on their way into a table (rule R13).
 
     An aggregation over a table is no such reader: a row that came and went leaves a group with count 0 behind.
     """
@@ -375,7 +393,7 @@ def _coalescible(operators: Sequence[Operator]) -> set[str]:
     found: set[str] = set()
     for op in reversed(operators):
         after = readers.get(op.id, [])
-        if after and all(_is_table_sink(r) or (isinstance(r.spec, _STATELESS) and r.id in found) for r in after):
+        if after and all(_is_table_sink(r) or (passes(r) and r.id in found) for r in after):
             found.add(op.id)
     return found
 

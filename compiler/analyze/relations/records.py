@@ -16,7 +16,7 @@ from flowql.compiler.analyze.relation import with_key_roles
 from flowql.compiler.analyze.relations.relation import column_of
 from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TemporalJoin, VersionJoin
 from flowql.compiler.plan.expr import ROWTIME, Column, columns_of
-from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node, Project, Scan, Union, walk_nodes
+from flowql.compiler.plan.logical import Aggregate, Explode, Filter, NamedExpr, Node, Project, Scan, Union, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.visit import exprs_of
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
@@ -29,6 +29,8 @@ def only_adds(node: Node) -> bool:
     match node.spec:
         case AppendOnly() | EmitClosed() | GroupAggregate(final=True):
             return True
+        case Aggregate(emit_final=True):
+            return node.change == "retract"
         case TemporalJoin() | VersionJoin():  # a row looks once
             return only_adds(node.inputs[0])
         case EquiJoin(kind="inner"):
@@ -76,9 +78,8 @@ def as_stream(view: Node) -> Node | None:
 
 
 def as_records(node: Node) -> Node | None:
-    """The rows of a node as records; None unless each is made from one record of a stream, and none is late."""
-    made = _of_one_stream(node)
-    return None if made is None or any(isinstance(n.spec, AppendOnly) for n in walk_nodes(made)) else made
+    """The rows of a node as records, without their identity; None if a row may leave."""
+    return _of_one_stream(node) or (_without_identity(node) if only_adds(node) else None)
 
 
 def _called(key: str, columns: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 from flowql.runtime.batch import TEMPORAL, Ints
-from flowql.runtime.state.columns.packed import Bytes, PackedKeys, ends_of, pack, pack_rows, spread, word_counts
+from flowql.runtime.state.columns.packed import Bytes, Flags, PackedKeys, ends_of, pack, pack_rows, spread, word_counts
 from flowql.runtime.state.keys import KeyCodec
 
 _SIGN = np.uint64(1 << 63)
@@ -38,34 +38,34 @@ def packed_keys(codec: KeyCodec, columns: Sequence[pa.Array]) -> PackedKeys:
 
 
 def key_columns(types: Sequence[SqlType], keys: PackedKeys) -> list[pa.Array] | None:
-    """The columns of keys with parts of these types, as Arrow has them; None where a part is NULL, has an inner 0, or is neither integer, time nor text."""
+    """The columns of keys with parts of these types, as Arrow has them; None where a part has an inner 0, or is neither integer, time nor text."""
     packed = keys.compact()
-    data = np.append(packed.words.astype(">u8").view(np.uint8), np.uint8(_VALUE))
+    data = np.append(packed.words.astype(">u8").view(np.uint8), np.zeros(_INTEGER_BYTES, np.uint8))
     at, found = packed.starts * 8, list[pa.Array]()
     for t in types:
-        if (data[at] != _VALUE).any():
-            return None
+        null = data[at] != _VALUE  # one byte
         if t.kind in _INTEGERS:
             bits = data[spread(at + 1, np.full(len(at), 8))].view(">u8").astype(np.uint64)
-            numbers = pa.array((bits ^ _SIGN).view(np.int64))
+            numbers = pa.array(np.where(null, 0, (bits ^ _SIGN).view(np.int64)), mask=null)
             found.append(numbers.cast(TEMPORAL.get(t.kind, arrow_type(t))).cast(arrow_type(t)))
-            at = at + _INTEGER_BYTES
+            at = at + np.where(null, 1, _INTEGER_BYTES)
         elif t.kind in (Kind.STRING, Kind.BYTES):
             zeros = np.flatnonzero(data == 0)
-            end = zeros[np.searchsorted(zeros, at + 1)]
-            if (data[end + 1] == _ESCAPED).any():
+            end = np.where(null, at, zeros[np.searchsorted(zeros, at + 1)])
+            if ((data[end + 1] == _ESCAPED) & ~null).any():
                 return None
-            found.append(_text_column(t, data, at + 1, end))
+            found.append(_text_column(t, data, np.where(null, at, at + 1), end, null))
             at = end + 1
         else:
             return None
     return found if all(_is_valid(c) for c in found) else None
 
 
-def _text_column(t: SqlType, data: Bytes, start: Ints, end: Ints) -> pa.Array:
+def _text_column(t: SqlType, data: Bytes, start: Ints, end: Ints, null: Flags) -> pa.Array:
     offsets = ends_of(end - start).astype(np.int32)
     inner = data[spread(start, end - start)]
-    return pa.Array.from_buffers(arrow_type(t), len(start), [None, pa.py_buffer(offsets), pa.py_buffer(inner)])
+    known = pa.array(~null).buffers()[1] if null.any() else None
+    return pa.Array.from_buffers(arrow_type(t), len(start), [known, pa.py_buffer(offsets), pa.py_buffer(inner)])
 
 
 def _is_valid(column: pa.Array) -> bool:

@@ -17,6 +17,7 @@ from flowql.runtime.batch import Ints
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
 _HALF, _TOP, _BYTE = np.uint64(32), np.uint64(56), np.uint64(8)
@@ -127,7 +128,7 @@ def _mixed(h: Words, word: Words) -> Words:
     return h
 
 
-def same(a: PackedKeys, b: PackedKeys) -> npt.NDArray[np.bool_]:
+def same(a: PackedKeys, b: PackedKeys) -> Flags:
     """Whether key i of one is key i of the other."""
     equal = a.lengths == b.lengths
     counts = word_counts(np.minimum(a.lengths, b.lengths))

@@ -1,14 +1,15 @@
 """Values of a store as columns: one row per value, a column per number in it.
 
-A value (`flowql.runtime.state.store.Value`) here is the accumulators of a group and its row time. An accumulator is one number, a pair of
-numbers, or anything at all, which a column of objects holds. A value that does not fit its columns, as it has more parts or an
-integer beyond 64 bits, is kept whole beside them: it is *odd*.
+A value (`flowql.runtime.state.store.Value`) here is the accumulators of a group and its row time, or the columns of a row. A part is one number, a pair of
+numbers, or anything at all, which a column of objects holds. A Decimal is the whole number that it is in the scale of its column. A value that
+does not fit its columns, as it has more parts or an integer beyond 64 bits, is kept whole beside them: it is *odd*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -17,32 +18,45 @@ import pyarrow as pa
 
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import grown
+from flowql.runtime.state.columns.packed import Flags
 from flowql.runtime.state.rows import Value
-from flowql.runtime.state.values import NESTED_MARK, encode_value
+from flowql.runtime.state.values import NESTED_MARK, TAGGED_MARK, decimal_lead, encode_value
 
 ABSENT, PRESENT, ODD = 0, 1, 2
 States = npt.NDArray[np.int8]
-Flags = npt.NDArray[np.bool_]
-ColumnKind = Literal["integer", "double", "object"]
-_DTYPES: dict[ColumnKind, Any] = {"integer": np.int64, "double": np.float64, "object": np.object_}
-_TYPES: dict[ColumnKind, type] = {"integer": int, "double": float}
+
+_DTYPES: dict[str, Any] = {"double": np.float64, "object": np.object_}
+_TYPES: dict[str, type] = {"integer": int, "double": float}
 _NO_TYPE = type(None)
 _FIX_ARRAY, _ARRAY_16, _DOUBLE_TAG = 0x90, 0xDC, 0xCB
 _INTEGER_TAGS = ((0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))  # msgpack's signed integers, by width
 
 
 @dataclass(frozen=True, slots=True)
+class Scaled:
+    """The kind of a column of Decimals n / 10**scale, which holds n."""
+
+    scale: int
+
+
+ColumnKind = Literal["integer", "double", "object"] | Scaled
+
+
+@dataclass(frozen=True, slots=True)
 class ValueColumn:
-    """data: of one kind; null: where it is NULL, None for nowhere. Objects are None instead."""
+    """data: of one kind; null: where it is NULL, None for nowhere. Objects are None instead. scale: that of Decimals."""
 
     data: npt.NDArray[Any]
     null: Flags | None = None
+    scale: int | None = None
 
     def take(self, at: Ints | Flags) -> ValueColumn:
-        return ValueColumn(self.data[at], None if self.null is None else self.null[at])
+        return replace(self, data=self.data[at], null=None if self.null is None else self.null[at])
 
     def to_list(self) -> list[Any]:
         found: list[Any] = self.data.tolist()
+        if self.scale is not None:
+            found = [Decimal(n).scaleb(-self.scale) for n in found]
         if self.null is not None:
             for i in np.flatnonzero(self.null).tolist():
                 found[i] = None
@@ -56,11 +70,14 @@ class ValueLayout:
     parts: tuple[tuple[ColumnKind, ...], ...]
     kinds: tuple[ColumnKind, ...] = field(init=False)
     in_numbers: bool = field(init=False)
+    has_decimals: bool = field(init=False)
 
     def __post_init__(self) -> None:
         kinds = tuple(k for part in self.parts for k in part)
         object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "in_numbers", bool(kinds) and "object" not in kinds)
+        object.__setattr__(self, "has_decimals", any(isinstance(k, Scaled) for k in kinds))
+        assert not self.has_decimals or len(kinds) == len(self.parts), "a pair holds no Decimal"
 
     def columns_of(self, values: Sequence[Value]) -> list[ValueColumn] | None:
         """Columns of values; None if one does not fit."""
@@ -87,7 +104,7 @@ class ValueLayout:
         return made
 
     def empty(self, n: int) -> list[ValueColumn]:
-        return [ValueColumn(np.zeros(n, _DTYPES[k])) for k in self.kinds]
+        return [column_of(k, np.zeros(n, _dtype(k))) for k in self.kinds]
 
     def part_columns(self, columns: Sequence[ValueColumn]) -> list[tuple[ValueColumn, ...]]:
         """The columns of each part."""
@@ -104,6 +121,14 @@ class ValueLayout:
             lists = [c.to_list() for c in of_part]
             parts.append(lists[0] if len(lists) == 1 else zip(*lists, strict=True))
         return list(zip(*parts, strict=True))
+
+
+def column_of(kind: ColumnKind, data: npt.NDArray[Any], null: Flags | None = None) -> ValueColumn:
+    return ValueColumn(data, null, kind.scale if isinstance(kind, Scaled) else None)
+
+
+def _dtype(kind: ColumnKind) -> Any:
+    return np.int64 if isinstance(kind, Scaled) else _DTYPES.get(kind, np.int64)
 
 
 class RowValues:
@@ -189,7 +214,7 @@ def concatenated(parts: Sequence[RowValues]) -> RowValues:
         null = None
         if any(c.null is not None for c in of_part):
             null = np.concatenate([np.zeros(len(c.data), bool) if c.null is None else c.null for c in of_part])
-        columns.append(ValueColumn(np.concatenate([c.data for c in of_part]), null))
+        columns.append(replace(of_part[0], data=np.concatenate([c.data for c in of_part]), null=null))
     odd: dict[int, Value] = {}
     begin = 0
     for p in parts:
@@ -206,7 +231,7 @@ class ValueTable:
     def __init__(self, layout: ValueLayout, capacity: int) -> None:
         self._layout = layout
         self._states = np.zeros(capacity, np.int8)
-        self._columns: list[npt.NDArray[Any]] = [np.zeros(capacity, _DTYPES[k]) for k in layout.kinds]
+        self._columns: list[npt.NDArray[Any]] = [np.zeros(capacity, _dtype(k)) for k in layout.kinds]
         self._nulls: list[Flags | None] = [None] * len(layout.kinds)  # made with the first NULL of a column
         self._odd: dict[int, Value] = {}
 
@@ -227,8 +252,8 @@ class ValueTable:
     def read(self, slots: Ints) -> RowValues:
         states = self._states[slots]
         columns = [
-            ValueColumn(c[slots], None if null is None or not (n := null[slots]).any() else n)
-            for c, null in zip(self._columns, self._nulls, strict=True)
+            column_of(k, c[slots], None if null is None or not (n := null[slots]).any() else n)
+            for k, c, null in zip(self._layout.kinds, self._columns, self._nulls, strict=True)
         ]
         odd = {i: self._odd[s] for i, s in enumerate(slots.tolist()) if s in self._odd} if self._odd else {}
         return RowValues(self._layout, states, columns, odd)
@@ -263,6 +288,8 @@ def _column(values: Sequence[Any], kind: ColumnKind) -> ValueColumn | None:
     if kind == "object":
         return objects(values)
     types = set(map(type, values))
+    if isinstance(kind, Scaled):
+        return None if types - {Decimal, _NO_TYPE} else _decimals(values, kind)
     if types - {_TYPES[kind], _NO_TYPE}:
         return None
     null = None
@@ -270,7 +297,19 @@ def _column(values: Sequence[Any], kind: ColumnKind) -> ValueColumn | None:
         null = np.fromiter((v is None for v in values), bool, len(values))
         values = [0 if v is None else v for v in values]
     try:
-        return ValueColumn(np.array(values, _DTYPES[kind]), null)
+        return ValueColumn(np.array(values, _dtype(kind)), null)
+    except OverflowError:
+        return None
+
+
+def _decimals(values: Sequence[Decimal | None], kind: Scaled) -> ValueColumn | None:
+    """None for a value beyond 64 bits, and one that has other digits or another exponent in this scale."""
+    whole = [0 if v is None else int(v.scaleb(kind.scale)) for v in values]
+    if any(v is not None and v.as_tuple().exponent != -kind.scale for v in values):
+        return None
+    null = np.fromiter((v is None for v in values), bool, len(values))
+    try:
+        return ValueColumn(np.array(whole, np.int64), null if null.any() else None, kind.scale)
     except OverflowError:
         return None
 
@@ -281,7 +320,7 @@ def _filled(empty: ValueColumn, some: ValueColumn, at: list[int]) -> ValueColumn
     if some.null is not None:
         null = np.zeros(len(data), bool)
         null[at] = some.null
-    return ValueColumn(data, null)
+    return replace(empty, data=data, null=null)
 
 
 def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> npt.NDArray[np.uint8]:
@@ -290,11 +329,16 @@ def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> npt.
     width = len(layout.parts)
     array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
     nested = any(len(part) > 1 for part in layout.parts)
-    blocks = [_constant(NESTED_MARK + array if nested else array, n)]
+    mark = NESTED_MARK if nested else TAGGED_MARK if layout.has_decimals else b""
+    blocks = [_constant(mark + array, n)]
     for part in layout.part_columns(columns):
         if len(part) > 1:
             blocks.append(_constant(bytes([_FIX_ARRAY | len(part)]), n))
-        blocks += [_number(c.data) for c in part]
+        for c in part:
+            if c.scale is not None:
+                blocks += [_constant(decimal_lead(c.scale), n), _bytes_of(c.data.astype(">i8"), n)]
+            else:
+                blocks.append(_number(c.data))
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))
 
 
@@ -323,4 +367,8 @@ def _number(data: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _tagged(tag: int, data: npt.NDArray[Any], n: int) -> npt.NDArray[np.uint8]:
-    return np.concatenate([np.full((n, 1), tag, np.uint8), data.view(np.uint8).reshape(n, data.dtype.itemsize)], axis=1)
+    return np.concatenate([np.full((n, 1), tag, np.uint8), _bytes_of(data, n)], axis=1)
+
+
+def _bytes_of(data: npt.NDArray[Any], n: int) -> npt.NDArray[np.uint8]:
+    return data.view(np.uint8).reshape(n, data.dtype.itemsize)

@@ -247,13 +247,13 @@ def test_the_table_says_what_standard_views_do(flowql, tmp_path):
     data = json.loads(flowql("-o", "json", "lineage", "-p", str(tmp_path)).out)
     found = {q["writes"]: q["does"] for q in data["queries"]}
     wanted = {
-        "tumbled": ["aggregate"],
+        "tumbled": ["repartition", "aggregate"],
         "running": ["window functions"],
         "words": ["distinct"],
         "buyers": ["except"],
         "priced": ["left join"],
         "dearest": ["top rows"],
-        "closed": ["aggregate, closed windows"],
+        "closed": ["repartition", "aggregate, closed windows"],
         "recent": ["filter by the clock"],
     }
     assert {n: [d for d in found[n] if d != "filter"] for n in wanted} == wanted

@@ -21,6 +21,7 @@ VALUES = {
     DATE: st.integers(-20_000, 40_000),
     TIMESTAMP: st.integers(-(10**12), 10**13),
     decimal(8, 2): st.integers(-(10**7), 10**7).map(lambda n: Decimal(n) / 100),
+    decimal(38, 0): st.integers(1 - 10**38, 10**38 - 1).map(Decimal) | st.integers(-9, 9).map(Decimal),
     array(INT): st.lists(st.none() | st.integers(0, 9), max_size=3),
 }
 KEYS = [BIGINT, INT, BOOLEAN, STRING, DATE, TIMESTAMP, decimal(8, 2)]

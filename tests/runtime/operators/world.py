@@ -24,6 +24,7 @@ from flowql.compiler.plan.logical import (
 from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
 from flowql.compiler.plan.topology import Operator, StoreSpec
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
+from flowql.compiler.plan.watermarks import Closing
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext, RuntimeOperator
 from flowql.runtime.operators.factory import build
@@ -251,6 +252,7 @@ def aggregate(
     final: bool = False,
     input_change: ChangeKind = "append",
     change: ChangeKind = "upsert",
+    closing: tuple[Closing, ...] = (),
 ) -> tuple[Operator, list[Operator]]:
     """The plan of an aggregation over a source of schema `s`."""
     made = calls(s, text)
@@ -263,7 +265,8 @@ def aggregate(
     kind = "table" if window is None else "session" if window.kind == "session" else "window"
     key = Schema((*s.key, *bounds))
     store = StoreSpec("agg", kind, key, Schema(values))  # type: ignore[arg-type]
-    plan = Operator("agg", Aggregate(made, window, final), ("source",), out, change, (store,))
+    spec = Aggregate(made, window, final, null_groups=bool(closing), closing=closing)
+    plan = Operator("agg", spec, ("source",), out, change, (store,))
     return plan, [source(s, input_change)]
 
 

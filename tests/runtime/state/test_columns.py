@@ -1,5 +1,7 @@
 """State in columns means what rows mean: keys packed as they are encoded, an index as a dict, values as they are written."""
 
+from decimal import Decimal
+
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, INT, STRING
 from flowql.runtime.state.columns.index import KeyIndex
 from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
 from flowql.runtime.state.columns.packed import pack
-from flowql.runtime.state.columns.values import RowValues, ValueLayout, ValueTable, concatenated
+from flowql.runtime.state.columns.values import RowValues, Scaled, ValueLayout, ValueTable, concatenated
 from flowql.runtime.state.keys import decode_time, key_codec
 from flowql.runtime.state.values import decode_value, encode_value
 
@@ -62,7 +64,7 @@ def test_keys_of_columns_are_those_of_rows(drawn):
         assert [c.type for c in columns] == [PARTS[t][0] for t in types]
     else:
         assert any(
-            v is None or t is BOOLEAN or (t in (STRING, BYTES) and 0 in pa.scalar(v, pa.binary()).as_py())
+            t is BOOLEAN or (v is not None and t in (STRING, BYTES) and 0 in pa.scalar(v, pa.binary()).as_py())
             for r in rows
             for t, v in zip(types, r, strict=True)
         )
@@ -112,6 +114,25 @@ def test_values_in_columns_are_those_of_rows(values, wide, data):
         at = places[begin:]
         table.write(pa.array(at, pa.int64()).to_numpy(), columns.take(pa.array(at, pa.int64()).to_numpy()))
     assert table.read(pa.array(range(len(values)), pa.int64()).to_numpy()).to_list() == values
+
+
+DECIMALS = st.one_of(st.integers(-(1 << 64), 1 << 64), st.integers(-200, 200)).map(lambda n: Decimal(n).scaleb(-2))
+
+
+@given(st.lists(st.none() | st.tuples(st.none() | DECIMALS, st.none() | NUMBERS), max_size=12))
+@settings(deadline=None)
+def test_decimals_in_columns_are_those_of_rows(values):
+    layout = ValueLayout(((Scaled(2),), ("integer",)))
+    columns = RowValues.of(layout, values)
+    assert list(map(repr, columns.to_list())) == list(map(repr, values))
+    encoded = columns.encode().to_pylist()
+    assert [None if d is None else repr(decode_value(d)) for d in encoded] == [
+        None if v is None else repr(v) for v in values
+    ]
+    table = ValueTable(layout, len(values) + 1)
+    places = pa.array(range(len(values)), pa.int64()).to_numpy()
+    table.write(places, columns)
+    assert table.read(places).to_list() == values
 
 
 @given(st.floats(), st.integers(0, 300))

@@ -1,0 +1,56 @@
+"""Groups of rows that only come: which operator folds them, where their rows lie and what is kept of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowql.compiler.plan.changes import Consolidate, GroupAggregate
+from flowql.compiler.plan.logical import Aggregate, Rekey
+from flowql.compiler.plan.topology import ExchangeSink, QueryPlan
+from flowql.compiler.plan.watermarks import Closing
+from tests.compiler.sql import compiled
+
+STREAM = "CREATE STREAM s (k INT KEY, v INT, d DOUBLE, ts TIMESTAMP{}) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS={});\n"
+MARK = ", WATERMARK FOR ts AS ts - INTERVAL '10' SECOND"
+WINDOWS = "SELECT window_start, k, {} FROM TUMBLE(s, ts, INTERVAL '1' MINUTE) GROUP BY window_start, k"
+
+
+def planned(view: str, *, mark: str = MARK, partitions: int = 3) -> QueryPlan:
+    made = compiled(f"CREATE VIEW o AS {view};", prelude=STREAM.format(mark, partitions), dialect="standard")
+    return made.plan.queries[-1]
+
+
+def of_kind(query: QueryPlan, *kinds: type) -> list[str]:
+    return [o.id for s in query.subtopologies for o in s.operators if isinstance(o.spec, kinds)]
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_watermark_closes_the_groups_of_a_fold(final: bool) -> None:
+    query = planned(WINDOWS.format("count(*) AS n, sum(v) AS s") + (" EMIT ON WINDOW CLOSE" if final else ""))
+    assert of_kind(query, GroupAggregate, Consolidate, ExchangeSink) == []
+    (fold,) = (o for s in query.subtopologies for o in s.operators if isinstance(o.spec, Aggregate))
+    assert fold.spec.closing == (Closing(fold.schema.names[0], 60_000),)
+    assert fold.spec.emit_final == final
+    assert len(fold.stores) == 1
+
+
+def test_groups_that_are_not_folded_are_the_rows_of_the_view() -> None:
+    query = planned(WINDOWS.format("sum(d) AS s"))
+    assert of_kind(query, GroupAggregate) == ["groupaggregate-1"]
+    assert of_kind(query, Consolidate, Rekey) == []
+
+
+def test_rows_of_one_identity_from_different_groups_are_put_together() -> None:
+    """A join gives rows of a group from two operators."""
+    view = "SELECT a.k, a.n, b.s FROM ({}) a JOIN ({}) b ON a.k = b.k"
+    parts = ("SELECT k, count(*) AS n FROM s GROUP BY k", "SELECT k, sum(d) AS s FROM s GROUP BY k")
+    assert of_kind(planned(view.format(*parts)), Consolidate) == ["consolidate-1"]
+
+
+@pytest.mark.parametrize(("mark", "partitions", "moved"), [(MARK, 3, False), ("", 3, True), ("", 1, False)])
+def test_rows_stay_where_no_record_without_a_key_is_elsewhere(mark: str, partitions: int, *, moved: bool) -> None:
+    """NULL is one group, and records without a key may be in any partition. With a watermark they stay all the same."""
+    query = planned(WINDOWS.format("count(*) AS n"), mark=mark, partitions=partitions)
+    assert bool(of_kind(query, ExchangeSink)) == moved
+    query = planned("SELECT v, count(*) AS n FROM s GROUP BY v", mark=mark, partitions=partitions)
+    assert of_kind(query, ExchangeSink), "groups of another column come from all partitions"
