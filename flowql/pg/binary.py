@@ -61,7 +61,8 @@ def fixed(rows: np.ndarray) -> pa.Array:
 
 
 def _of_numbers(column: pa.Array, numbers: np.ndarray, form: str) -> pa.Array:
-    raw = fixed(numbers.astype(form).view(np.uint8).reshape(len(numbers), -1))
+    made = np.ascontiguousarray(numbers.astype(form))
+    raw = fixed(made.view(np.uint8).reshape(len(made), made.itemsize))
     return pc.if_else(column.is_valid(), raw, pa.scalar(None, _BINARY)) if column.null_count else raw
 
 

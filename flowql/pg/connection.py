@@ -77,6 +77,7 @@ class Connections:
         execution = Execution(self._shared, client.is_gone)
         settings = SessionSettings(user, given, database)
         number, secret = self._register(execution)
+        execution.number = number
         session = Session(execution, settings, client)
         try:
             for data in (messages.AUTHENTICATED, *execution.reports(settings), messages.key_data(number, secret)):

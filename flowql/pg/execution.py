@@ -14,7 +14,7 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from flowql.pg import commands, messages
-from flowql.pg.catalogue import Catalogue
+from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
 from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, unsupported
 from flowql.pg.parameters import inferred, literal
@@ -67,6 +67,7 @@ class Prepared:
     statement: Statement
     types: Sequence[PgType]
     returns: bool = False
+    is_duckdbs: bool = False  # it is carried out as DuckDB's SQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class Execution:
 
     shared: Shared
     is_gone: Callable[[], bool]
+    number: int = 0  # by which a client cancels
     _break_off: Callable[[], None] | None = None
     _cancelled: str = ""  # why
     _told: dict[str, str] = field(default_factory=dict)
@@ -178,8 +180,10 @@ class Execution:
         if not statement.parameters and not oids:
             return Prepared(statement, (), returns)
         plan = self._plan()
+        if self.shared.catalogue.has(statement):
+            return Prepared(statement, inferred(statement, oids, SYSTEM_COLUMNS, ()), is_duckdbs=True)
         types = inferred(statement, oids, _columns(plan, statement), _targets(plan, statement))
-        return Prepared(statement, types, returns)
+        return Prepared(statement, types, returns, is_duckdbs=not self.is_standard)
 
     def columns(self, prepared: Prepared, settings: SessionSettings) -> list[PgColumn] | None:
         """Those of its rows, before it has values; None for no rows. Raises PgError, CommandError."""
@@ -191,7 +195,7 @@ class Execution:
             return None if done is None or done.shown is None else done.shown[0]
         if not (statement.is_read or prepared.returns):
             return None
-        sql = filled(statement, [literal(None, t, standard=self.is_standard) for t in prepared.types])
+        sql = filled(statement, [literal(None, t, standard=not prepared.is_duckdbs) for t in prepared.types])
         try:
             if prepared.returns:
                 return self._returned_columns(sql.sql)
@@ -230,7 +234,7 @@ class Execution:
         settings: SessionSettings,
     ) -> Rows:
         if self.shared.catalogue.has(statement):
-            return self.shared.catalogue.rows(sql, settings, formats)
+            return self.shared.catalogue.rows(sql, settings, formats, self._begun, self.number)
         if transaction.writes and _reads(self._plan(), statement):
             title = "a query after a write in the same transaction is not supported: the rows are written at COMMIT"
             raise unsupported(title, "COMMIT first")
@@ -243,7 +247,7 @@ class Execution:
             return Produced(f"INSERT 0 {rows}")
         (done,) = self.shared.reading.execute(sql)[-1:]
         tag = f"INSERT 0 {done.rows}" if done.verb == "INSERT" else f"{done.verb} {done.rows}"
-        return Produced(tag, None if done.returned is None else Rows.of_table(done.returned, formats))
+        return Produced(tag, None if done.returned is None else Rows.of_table(done.returned, formats=formats))
 
     def carry_out(self, changes: Sequence[Change]) -> list[Done]:
         """What a transaction has written. Raises CommandError, RuntimeFailure."""

@@ -32,8 +32,27 @@ _WRITTEN = {
 }
 
 
-def literal(value: str | None, t: p.PgType, *, standard: bool) -> str:
-    """A literal of SQL. value: its text form; None: NULL. standard: of FlowQL's standard dialect, otherwise of DuckDB's SQL. Raises PgError."""
+def literal(value: str | None, t: p.PgType, *, standard: bool, adapts: bool = False) -> str:
+    """A literal of SQL. value: its text form; None: NULL. standard: of FlowQL's standard dialect, otherwise of DuckDB's SQL. adapts: without a type
+    of its own, to be written into a column. Raises PgError.
+    """
+    made = _literal(value, t, standard)
+    if (
+        not adapts
+        or not (standard or t.element is None)
+        or (t.category == "N" and value in ("NaN", "Infinity", "-Infinity"))
+    ):
+        return made
+    if value is None:
+        return "NULL"
+    if t.category == "N":
+        if not _NUMBER.fullmatch(value.strip()):
+            raise _invalid(t, value)
+        return f"({value.strip()})"
+    return made if t is p.BOOL else "'" + value.replace("'", "''") + "'"
+
+
+def _literal(value: str | None, t: p.PgType, standard: bool) -> str:
     if value is None:
         return f"CAST(NULL AS {_sql(t, standard)})" if t.sql else "NULL"
     if "\0" in value:
@@ -55,6 +74,9 @@ def literal(value: str | None, t: p.PgType, *, standard: bool) -> str:
         if folded not in _TRUE | _FALSE:
             raise _invalid(t, value)
         return "TRUE" if folded in _TRUE else "FALSE"
+    if t.element is not None and not standard:
+        items = (literal(i, t.element, standard=False) for i in items_of(value))
+        return f"CAST([{', '.join(items)}] AS {_sql(t, standard)})"
     quoted = "'" + value.replace("'", "''") + "'"
     if t is p.BYTEA and not standard:
         return f"unhex('{_raw(value).hex()}')"
@@ -162,6 +184,31 @@ def _array(raw: bytes) -> str:
         found.append(f'"{escaped}"')
         at += size
     return "{" + ",".join(found) + "}"
+
+
+_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}]*))\s*(,|$)', re.DOTALL)
+
+
+def items_of(array: str) -> list[str | None]:
+    """The elements of an array of one dimension in text form. Raises PgError."""
+    text, at, found = array.strip(), 1, list[str | None]()
+    if text[:1] != "{" or text[-1:] != "}":
+        raise PgError("22P02", f'malformed array literal: "{array}"')
+    if not text[1:-1].strip():
+        return []
+    while at < len(text):
+        item = _ITEM.match(text, at, len(text) - 1)
+        if item is None:
+            raise PgError("22P02", f'malformed array literal: "{array}"')
+        if item[1] is not None:
+            found.append(re.sub(r"\\(.)", r"\1", item[1], flags=re.DOTALL))
+        else:
+            plain = item[2].strip()
+            found.append(None if plain.upper() == "NULL" else plain)
+        at = item.end()
+        if not item[3]:
+            break
+    return found
 
 
 def _raw(text: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -33,9 +33,21 @@ class Rows:
         return cls(columns, answer.batches, answer.close, spread(formats, len(columns)))
 
     @classmethod
-    def of_table(cls, table: pa.Table, formats: Sequence[int] = (), columns: list[PgColumn] | None = None) -> Rows:
+    def of_table(cls, table: pa.Table, columns: list[PgColumn] | None = None, formats: Sequence[int] = ()) -> Rows:
         found = columns_of(table.schema) if columns is None else columns
         return cls(found, iter(table.to_batches(2_048)), lambda: None, spread(formats, len(found)))
+
+    def taken(self, count: int | None) -> Iterator[pa.RecordBatch]:
+        """So many of the next rows; None: all."""
+        while count is None or count > 0:
+            batch = self._left if self._left is not None else next(self.batches, None)
+            self._left = None
+            if batch is None:
+                return
+            if count is not None and batch.num_rows > count:
+                batch, self._left = batch.slice(0, count), batch.slice(count)
+            count = None if count is None else count - batch.num_rows
+            yield batch
 
     def piece(self, limit: int = 0, encode: Encode | None = None) -> tuple[bytes, bool]:
         """Some of the next rows as messages, and whether these were the last ones. limit: of all rows that are taken; 0: none."""
@@ -52,7 +64,3 @@ class Rows:
             parts.append(encode(batch) if encode is not None else data_rows(batch, self.columns, self.formats))
             size += len(parts[-1])
         return b"".join(parts), False
-
-
-def nothing() -> Generator[pa.RecordBatch]:
-    yield from ()

@@ -5,6 +5,8 @@ Flow of messages: PostgreSQL's documentation, chapter "Frontend/Backend Protocol
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +16,7 @@ import pyarrow as pa
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.pg import commands, messages
 from flowql.pg.copying import Copy
+from flowql.pg.cursors import VERBS, Cursors
 from flowql.pg.errors import PgError, Violation, pg_error, unsupported
 from flowql.pg.execution import Execution, Prepared, Produced
 from flowql.pg.messages import Bind, Parse, Reader, malformed
@@ -60,6 +63,7 @@ class Session:
     transaction: Transaction = field(default_factory=Transaction)
     _prepared: dict[str, Prepared] = field(default_factory=dict)
     _portals: dict[str, Portal] = field(default_factory=dict)
+    _cursors: Cursors = field(default_factory=Cursors)
     _is_skipping: bool = False  # after an error, until Sync
 
     async def handle(self, kind: bytes, body: bytes) -> None:
@@ -84,6 +88,7 @@ class Session:
         for portal in self._portals.values():
             portal.close()
         self._portals.clear()
+        self._cursors.close_all()
 
     # Simple protocol
 
@@ -146,7 +151,10 @@ class Session:
         self._check_failed(prepared.statement)
         forms = messages.spread(bind.formats, len(types))
         given = [text_of(v, f, t) for v, f, t in zip(bind.values, forms, types, strict=True)]
-        literals = [literal(v, t, standard=self.execution.is_standard) for v, t in zip(given, types, strict=True)]
+        literals = [
+            literal(v, t, standard=not prepared.is_duckdbs, adapts=prepared.statement.is_write)
+            for v, t in zip(given, types, strict=True)
+        ]
         if bind.portal and bind.portal in self._portals:
             raise PgError("42P03", f'cursor "{bind.portal}" already exists')
         if len(self._portals) >= PORTALS_MAX:
@@ -235,14 +243,22 @@ class Session:
         if verb:
             return Produced(await self._transact(verb, statement))
         self._check_failed(statement)
+        if statement.verb in VERBS:
+            return await self._cursors.run(statement, formats, self._begin, in_transaction=self.transaction.is_open)
         done = commands.run(statement, self.settings, self._discard)
         if done is not None:
             self._report(statement, done)
             if done.shown is None:
                 return Produced(done.tag)
             columns, table = done.shown
-            return Produced(done.tag, Rows.of_table(table, formats, columns))
+            return Produced(done.tag, Rows.of_table(table, columns, formats))
         return await self._call(self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings)
+
+    async def _begin(self, statement: Statement) -> Produced:
+        found: Produced = await self._call(
+            self.execution.produce, statement, statement.sql, (), self.transaction, self.settings
+        )
+        return found
 
     async def _send(self, produced: Produced, limit: int) -> bool:
         """The rows up to a limit, 0 for all, and the end; whether there are no more."""
@@ -307,6 +323,11 @@ class Session:
             raise pg_error(error) from error
         except (pa.ArrowException, ValueError) as error:
             raise PgError("22000", str(error)) from error
+        except PgError:
+            raise
+        except Exception as error:  # the session goes on, and the client gets the error
+            traceback.print_exc(file=sys.stderr)
+            raise PgError("XX000", f"internal error: {type(error).__name__}: {error}") from error
 
     def _report(self, statement: Statement, done: commands.Done) -> None:
         if done.notice:
@@ -330,6 +351,7 @@ class Session:
         await self.out.flush()
 
     def _close_portals(self) -> None:
+        self._cursors.end_transaction()
         for name in list(self._portals):
             self._drop(name, self._portals)
 
@@ -339,6 +361,8 @@ class Session:
             portal.close()
 
     def _discard(self, what: str) -> None:
+        if what == "all":
+            self._cursors.close_all()
         if what in ("all", "prepared"):
             self._prepared.clear()
         elif (name := what.removeprefix("prepared ")) in self._prepared:

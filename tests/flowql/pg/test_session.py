@@ -145,6 +145,23 @@ def test_settings_of_drivers_and_pools(shop: Shop) -> None:
                 w.rows(sql)
 
 
+def test_a_cursor_reads_forward(shop: Shop) -> None:
+    with shop.wire() as w:
+        with pytest.raises(Failed, match="25P01"):
+            w.rows("DECLARE c CURSOR FOR SELECT id FROM orders")
+        w.ask(
+            "BEGIN; DECLARE c NO SCROLL CURSOR FOR SELECT id FROM orders ORDER BY id; DECLARE h CURSOR WITH HOLD FOR SELECT 7"
+        )
+        assert w.rows("FETCH 2 FROM c") == [("1",), ("2",)]
+        found = w.ask("FETCH FORWARD ALL IN c")
+        assert (rows_of(found), tags(found)) == ([("3",)], ["FETCH 1"])
+        assert tags(w.ask("FETCH c; MOVE 5 h; CLOSE c; COMMIT")) == ["FETCH 0", "MOVE 1", "CLOSE CURSOR", "COMMIT"]
+        assert w.rows("FETCH h") == []
+        assert tags(w.ask("CLOSE ALL")) == ["CLOSE CURSOR ALL"]
+        with pytest.raises(Failed, match="34000"):
+            w.rows("FETCH h")
+
+
 def test_copy_to_stdout(shop: Shop) -> None:
     with shop.wire() as w:
         found = w.ask("COPY (SELECT id, name, raw FROM kinds WHERE id < 4 ORDER BY id) TO STDOUT")

@@ -1,0 +1,111 @@
+"""DECLARE, FETCH, MOVE and CLOSE: cursors of SQL, which read an answer forward."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from flowql.pg.errors import PgError, unsupported
+from flowql.pg.execution import Produced
+from flowql.pg.portals import Rows
+from flowql.pg.statements import Statement, split, syntax_error
+
+CURSORS_MAX = 100  # of a session
+VERBS = frozenset(("DECLARE", "FETCH", "MOVE", "CLOSE"))
+Open = Callable[[Statement], Awaitable[Produced]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """holds: beyond the end of its transaction."""
+
+    rows: Rows
+    holds: bool
+
+
+class Cursors:
+    """Those of one session."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Cursor] = {}
+
+    def end_transaction(self) -> None:
+        """Closes those that do not hold."""
+        for name in [n for n, c in self._open.items() if not c.holds]:
+            self._close(name)
+
+    def close_all(self) -> None:
+        for name in list(self._open):
+            self._close(name)
+
+    async def run(self, statement: Statement, formats: Sequence[int], begin: Open, *, in_transaction: bool) -> Produced:
+        """begin: begins a query. Raises PgError."""
+        match statement.verb:
+            case "DECLARE":
+                return await self._declare(statement, begin, in_transaction=in_transaction)
+            case "CLOSE":
+                if statement.follows("CLOSE", "ALL"):
+                    self.close_all()
+                    return Produced("CLOSE CURSOR ALL")
+                self._known(name := _last_name(statement))
+                self._close(name)
+                return Produced("CLOSE CURSOR")
+        cursor, count = self._known(_last_name(statement)), _count(statement)
+        if statement.verb == "MOVE":
+            return Produced(f"MOVE {sum(b.num_rows for b in cursor.rows.taken(count))}")
+        rows = Rows(cursor.rows.columns, cursor.rows.taken(count), lambda: None)
+        rows.formats = (
+            [formats[0] if len(formats) == 1 else 0] * len(rows.columns) if len(formats) < 2 else list(formats)
+        )
+        return Produced("FETCH", rows)
+
+    async def _declare(self, statement: Statement, begin: Open, *, in_transaction: bool) -> Produced:
+        words = [w.upper for w in statement.words]
+        if "FOR" not in words or len(words) < 4 or statement.words[1].name is None:
+            raise syntax_error(statement, len(words))
+        at = words.index("FOR")
+        options, name = words[2:at], statement.words[1].name
+        holds = options[-2:] == ["WITH", "HOLD"]
+        if not in_transaction and not holds:
+            raise PgError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
+        if "SCROLL" in options and options[max(0, options.index("SCROLL") - 1)] != "NO":
+            raise unsupported("a cursor reads forward alone", "declare it without SCROLL")
+        if name in self._open:
+            raise PgError("42P03", f'cursor "{name}" already exists')
+        if len(self._open) >= CURSORS_MAX:
+            raise PgError("54000", f"a session has {CURSORS_MAX} cursors at most")
+        queries = split(statement.sql[statement.words[at].end :])
+        if not queries or not queries[0].is_read or queries[0].is_write:
+            raise unsupported("a cursor is of a SELECT")
+        produced = await begin(queries[0])
+        assert produced.rows is not None, "a query has rows"
+        self._open[name] = Cursor(produced.rows, holds)
+        return Produced("DECLARE CURSOR")
+
+    def _known(self, name: str) -> Cursor:
+        if name not in self._open:
+            raise PgError("34000", f'cursor "{name}" does not exist')
+        return self._open[name]
+
+    def _close(self, name: str) -> None:
+        self._open.pop(name).rows.close()
+
+
+def _last_name(statement: Statement) -> str:
+    name = statement.words[-1].name
+    if name is None or len(statement.words) < 2:
+        raise syntax_error(statement, len(statement.words))
+    return name
+
+
+def _count(statement: Statement) -> int | None:
+    """How many rows FETCH and MOVE take; None: all."""
+    words = [w.upper for w in statement.words[1:-1] if w.upper not in ("FROM", "IN")]
+    match words:
+        case [] | ["NEXT"] | ["FORWARD"]:
+            return 1
+        case ["ALL"] | ["FORWARD", "ALL"]:
+            return None
+        case [number] | ["FORWARD", number] if number.isdecimal():
+            return int(number)
+    raise unsupported("a cursor reads forward alone")
