@@ -29,6 +29,7 @@ def pages() -> dict[str, str]:
 def _row(entry: Entry) -> str:
     given = [f"`?{p.name}`" if p.required else f"`[?{p.name}]`" for p in entry.parameters if p.where == "query"]
     given += [f"`[{p.name}]` header" for p in entry.parameters if p.where == "header"]
+    given += ["`[?COLUMN=VALUE]`"] if entry.any_column else []
     given += [f"`{name}`" for name in fields_shown(entry.body)]
     given += [f"a body of `{media}`" for media in entry.accepts]
     return f"| `{entry.method} {entry.path}` | {entry.action} | {', '.join(given)} | {entry.about} |"

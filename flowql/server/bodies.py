@@ -10,6 +10,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from decimal import Decimal
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from starlette.requests import Request
@@ -31,7 +32,7 @@ async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
     """The JSON body in its shape. Raises Malformed; what goes wrong with what it asks for comes later."""
     raw = await request.body()
     try:
-        body = json.loads(raw)
+        body = json.loads(raw, parse_constant=_no_constant)
         if _SURROGATE.search(raw):
             json.dumps(body, ensure_ascii=False).encode()  # half of a pair is no character
     except UnicodeEncodeError as error:
@@ -49,6 +50,33 @@ async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
         raise Malformed(f"the field `{error.args[0]}` is missing") from error
     except (ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise Malformed(str(error) or type(error).__name__) from error
+
+
+def json_documents(raw: bytes) -> list[Any]:
+    """The JSON documents of a body, one after the other; fractions are Decimal. Raises Malformed."""
+    found: list[Any] = []
+    try:
+        text = raw.decode()
+        at = _BLANK.match(text).end()  # type: ignore[union-attr]
+        while at < len(text):
+            document, at = _DOCUMENTS.raw_decode(text, at)
+            at = _BLANK.match(text, at).end()  # type: ignore[union-attr]
+            found.append(document)
+        if _SURROGATE.search(raw):
+            json.dumps(found, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise Malformed("half of a surrogate pair is missing in a string") from error
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the body is no JSON: {error}") from error
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_DOCUMENTS = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
 
 
 def text_field(body: Mapping[str, Any], name: str) -> str:

@@ -113,7 +113,7 @@ class Calls:
 
         try:
             body = json.dumps({"sql": sql, "engine": engine}).encode()
-            with self._http.request("POST", "/v1/query", body, accept=ARROW) as reply:
+            with self._http.request("POST", "/v1/query", body, headers={"Accept": ARROW}) as reply:
                 if not reply.is_success:
                     raise self._refused(reply, reply.read())
                 yield decode(reply.pieces())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flowql.server.service import Service
 
 JSON = "application/json"
+COLUMNS = "*"  # among the parameters of a call: values by the names of columns
 Action = Literal["read", "write", "operate", "deploy"]
 Where = Literal["path", "query", "header"]
 _WORDS: Mapping[str, bool] = {"true": True, "1": True, "": True, "false": False, "0": False}
@@ -87,7 +88,7 @@ class Entry:
     """One request that the instance answers.
 
     about: a sentence. body: the dataclass of a JSON body; read: makes the body from JSON if the dataclass alone does not say how. accepts: media
-    types of a body that the handler reads. answer: JSON schema of the answer; produces: its media types. internal: only for FlowQL's own
+    types of a body that the handler reads. any_column: parameters of other names are values of columns. answer: JSON schema of the answer; produces: its media types. internal: only for FlowQL's own
     programs of the same version, without a promise. local: only on the port for programs of this machine.
     """
 
@@ -102,6 +103,7 @@ class Entry:
     answer: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     produces: tuple[str, ...] = (JSON,)
     parameters: tuple[Parameter, ...] = ()
+    any_column: bool = False
     limit: Limit = DEFAULT
     internal: bool = False
     local: bool = False
@@ -150,12 +152,13 @@ def given_of(entry: Entry, request: Request) -> dict[str, Any]:
     """The parameters of a request. Raises Malformed for one that is missing, unknown, given twice or of another kind."""
     known = {p.name for p in entry.parameters if p.where == "query"}
     names = [name for name, _ in request.query_params.multi_items()]
-    if unknown := [name for name in names if name not in known]:
+    unknown = [name for name in names if name not in known]
+    if unknown and not entry.any_column:
         there = f"; there are {', '.join(sorted(known))}" if known else ""
         raise Malformed(f"the parameter `{unknown[0]}` is unknown{there}")
     if twice := [name for name in names if names.count(name) > 1]:
         raise Malformed(f"the parameter `{twice[0]}` is given twice")
-    found = {}
+    found: dict[str, Any] = {COLUMNS: {name: request.query_params[name] for name in unknown}} if unknown else {}
     for p in entry.parameters:
         text = _written(p, request)
         if text is not None:

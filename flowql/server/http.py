@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from multiprocessing.connection import wait  # select(2) takes no descriptor above 1,023
 from socket import SHUT_RDWR, socket
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ssl import SSLContext  # 10 ms to import
 
 PIECE_BYTES = 1 << 16
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 REUSE_S = (
     2.0  # servers close idle connections after 5 s; for a request sent at that moment it is unknown whether it arrived
 )
@@ -83,16 +85,22 @@ class Http:
 
     @contextmanager
     def request(
-        self, method: str, path: str, body: bytes = b"", *, answer_s: float | None = None, accept: str = "*/*"
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        answer_s: float | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Generator[Reply]:
-        """Raises Unreachable. answer_s: for this one, how long nothing may come. accept: the media type of the answer."""
+        """Raises Unreachable. answer_s: for this one, how long nothing may come. headers: in addition, as Accept."""
         with _reaching(sent=False):
             connection = self._connection()
             if answer_s is not None:
                 connection.sock.settimeout(answer_s)
         try:
             with _reaching():
-                connection.request(method, path, body or None, {**self._headers, "Accept": accept})
+                connection.request(method, path, body or None, {**self._headers, **headers})
                 sent_on = connection.sock
                 response = connection.getresponse()
             yield Reply(response, sent_on)

@@ -18,6 +18,12 @@ _SCALARS: Mapping[Any, Mapping[str, Any]] = {
     Any: {},
 }
 _BINARY = {"type": "string", "format": "binary"}
+_COLUMNS = {
+    "name": "column",
+    "in": "query",
+    "description": "Values by the names of columns.",
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
 _ERROR = {
     "type": "object",
     "required": ["error"],
@@ -71,7 +77,7 @@ def _operation(entry: Entry) -> dict[str, Any]:
         "responses": {"200": {"description": "Done.", "content": _contents(entry)}, "default": failed},
     }
     if entry.parameters:
-        made["parameters"] = [_parameter(p) for p in entry.parameters]
+        made["parameters"] = [*map(_parameter, entry.parameters), *([_COLUMNS] if entry.any_column else [])]
     if entry.body is not None:
         made["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of(entry.body)}}}
     elif entry.accepts:

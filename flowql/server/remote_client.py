@@ -24,7 +24,7 @@ from flowql.server.change_stream import SILENCE_S, decode
 from flowql.server.client import ANSWER_S, OTHER_VERSION, PROTOCOL, Calls
 from flowql.server.failures import NO_ROUTE, Failure, of_wire
 from flowql.server.frames import arrow_stream
-from flowql.server.http import Http, Reply, Unreachable
+from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
 from flowql.server.streaming import ARROW
 
 CONNECT_S = 10.0
@@ -94,7 +94,7 @@ class RemoteClient(Calls):
         """Rows written in one transaction; their number, when they are durable. What becomes of them is unknown if no answer comes."""
         path = f"/v1/streams/{quote(name, safe='')}/rows"
         asked = "" if timestamp is None else f"?{urlencode({'timestamp': timestamp})}"
-        written: int = self._exactly("POST", path + asked, arrow_stream(rows))["rows"]
+        written: int = self._exactly("POST", path + asked, arrow_stream(rows), {"Content-Type": ARROW})["rows"]
         return written
 
     def execute(self, statements: str, variables: Mapping[str, str]) -> int:
@@ -106,7 +106,7 @@ class RemoteClient(Calls):
     def returning(self, statements: str, variables: Mapping[str, str]) -> pa.Table:
         """The rows of the one statement that has RETURNING."""
         body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
-        said = self._said("POST", "/v1/returning", body, accept=ARROW)
+        said = self._said("POST", "/v1/returning", body, {"Accept": ARROW})
         with self._understood(), pa.ipc.open_stream(said) as rows:
             return rows.read_all()
 
@@ -138,16 +138,16 @@ class RemoteClient(Calls):
             )
             raise CommandError(title, code=OTHER_VERSION, help="use one version of FlowQL on both sides")
 
-    def _exactly(self, method: str, path: str, body: bytes = b"") -> Any:
+    def _exactly(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Any:
         """The decoded reply. Raises the error that was raised in the instance."""
-        said = self._said(method, path, body)
+        said = self._said(method, path, body, headers)
         with self._understood():
             return json.loads(said)
 
-    def _said(self, method: str, path: str, body: bytes, accept: str = "*/*") -> bytes:
+    def _said(self, method: str, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
         """The body of the reply. Raises the error that was raised in the instance."""
         try:
-            with self._http.request(method, path, body, accept=accept) as reply:
+            with self._http.request(method, path, body, headers=headers) as reply:
                 said = reply.read()
         except Unreachable as error:
             raise self._lost(error, writes=method == "POST") from error

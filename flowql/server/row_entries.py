@@ -17,15 +17,19 @@ from flowql.query.push import Start
 from flowql.query.session import Begun
 from flowql.server.answers import answered
 from flowql.server.arrow_bodies import read_rows
-from flowql.server.bodies import Malformed, fields_of
-from flowql.server.entries import Call, Entry, Parameter
+from flowql.server.bodies import Malformed, fields_of, json_documents
+from flowql.server.entries import COLUMNS, JSON, Call, Entry, Parameter
 from flowql.server.frames import MEDIA_TYPE
 from flowql.server.limits import Limit
-from flowql.server.row_forms import FORMS
+from flowql.server.lookup import select
+from flowql.server.row_forms import FORMS, LINES
 from flowql.server.row_service import SUBSCRIPTIONS_MAX, Subscriber
 from flowql.server.streaming import ARROW
+from flowql.topics.producing import source_named
 
-PRODUCE_BYTES_MAX = 64 << 20
+PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
+_JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
+_UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
 _WRITES = Limit(PRODUCE_BYTES_MAX, at_once=4)
 _STATEMENTS = Limit(body_bytes=1 << 20, at_once=4)
@@ -40,6 +44,7 @@ _ROWS = {
         "rows": {"type": "array", "items": {"type": "object"}},
     },
 }
+_NAME = Parameter("name", "path", "The stream or table.", required=True)
 _COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}}}
 
 
@@ -109,12 +114,45 @@ async def _returning(call: Call) -> Response:
 
 async def _write(call: Call) -> Response:
     rows, name, timestamp = call.server.rows, call.given["name"], call.given.get("timestamp")
-    kind = call.request.headers.get("content-type", ARROW).partition(";")[0].strip().lower()
-    if kind != ARROW:
-        raise Malformed(f"a body of type {kind[:80]} is not supported; send {ARROW}", 415)
-    data = await call.request.body()
-    written = await rows.run(lambda: rows.produce(name, read_rows(data, PRODUCE_BYTES_MAX), timestamp))
+    kind, data = (
+        call.request.headers.get("content-type", "").partition(";")[0].strip().lower(),
+        await call.request.body(),
+    )
+    if kind == ARROW:
+        written = await rows.run(lambda: rows.produce(name, read_rows(data, PRODUCE_BYTES_MAX), timestamp))
+    elif kind in (*_JSON_TYPES, *_UNTYPED):
+        written = await rows.run(lambda: rows.produce_json(name, _objects(data), timestamp, declared_only=False))
+    else:
+        raise Malformed(f"a body of type {kind[:80]} is not supported; send JSON, JSON lines or Arrow", 415)
     return JSONResponse({"rows": written})
+
+
+async def _event(call: Call) -> Response:
+    rows, name, data = call.server.rows, call.given["name"], await call.request.body()
+    return JSONResponse(
+        {"rows": await rows.run(lambda: rows.produce_json(name, _objects(data), None, declared_only=True))}
+    )
+
+
+def _objects(data: bytes) -> list[dict[str, Any]]:
+    """The rows of a body: an array of objects, or objects one after the other. Raises Malformed."""
+    if len(data) > JSON_BYTES_MAX:
+        raise Malformed(f"rows in JSON have {JSON_BYTES_MAX:,} bytes at most; send fewer at once, or Arrow", 413)
+    found = json_documents(data)
+    if not found:
+        raise Malformed("the body is empty")
+    if len(found) == 1 and isinstance(found[0], list):
+        found = found[0]
+    if odd := [row for row in found if not isinstance(row, dict)]:
+        raise Malformed(f"a row is a JSON object, not {str(odd[0])[:40]}")
+    return found
+
+
+async def _look_up(call: Call) -> Response:
+    service, name = call.server.service, call.given["name"]
+    source = source_named(name, service.plan)
+    sql = select(source, call.given.get(COLUMNS, {}))
+    return await answered(call, lambda begun: service.query(sql, begun, call.client, None))
 
 
 async def _source(call: Call) -> Response:
@@ -186,13 +224,33 @@ ROWS: Sequence[Entry] = (
         _write,
         "write",
         "Writes rows to a stream or table, in one transaction.",
-        accepts=(ARROW,),
+        accepts=(JSON, LINES, ARROW),
         answer=_COUNT,
-        parameters=(
-            Parameter("name", "path", "The stream or table.", required=True),
-            Parameter("timestamp", "query", "The column with the event time."),
-        ),
+        parameters=(_NAME, Parameter("timestamp", "query", "The column with the event time.")),
         limit=_WRITES,
+    ),
+    Entry(
+        "POST",
+        "/v1/streams/{name}/events",
+        _event,
+        "write",
+        "Writes the JSON of a webhook: members that are no columns are ignored.",
+        accepts=(JSON,),
+        answer=_COUNT,
+        parameters=(_NAME,),
+        limit=Limit(JSON_BYTES_MAX, at_once=4),
+    ),
+    Entry(
+        "GET",
+        "/v1/tables/{name}/rows",
+        _look_up,
+        "read",
+        "Rows whose columns have these values. With all columns of the key, it is a look-up.",
+        answer=_ROWS,
+        produces=tuple(FORMS),
+        parameters=(_NAME,),
+        any_column=True,
+        limit=QUERIES,
     ),
     Entry(
         "GET",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from flowql.runtime.log.base import Log
 from flowql.server.change_stream import ALIVE, END, KEEP_ALIVE_S, error_frame, rebuilt_frame, rows_frame
 from flowql.server.following import Deployed, Following, compile_with, follow
 from flowql.server.service import Service
+from flowql.topics.json_rows import json_table
 from flowql.topics.producing import TopicWriter, source_named
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ class RowService:
     def produce(self, name: str, rows: pa.Table, timestamp: str | None) -> int:
         """Calls `TopicWriter.produce` with the deployed plan."""
         return self._writer.produce(name, self._service.deployed.plan, rows, timestamp, self._settings.partitions)
+
+    def produce_json(
+        self, name: str, rows: Sequence[Mapping[str, Any]], timestamp: str | None, *, declared_only: bool
+    ) -> int:
+        """As `produce`, for rows of parsed JSON. declared_only: see `json_table`."""
+        source = source_named(name, self._service.deployed.plan)
+        return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp)
 
     def execute(self, statements: str, variables: Mapping[str, str]) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""

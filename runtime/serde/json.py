@@ -16,7 +16,7 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any
@@ -201,6 +201,15 @@ def converter(t: SqlType, *, standard: bool = False) -> Convert:
     if t.kind is Kind.MAP:
         return _map(t, converter(t.args[1], standard=standard))
     return _struct(t, [converter(f, standard=standard) for _, f in t.fields], any_case=standard)
+
+
+def values_of(values: Iterable[Any], t: SqlType, name: str) -> list[Any]:
+    """Values of parsed JSON, whose fractions are Decimal, as reference values of `t`. Raises BadRecord. name: of the column."""
+    convert = converter(t, standard=True)
+    try:
+        return [None if v is None else _convert(convert, v, name) for v in values]
+    except (_Mismatch, _NeedsText) as e:
+        raise BadRecord(str(e)) from e
 
 
 def _number(v: Any, t: SqlType) -> Decimal:

@@ -22,6 +22,7 @@ from flowql.server.entries import Server
 from flowql.server.failures import MALFORMED
 from flowql.server.frames import arrow_stream
 from flowql.server.host import Host
+from flowql.server.streaming import ARROW
 from tests.flowql.query.harness import plan_of
 
 SQL = """
@@ -110,20 +111,24 @@ def test_no_value_of_a_field_is_a_failure_of_the_instance(post: Post, path: str)
                 assert "\\ud800" in said.json()["error"]["message"]
 
 
+def arrow(post: Post, content: bytes) -> httpx.Response:
+    return post("/v1/streams/s/rows", content=content, headers={"Content-Type": ARROW})
+
+
 def _json(body: Any) -> bytes:
     return json.dumps(body).encode()
 
 
 def test_damaged_arrow_is_a_400(post: Post) -> None:
     good = arrow_stream(pa.table({"k": ["a", "b"], "v": pa.array([1, 2], pa.int32())}))
-    assert post("/v1/streams/s/rows", content=good).json() == {"rows": 2}
+    assert arrow(post, good).json() == {"rows": 2}
     seed = 5
     rng = random.Random(seed)
     for _ in range(300):
         damaged = bytearray(good[: rng.randrange(1, len(good) + 1)])
         for _ in range(rng.choice([0, 1, 1, 3, 20])):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        said = post("/v1/streams/s/rows", content=bytes(damaged))
+        said = arrow(post, bytes(damaged))
         assert said.status_code in (200, 400), f"seed {seed}: {bytes(damaged)!r}: {said.text}"
         assert said.status_code == 200 or said.json()["error"]["code"] in (MALFORMED, "FQ5011"), said.text
 
@@ -166,7 +171,7 @@ BOMBS = {
 def test_a_body_is_limited_by_what_it_unpacks_to(post: Post, name: str) -> None:
     bomb = BOMBS[name]()
     assert len(bomb) < 2 << 20
-    said = post("/v1/streams/s/rows", content=bomb)
+    said = arrow(post, bomb)
     assert (said.status_code, said.json()["error"]["code"]) == (400, MALFORMED), said.text
     assert "most" in said.text or "more than" in said.text or "not supported" in said.text
 

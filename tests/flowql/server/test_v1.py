@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -257,3 +258,93 @@ def test_an_error_with_the_first_rows_is_raised_not_sent(host: Host, ask: Ask, m
     for accept in ("application/json", LINES, CSV):
         said = query(ask, "SELECT 1", accept=accept)
         assert (said.status_code, said.json()["error"]["message"]) == (400, "it fails"), accept
+
+
+def written(ask: Ask, path: str, content: Any, kind: str = "application/json") -> httpx.Response:
+    content = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return ask("POST", path, content=content, headers={"Content-Type": kind})
+
+
+def test_rows_of_json_are_read_as_their_columns(ask: Ask) -> None:
+    rows = [
+        {
+            "k": "json",
+            "v": 1,
+            "d": "1.50",
+            "t": "2026-01-02T03:04:05.678Z",
+            "b": "AP8=",
+            "a": [1, None, "9007199254740993"],
+        },
+        {"k": "json", "v": None, "d": 12345.67, "t": 1000, "a": []},
+    ]
+    assert written(ask, "/v1/streams/s/rows", rows).json() == {"rows": 2}
+    lines = b"\n".join(json.dumps(r).encode() for r in rows)
+    for kind in (LINES, "", "application/x-www-form-urlencoded"):
+        assert written(ask, "/v1/streams/S/rows", lines, kind).json() == {"rows": 2}
+    assert (
+        written(ask, "/v1/streams/S/rows", []).json() == written(ask, "/v1/streams/S/rows", b"").json() == {"rows": 0}
+    )
+    found = query(ask, "SELECT V, D, T, B, A FROM S WHERE K = 'json' ORDER BY V").json()["rows"]
+    first = {"V": 1, "D": "1.50", "T": "2026-01-02T03:04:05.678Z", "B": "AP8=", "A": [1, None, "9007199254740993"]}
+    second = {"V": None, "D": "12345.67", "T": "1970-01-01T00:00:01.000Z", "B": None, "A": []}
+    assert found == [first] * 4 + [second] * 4
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        (b"[", "FQ5307", "no JSON"), (b"3", "FQ5307", "a row is a JSON object"), (b'[{"K": "x"}, 3]', "FQ5307", "a row is"),
+        (b'{"K": "x", "V": NaN}', "FQ5307", "NaN is no JSON"), (b'{"K": "\\ud800"}', "FQ5307", "surrogate"), (b"\xff", "FQ5307", "no JSON"),
+        (b"[" * 100_000, "FQ5307", "no JSON"), (b'{"NOPE": 1}', "FQ5011", "has no column NOPE"), (b'{"K": "x", "k": "y"}', "FQ5011", "one column"),
+        (b'{"K": "x", "V": 2147483648}', "FQ5011", "column V of S is INT"), (b'{"K": "x", "V": 1.5}', "FQ5011", "column V of S is INT"),
+        (b'{"K": "x", "D": 1e400}', "FQ5011", "column D of S is DECIMAL"), (b'{"K": "x", "T": "yesterday"}', "FQ5011", "column T of S is TIMESTAMP"),
+        (b'{"K": "x", "B": "*"}', "FQ5011", "column B of S is BYTES"), (b'{"K": "x", "A": {"x": 1}}', "FQ5011", "column A of S is ARRAY"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_none_are_refused_and_nothing_is_written(ask: Ask, body: bytes, code: str, says: str) -> None:
+    before = query(ask, "SELECT COUNT(*) AS N FROM S").json()["rows"]
+    said = written(ask, "/v1/streams/S/rows", body)
+    assert (said.status_code, said.json()["error"]["code"]) == (400, code), said.text
+    assert says in said.json()["error"]["message"]
+    assert query(ask, "SELECT COUNT(*) AS N FROM S").json()["rows"] == before
+
+
+def test_a_webhook_keeps_what_are_columns(ask: Ask) -> None:
+    event = {"id": "evt_1", "k": "hook", "v": 7, "data": {"object": [1, {"deep": True}]}}
+    assert written(ask, "/v1/streams/S/events", event).json() == {"rows": 1}
+    assert query(ask, "SELECT K, V, D FROM S WHERE K = 'hook'").json()["rows"] == [{"K": "hook", "V": 7, "D": None}]
+    said = written(ask, "/v1/streams/S/events", {"nothing": 1})
+    assert (said.status_code, said.json()["error"]["code"]) == (400, "FQ5011")
+
+
+def test_a_body_of_another_type_or_too_long_is_refused(ask: Ask) -> None:
+    said = written(ask, "/v1/streams/S/rows", b"<row/>", "text/xml")
+    assert (said.status_code, said.json()["error"]["code"]) == (415, "FQ5307")
+    said = written(ask, "/v1/streams/S/rows", b" " * (9 << 20))
+    assert (said.status_code, said.json()["error"]["code"]) == (413, "FQ5307")
+    assert written(ask, "/v1/streams/NOBODY/rows", []).status_code == 404
+
+
+def test_rows_are_looked_up_by_columns(ask: Ask) -> None:
+    written(ask, "/v1/streams/S/rows", [{"K": k, "V": v} for k, v in (("it's", 1), ("it's", 2), ("", 5), ("x&y=z", 6))])
+    want = {"it's": 2, "": 1, "x&y=z": 1}
+    until(lambda: query(ask, "SELECT COUNT(*) AS n FROM A WHERE K = 'x&y=z'").json()["rows"] == [{"n": 1}])
+    for key, n in want.items():
+        (row,) = ask("GET", "/v1/tables/a/rows", params={"k": key}).json()["rows"]
+        assert (row["K"], row["N"]) == (key, n)
+    assert ask("GET", "/v1/tables/A/rows", params={"K": "nobody"}).json()["rows"] == []
+    assert ask("GET", "/v1/tables/A/rows", params={"K": "it's", "N": "3"}).json()["rows"] == []
+    assert (
+        ask("GET", "/v1/tables/A/rows", params={"N": "2"}, headers={"Accept": CSV}).text.splitlines()[0] == "K,N,TOTAL"
+    )
+    for params, status in (({"no": "1"}, 400), ({"N": "two"}, 400), ({"N": "1; DROP"}, 400), ({"K": "\0"}, 400)):
+        assert ask("GET", "/v1/tables/A/rows", params=params).status_code == status, params
+    assert ask("GET", "/v1/tables/NOBODY/rows").status_code == 404
+    assert ask("GET", "/v1/tables/A/rows?K=1&K=2").status_code == 400
+
+
+def until(true: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
