@@ -281,9 +281,7 @@ def test_rows_of_json_are_read_as_their_columns(ask: Ask) -> None:
     lines = b"\n".join(json.dumps(r).encode() for r in rows)
     for kind in (LINES, "", "application/x-www-form-urlencoded"):
         assert written(ask, "/v1/streams/S/rows", lines, kind).json() == {"rows": 2}
-    assert (
-        written(ask, "/v1/streams/S/rows", []).json() == written(ask, "/v1/streams/S/rows", b"").json() == {"rows": 0}
-    )
+    assert written(ask, "/v1/streams/S/rows", []).json() == {"rows": 0}
     found = query(ask, "SELECT V, D, T, B, A FROM S WHERE K = 'json' ORDER BY V").json()["rows"]
     first = {"V": 1, "D": "1.50", "T": "2026-01-02T03:04:05.678Z", "B": "AP8=", "A": [1, None, "9007199254740993"]}
     second = {"V": None, "D": "12345.67", "T": "1970-01-01T00:00:01.000Z", "B": None, "A": []}
@@ -293,7 +291,7 @@ def test_rows_of_json_are_read_as_their_columns(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("body", "code", "says"),
     [
-        (b"[", "FQ5307", "no JSON"), (b"3", "FQ5307", "a row is a JSON object"), (b'[{"K": "x"}, 3]', "FQ5307", "a row is"),
+        (b"", "FQ5307", "is empty"), (b"[", "FQ5307", "no JSON"), (b"3", "FQ5307", "a row is a JSON object"), (b'[{"K": "x"}, 3]', "FQ5307", "a row is"),
         (b'{"K": "x", "V": NaN}', "FQ5307", "NaN is no JSON"), (b'{"K": "\\ud800"}', "FQ5307", "surrogate"), (b"\xff", "FQ5307", "no JSON"),
         (b"[" * 100_000, "FQ5307", "no JSON"), (b'{"NOPE": 1}', "FQ5011", "has no column NOPE"), (b'{"K": "x", "k": "y"}', "FQ5011", "one column"),
         (b'{"K": "x", "V": 2147483648}', "FQ5011", "column V of S is INT"), (b'{"K": "x", "V": 1.5}', "FQ5011", "column V of S is INT"),
