@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -43,18 +44,31 @@ _STATES = {
     "FQ5302": "57P03",
 }
 _OF_ROWS = ("FQ4030", "FQ4062")  # a value cannot be computed; a row cannot be written
-_FAILED = (  # of values, by what the message says
-    ("by zero", "22012"),
-    ("has a row with the key", "23505"),
-    ("is NOT NULL", "23502"),
-    ("would break", "23514"),
-    ("out of range", "22003"),
-    ("out of the range", "22003"),
-    ("square root of a negative", "2201F"),
-    ("logarithm of", "2201E"),
-    ("is not a whole number", "22P02"),
-    ("cannot be read as", "22P02"),
+# By what a message says, where the code says less.
+_TOLD = tuple(
+    (re.compile(words), state)
+    for words, state in (
+        (r"by zero", "22012"),
+        (r"has a row with the key", "23505"),
+        (r"is NOT NULL|PRIMARY KEY: it has no NULL", "23502"),
+        (r"would break", "23514"),
+        (r"invalid input syntax for type (?:date|time)", "22007"),
+        (r"invalid input syntax", "22P02"),
+        (r"'[+-]?\d+' is not a whole number|out of (?:the )?range", "22003"),
+        (r"is not a whole number|cannot be read as", "22P02"),
+        (r"unsupported arithmetic types: .* TEXT|TEXT .* unsupported arithmetic", "22P02"),
+        (r"unsupported arithmetic types", "42883"),
+        (r"LIMIT must not be negative", "2201W"),
+        (r"OFFSET must not be negative", "2201X"),
+        (r"more than one row returned by a subquery", "21000"),
+        (r"^unknown type", "42704"),
+        (r"square root of a negative", "2201F"),
+        (r"logarithm of", "2201E"),
+    )
 )
+
+
+_VAGUE = (None, "42000", "42804", "42P01", "22000")
 
 
 class PgError(Exception):
@@ -109,8 +123,8 @@ def _state(code: str, title: str) -> str:
     if code.startswith("FQ1"):
         return "42601"
     found = _STATES.get(code)
-    if found in (None, "42000", "22000", "42804"):
-        found = next((state for words, state in _FAILED if words in title), found)
+    if found in _VAGUE:
+        found = next((state for words, state in _TOLD if words.search(title)), found)
     return found or ("22000" if code in _OF_ROWS else "58000" if code.startswith("FQ4") else "XX000")
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan
-from flowql.errors import CommandError
+from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.pg import commands, messages
 from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
 from flowql.pg.copying import Copy, copy_of
-from flowql.pg.errors import PgError, unsupported
-from flowql.pg.parameters import inferred, literal
+from flowql.pg.errors import PgError, pg_error, unsupported
+from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
 from flowql.pg.settings import REPORTED, SessionSettings
@@ -195,7 +195,12 @@ class Execution:
             return None if done is None or done.shown is None else done.shown[0]
         if not (statement.is_read or prepared.returns):
             return None
-        sql = filled(statement, [literal(None, t, standard=not prepared.is_duckdbs) for t in prepared.types])
+        standard = not prepared.is_duckdbs
+        values = [
+            literal(sample(t) if prepared.returns else None, t, standard=standard, adapts=prepared.returns)
+            for t in prepared.types
+        ]
+        sql = filled(statement, values)
         try:
             if prepared.returns:
                 return self._returned_columns(sql.sql)
@@ -204,6 +209,8 @@ class Execution:
             return columns_of(self.shared.reading.describe(sql.sql))
         except PgError as error:
             raise error.placed(sql.sql, sql.original) from None
+        except (CommandError, CompileError, RuntimeFailure) as error:
+            raise pg_error(error).placed(sql.sql, sql.original) from error
 
     def produce(
         self,

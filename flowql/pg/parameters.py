@@ -54,7 +54,7 @@ def literal(value: str | None, t: p.PgType, *, standard: bool, adapts: bool = Fa
 
 def _literal(value: str | None, t: p.PgType, standard: bool) -> str:
     if value is None:
-        return f"CAST(NULL AS {_sql(t, standard)})" if t.sql else "NULL"
+        return f"CAST(NULL AS {_sql(t, standard)})" if t.sql and t.category != "S" else "NULL"
     if "\0" in value:
         raise PgError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     if t in (p.INT2, p.INT4, p.INT8, p.OID):
@@ -81,6 +81,22 @@ def _literal(value: str | None, t: p.PgType, standard: bool) -> str:
     if t is p.BYTEA and not standard:
         return f"unhex('{_raw(value).hex()}')"
     return f"CAST({quoted} AS {_sql(t, standard)})" if t.sql and t.category != "S" else quoted
+
+
+def sample(t: p.PgType) -> str:
+    """Some value of a type, in text form."""
+    return _SAMPLES.get(t.name) or {"N": "0", "B": "f", "A": "{}"}.get(t.category, "")
+
+
+_SAMPLES = {
+    **{
+        "date": "2000-01-01",
+        "time": "00:00:00",
+        "timestamp": "2000-01-01 00:00:00",
+        "timestamptz": "2000-01-01 00:00:00+00",
+    },
+    **{"interval": "1 day", "uuid": "00000000-0000-0000-0000-000000000000", "json": "null", "jsonb": "null"},
+}
 
 
 def _sql(t: p.PgType, standard: bool) -> str:

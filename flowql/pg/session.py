@@ -285,7 +285,7 @@ class Session:
         match verb:
             case "BEGIN":
                 self._warn("25001", t.begin())
-                return "BEGIN"
+                return "START TRANSACTION" if statement.verb == "START" else "BEGIN"
             case "COMMIT":
                 if not t.is_open:
                     self._warn("25P01", "there is no transaction in progress")
@@ -330,6 +330,8 @@ class Session:
             raise PgError("XX000", f"internal error: {type(error).__name__}: {error}") from error
 
     def _report(self, statement: Statement, done: commands.Done) -> None:
+        if statement.follows("SET", "LOCAL") and not self.transaction.is_open:
+            self._warn("25P01", "SET LOCAL can only be used in transaction blocks")
         if done.notice:
             self.out.write(messages.failure(PgError("01000", done.notice), "NOTICE", b"N"))
         if statement.verb in ("SET", "RESET", "DISCARD"):

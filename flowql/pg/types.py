@@ -14,7 +14,7 @@ import pyarrow as pa
 from flowql.compiler.plan.codec import from_data
 from flowql.compiler.plan.types import JSONB as JSONB_TYPE
 from flowql.compiler.plan.types import SPAN, UUID, Kind, SqlType
-from flowql.query.errors import TYPES
+from flowql.query.errors import NAMES, TYPES
 
 UNSET = -1
 _MODIFIER_HEADER = 4  # of a numeric's precision and scale
@@ -172,4 +172,6 @@ def columns_of(schema: pa.Schema) -> list[PgColumn]:
     types: Sequence[PgType] = (
         [pg_type(t) for t in from_data(orjson.loads(told))] if told is not None else [of_arrow(t) for t in schema.types]
     )
-    return [PgColumn(n, t) for n, t in zip(schema.names, types, strict=True)]
+    written = (schema.metadata or {}).get(NAMES)
+    names = orjson.loads(written) if written is not None else schema.names
+    return [PgColumn(n, t) for n, t in zip(names, types, strict=True)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
+
+from flowql.query.errors import NAMES
 
 CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
 QueryEngine = Literal["duckdb"]  # whose SQL an interactive query is in, if not the dialect's
@@ -53,7 +56,9 @@ def returned(done: Sequence[Done]) -> pa.Table:
 
 
 def named_schema(names: Sequence[str], types: Sequence[pa.DataType], metadata: Mapping[bytes, bytes]) -> pa.Schema:
-    """The schema of an answer."""
+    """The schema of an answer. Names that several columns have are made different; its metadata then has all as they are written, under NAMES."""
+    if len(set(names)) < len(names):
+        metadata = {**metadata, NAMES: json.dumps(list(names)).encode()}
     return pa.schema([pa.field(n, t) for n, t in zip(unique(names), types, strict=True)], metadata)
 
 

@@ -28,6 +28,9 @@ APART = b"flowql.apart"  # in the metadata of an answer: why its relations are n
 
 
 TYPES = b"flowql.types"  # in the metadata of an answer in standard SQL: the types of its columns, as plans have them
+NAMES = (
+    b"flowql.names"  # in the metadata of an answer: the names of its columns as they are written, where some are equal
+)
 ENGINE = b"flowql.engine"  # in the metadata of an answer: whose SQL the statement is in, if not the dialect's
 
 

@@ -10,8 +10,14 @@ from typing import Any
 class Wire:
     """One connection. `ask` and `extended` return (kind, body) of all messages until ReadyForQuery."""
 
-    def __init__(self, port: int, *, start: bool = True, **settings: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 20)
+    def __init__(self, port: int, *, start: bool = True, path: str = "", **settings: str) -> None:
+        """path: of a socket in the file system, instead of a port."""
+        if path:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(20)
+            self.socket.connect(path)
+        else:
+            self.socket = socket.create_connection(("127.0.0.1", port), 20)
         self.stream = self.socket.makefile("rb")
         self.key = (0, 0)
         if start:
