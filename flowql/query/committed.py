@@ -77,7 +77,8 @@ class Commit:
 
     apart: why the relations are not at the same offsets of the input they share; empty if they are, or if this was not checked.
     writer: transactional id of the instance that made the commit, if it is a member of a group; others: reads rows of the other members.
-    restoring: tasks of a single instance whose rows are not all restored.
+    restoring: tasks of a single instance whose rows are not all restored. is_whole: views show the same records of all their inputs
+    (`flowql.runtime.ticks`).
     """
 
     plan: Plan
@@ -88,6 +89,7 @@ class Commit:
     writer: str = ""
     others: Others | None = None
     restoring: frozenset[str] = frozenset()
+    is_whole: bool = False
 
     def at_rest(self) -> bool:
         """The log holds this commit and no later one, so that topics and state can be read together."""

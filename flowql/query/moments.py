@@ -1,8 +1,8 @@
 """Whether an answer combines results of queries that read their inputs separately, so that its rows may be of different moments.
 
-Queries that read a topic of the project's inputs side by side are stopped at the same offsets for an answer (`runtime.app.consistent_snapshot`).
-Others are not: a view over another view, views over different topics, and one view over several views. Nothing is said of these if the commit shows
-that all of them have read all there is.
+Views of an instance that is alone are shown as of one tick (`runtime.ticks`), but not tables that are read beside them. Other queries that read
+a topic of the project's inputs side by side are stopped at the same offsets for an answer (`runtime.app.consistent_snapshot`), unless one
+reads another, or they read different topics. Nothing is said of these if the commit shows that all of them have read all there is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan
 from flowql.query.committed import Commit, makers
 from flowql.runtime.app.exchanges import STORE as EXCHANGES
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.position_names import topic_named
 
 
 def why_separate(commit: Commit, relations: Collection[str]) -> str:
@@ -26,7 +26,9 @@ def why_separate(commit: Commit, relations: Collection[str]) -> str:
     if not behind or commit.apart:  # the answer says that already
         return ""
     upstream = _upstream(plan, behind.values())
-    said = _side_by_side(commit, relations, behind) or next(filter(None, (_inside(plan, q) for q in upstream)), "")
+    said = _side_by_side(commit, relations, behind)
+    if not said and not commit.is_whole:
+        said = next(filter(None, (_inside(plan, q) for q in upstream)), "")
     return "" if said and _has_read_all(commit, upstream) else said
 
 
@@ -46,6 +48,7 @@ def _side_by_side(commit: Commit, relations: Iterable[str], behind: Mapping[str,
     plan = commit.plan
     inputs = {frozenset(_topics(q)) for q in behind.values()}
     is_aligned = len(inputs) == 1 and commit.others is None and not any(t in plan.writers for t in next(iter(inputs)))
+    is_aligned = is_aligned or commit.is_whole
     names = list(behind) if len({q.id for q in behind.values()}) > 1 and not is_aligned else []
     below = {topic for query in _upstream(plan, behind.values()) for topic in _topics(query)}
     tables = [name for name in relations if name not in behind and _topic(plan, name) in below]

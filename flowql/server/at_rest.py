@@ -23,8 +23,8 @@ from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.base import Clients, Log, TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
-from flowql.runtime.task.input_buffer import topic_named
 from flowql.runtime.task.lost import LOST, losses_of
+from flowql.runtime.task.position_names import topic_named
 from flowql.runtime.task.remaining import held_in
 
 if TYPE_CHECKING:

@@ -220,14 +220,19 @@ class RuntimeEngine:
         restoring = (
             frozenset(instance.state.restoring()) if self._members is None else frozenset[str]()
         )  # before the snapshot
-        if len(queries) > 1:
-            taken = instance.consistent_snapshots.snapshot(queries, take=take)
-            snapshot, apart = taken.snapshot, taken.reason
-        else:
-            snapshot, apart = (take or instance.snapshot)(), ""
+        taken = instance.snapshot_of(queries, take)
+        snapshot = taken.snapshot
         others = self._members.rows if self._members is not None else None
         return Commit(
-            instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, apart, writer, others, restoring
+            instance.plan_at(snapshot.sequence),
+            snapshot,
+            instance.repaired,
+            app,
+            taken.reason,
+            writer,
+            others,
+            restoring,
+            taken.is_whole,
         )
 
     def release_hung(self, ids: Sequence[str]) -> None:

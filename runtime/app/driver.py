@@ -79,6 +79,6 @@ class Driver:
             if not self.instance.query_states.of(name).may_run:
                 continue
             tasks = q.built.tasks
-            if not remaining(tasks, {i.tp: i.end_offset for t in tasks for i in t.logs.values()}).is_nothing:
+            if not remaining(tasks, {i.tp: i.end_of_tick for t in tasks for i in t.logs.values()}).is_nothing:
                 return False
         return True

@@ -19,7 +19,7 @@ from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.errors import ForwardUnsupported
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.layout import TaskRecord
-from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.position_names import topic_named
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 

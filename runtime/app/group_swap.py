@@ -40,7 +40,8 @@ from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import LogInput, topic_named
+from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.position_names import topic_named
 from flowql.runtime.task.repartition import topic_of
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import all_tasks, input_topics

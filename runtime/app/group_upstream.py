@@ -23,7 +23,7 @@ from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import source_named, topic_named
+from flowql.runtime.task.position_names import source_named, topic_named
 from flowql.runtime.task.repartition import channel_key
 from flowql.runtime.topology.upstream import merges, upstream_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
@@ -18,7 +18,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
 from flowql.runtime.app.beat_file import BeatFile
 from flowql.runtime.app.careful import CarefulQueries
-from flowql.runtime.app.consistent_snapshot import REFUSED, ConsistentSnapshots
+from flowql.runtime.app.consistent_snapshot import REFUSED, TIMEOUT_S, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
@@ -79,6 +79,7 @@ from flowql.runtime.task import dead_letters
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
+from flowql.runtime.ticks.ticks import TakenSnapshot, Ticks
 from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
 from flowql.runtime.topology.scans import Scans
 
@@ -154,6 +155,7 @@ class Instance:
             partial(unreadable, self),
             partial(misplaced, self),
         )
+        self.ticks = Ticks(self, follows=not config.shared)
         self.commit = CommitStep(
             log,
             config.application_id,
@@ -168,6 +170,7 @@ class Instance:
             on_commit=self._committed,
             on_refused=partial(suspend, self),
             readers=lambda topic: readers(self.running, topic, config.application_id),
+            alignment=self.ticks,
             changelog=self._changelog_writer(),
             transactional_id=config.transactional_id if config.shared else None,
         )
@@ -199,7 +202,7 @@ class Instance:
             self.commit,
             self.manager,
             clock,
-            tasks=self._tasks_of,
+            tasks=self.tasks_of,
             trouble=self.trouble,
             look=self.look,
         )
@@ -208,7 +211,7 @@ class Instance:
         self.group = group = GroupStep(self) if config.shared else None
         away_since_ms = last_commit_ms(log, config.application_id) if config.changelogs else None
         self._known_times = KnownTimes(
-            clock, away_since_ms, self._tasks_of, lambda: 0 if group is None else group.others_ms
+            clock, away_since_ms, self.tasks_of, lambda: 0 if group is None else group.others_ms
         )
         upstream = UpstreamWaits(self)
         deployment = Deployment(self, upstream)
@@ -332,7 +335,12 @@ class Instance:
         """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than `LAST_PLACE_S`."""
         if self.fatal is None and not self.commit.blocked:
             with suppress(RuntimeFailure):  # it breaks just now: what is committed stands
-                self.consistent_snapshots.snapshot(list(self.queries), LAST_PLACE_S, stay=True).snapshot.close()
+                self.ticks.halt()
+                until_ms = self.clock.timer_ms() + int(LAST_PLACE_S * 1000)
+                while not self.ticks.is_at_rest() and self.clock.timer_ms() < until_ms:
+                    self.look(LAST_PLACE_S, self.commit.request())
+                others = [q for q in self.queries if not self.ticks.follows(q)]
+                self.consistent_snapshots.snapshot(others, LAST_PLACE_S, stay=True).snapshot.close()
 
     def _last_commit(self) -> None:
         done = self.commit.request()
@@ -433,6 +441,7 @@ class Instance:
                     self.commit.dirty = True
                 elif note([task]):  # before others may take it for one that was not away
                     self.commit.dirty = True
+            self.ticks.adopt(built.tasks)
 
     def known_ms(self, task: TaskId, position: str, metadata: Mapping[str, Any]) -> int:
         """When a task that is made had read everything of an input, at the latest."""
@@ -454,15 +463,40 @@ class Instance:
         """All state as of the last commit, every query as far as it was."""
         return self.state.snapshot()
 
-    def _tasks_of(self, query: str) -> Sequence[Task]:
+    def snapshot_of(self, queries: Collection[str], take: Callable[[], Snapshot] | None = None) -> TakenSnapshot:
+        """State in which these queries are at one place of their inputs, or the last commit and why it is not.
+
+        take: gives the last commit otherwise than as a snapshot.
+        """
+        if (found := self.ticks.snapshot(queries, TIMEOUT_S, self.look)) is not None:
+            if not found.newest or take is None:
+                return found
+            taken = take()
+            other, kept = (
+                (found.snapshot, taken) if taken.sequence == found.snapshot.sequence else (taken, found.snapshot)
+            )
+            other.close()  # it is of a later commit, or the same as the other
+            return replace(found, snapshot=kept)
+        if len(queries) > 1:
+            at_one_place = self.consistent_snapshots.snapshot(queries, take=take)
+            return TakenSnapshot(at_one_place.snapshot, at_one_place.reason)
+        return TakenSnapshot((take or self.snapshot)())
+
+    def tasks_of(self, query: str) -> Sequence[Task]:
         return running.built.tasks if (running := self.queries.get(query)) is not None else ()
+
+    def may_run(self, query: str) -> bool:
+        return self.query_states.knows(query) and self.query_states.of(query).may_run
+
+    def is_refused(self, query: str) -> bool:
+        return self.trouble(query) == REFUSED
 
     def trouble(self, query: str) -> str:
         """Why a query is stalled; empty if it is not."""
         record = self.query_states.of(query)
         if record.paused or record.state is STOPPED:
             return "paused"
-        if any(task.status is TaskStatus.RESTORING for task in self._tasks_of(query)):
+        if any(task.status is TaskStatus.RESTORING for task in self.tasks_of(query)):
             return "restoring"
         if record.hung:
             return "hung"

@@ -22,7 +22,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.position_names import topic_named
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery, all_tasks
 

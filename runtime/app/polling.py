@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 
 from flowql.runtime.app.hanging import HangingTransactions
@@ -81,6 +82,9 @@ class PollingStep:
         self.look_at_commits: Callable[[int], None] = lambda now_ms: None  # set with `TornCommits`
         self._on_unreadable, self._on_misplaced = on_unreadable, on_misplaced
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
+        self._line: tuple[Future[dict[TopicPartition, int]], Callable[[Mapping[TopicPartition, int]], None]] | None = (
+            None
+        )
 
     def command(self, action: Callable[[], None]) -> None:
         """Let the polling thread do something between two steps. Any thread."""
@@ -96,14 +100,44 @@ class PollingStep:
         self._look_at_topics(now_ms)
         self._look_at_transactions(now_ms)
         self.look_at_commits(now_ms)
-        progress |= self._distribute()
-        progress |= self._serve_catch_up_readers(now_ms)
+        if not self._line_is_asked():
+            progress |= self._distribute()
+            progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()
         progress |= self._handle_failures()
         if progress:
             self._manager.signal()
             return 0
+        if self._line is not None:
+            return 1
         return ANSWER_MS if self._asked is not None else END_REFRESH_MS  # what arrives wakes this thread before
+
+    def ask_line(
+        self,
+        partitions: Callable[[], Sequence[TopicPartition]],
+        take: Callable[[Mapping[TopicPartition, int]], None],
+    ) -> None:
+        """Ends of partitions that no input has passed: nothing is handed out between the question and `take`, in this thread. Any thread.
+
+        If brokers do not answer, `take` is not called.
+        """
+
+        def ask() -> None:
+            self._line = self._admin.ask_end_offsets(partitions()), take
+
+        self.command(ask)
+
+    def _line_is_asked(self) -> bool:
+        """Whether the answer is not here yet."""
+        if self._line is None:
+            return False
+        answer, take = self._line
+        if not answer.done():
+            return True
+        self._line = None
+        with suppress(LogError):  # the next refresh of all ends meets it again
+            take(answer.result())
+        return False
 
     # -- membership of inputs (commands)
 
@@ -180,7 +214,7 @@ class PollingStep:
         full = [i for i in attached if self._full(i)]
         if not full:
             return bool(attached)
-        if any(not i.has_rows for i in attached):
+        if any(not i.queue for i in attached):
             for i in full:
                 i.attached = False
             return True
@@ -326,7 +360,7 @@ class PollingStep:
         head, waits = self._heads.get(tp, end), False
         if head < end:
             attached = [i for i in self._inputs.get(tp, ()) if i.attached]
-            waits = bool(attached) and not any(i.has_rows for i in attached)
+            waits = bool(attached) and not any(i.queue for i in attached)
         if self._stalls.is_long(tp, head if waits else None, self._now_ms):
             self._main.seek(tp, head)
             error = LogUnavailable(

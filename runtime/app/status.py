@@ -221,6 +221,7 @@ Reason = Literal[
     "other input",  # earlier rows may come from another input; whom: topic partitions
     "repartition",  # what it feeds is full; whom: the repartition
     "interactive_query",  # an interactive query waits for tables that agree
+    "tick",  # it reads results of queries that have not finished the next tick; whom: these queries, nobody if only a commit is missing
 ]
 
 
@@ -257,6 +258,8 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
     if any(t.runnable for t in tasks):
         return Wait("commit") if instance.manager.awaits_commit(query) else Wait("processor", tuple(at_work))
     waiting = [t for t in tasks if t.buffered_rows]
+    if (behind := instance.ticks.waits_for(query)) is not None and not any(t.has_rows_of_tick for t in waiting):
+        return Wait("tick", behind)
     return _of_rows(waiting) if waiting else Wait("input")
 
 

@@ -57,7 +57,7 @@ from flowql.runtime.errors import LogDenied, LogUnavailable
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
 from flowql.runtime.task import dead_letters
-from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.position_names import topic_named
 
 POLICY = "cleanup.policy"
 COMPACT = "kafka-configs --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=compact"

@@ -20,7 +20,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import Admin, Log, TopicPartition
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.position_names import topic_named
 
 BATCH_ROWS = 1_024  # behind the first record of the micro-batch that died: usually all that it had gathered
 GRACE_MS = 8_000  # an instance starts in less

@@ -19,7 +19,7 @@ drops the epoch and makes a new producer. A fenced member does the same: its tra
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from flowql.runtime.clock import Clock
+from flowql.runtime.commit.alignment import Alignment
 from flowql.runtime.commit.positions import PositionRenewal, ReaderPosition, offset_metadata
 from flowql.runtime.commit.refusals import denied_read, measure_ahead, measure_size
 from flowql.runtime.commit.reopening import StateReopening
@@ -65,6 +66,7 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
+LOOK_MS = 1  # between two looks whether a commit may be cut
 STALE_MAX = 25  # rejections of the group metadata in a row: the group has removed this member, without its knowledge
 LOSSES_MAX, LOSSES_MS = 10, 60_000  # slow brokers alone do not cause more losses in this time
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
@@ -87,6 +89,7 @@ class Epoch:
     replacements: list[Replacement]
     reshapes: list[PartitionChange]
     failed: dict[str, Exception]  # queries of which some of it could not even be cut
+    finished: Sequence[tuple[str, int]]  # what `Alignment.at_cut` found
 
 
 class Changelog(Protocol):
@@ -130,6 +133,7 @@ class CommitStep:
         on_commit: Callable[[], None],
         on_refused: Callable[[frozenset[str], Exception], dict[TopicPartition, int]],
         readers: Callable[[str], frozenset[str]],
+        alignment: Alignment,
         changelog: Changelog | None = None,
         transactional_id: str | None = None,
     ) -> None:
@@ -140,7 +144,7 @@ class CommitStep:
         """
         self._log, self._id, self._state = log, application_id, state
         self._collector, self._clock, self._metrics = collector, clock, metrics
-        self._changelog = changelog
+        self._changelog, self._alignment = changelog, alignment
         self._positions, self._interval_ms = positions, interval_ms
         self._ahead_of_cut, self._before_cut = ahead_of_cut, before_cut
         self._on_commit, self._on_refused, self._readers = on_commit, on_refused, readers
@@ -252,9 +256,12 @@ class CommitStep:
             return 0 if self._lost is None else RETRY_MS
         if self._pending is None:
             self.dirty |= self._renewal.is_due(now_ms, self._cut_ms, self._sequence)
+            self.dirty = self.dirty or self._alignment.wants_cut()
             due = self._requests or self.broken or (self.dirty and now_ms >= self._next_ms)
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
+            if self.broken is None and not self._alignment.is_ready(now_ms):
+                return LOOK_MS
             self._cut_ms, self._next_ms, self._began_ns = now_ms, now_ms + self._interval_ms(), self._clock.cpu_ns()
             self._busy = True  # before the cut clears `dirty`: `idle` must not be true between the two
             self._pending = self._cut()
@@ -321,7 +328,7 @@ class CommitStep:
                     waiting.append(request)
                 except Exception as error:  # the requester's mistake, not the epoch's
                     request.done.set_exception(error)
-            failed = self._before_cut()
+            failed, finished = self._before_cut(), self._alignment.at_cut()
             self.dirty = False
             latency_samples, self.latency_samples = self.latency_samples, []
             replacements, self.replacements = self.replacements, []
@@ -329,18 +336,8 @@ class CommitStep:
             records, state = self._collector.cut(), self._state.cut()
             found = self._valid(self._positions(), reshapes)
             positions, readers = {tp: r.offset for tp, r in found.items()}, {tp: r.readers for tp, r in found.items()}
-            return Epoch(
-                records,
-                state,
-                positions,
-                readers,
-                start,
-                waiting,
-                latency_samples,
-                replacements,
-                reshapes,
-                dict(failed),
-            )
+            kept = records, state, positions, readers, start, waiting, latency_samples, replacements, reshapes
+            return Epoch(*kept, dict(failed), finished)
 
     def _valid(
         self, positions: Mapping[TopicPartition, ReaderPosition], reshapes: Iterable[PartitionChange]
@@ -538,6 +535,7 @@ class CommitStep:
     def _after(self, epoch: Epoch) -> None:
         self._metrics.commits += 1
         self._measure(epoch)
+        self._alignment.committed(epoch.finished)
         for request in epoch.waiting:
             try:
                 request.after()

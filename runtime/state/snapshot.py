@@ -72,6 +72,10 @@ class StateSnapshot:
         """The same commit with one task alone. Close it as well."""
         return StateSnapshot(self._open().retain(), frozenset({task_id}))
 
+    def retain(self) -> StateSnapshot:
+        """Another handle on the same commit. Close it as well."""
+        return StateSnapshot(self._open().retain(), self.owned)
+
     def stores(self) -> Sequence[StoreSpec]:
         return [e.spec for e in self._open().stores.values()]
 

@@ -24,36 +24,16 @@ from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.deletions import Deletions
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
+from flowql.runtime.task.position_names import numbered
 
 # Who falls behind while records come one by one has as many batches as records: small ones are gathered, so that a run costs the
 # same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
 GATHERED_ROWS, GATHERED_BATCHES = 1_024, 32
 SEEN_MIN = 100  # offsets from which one can tell how many are records
-OF_SOURCE = "#"  # in names of positions, before the source of a channel or the ordinal; no topic has it in its name
 
 
 def nothing_waits() -> None:
     """What is called after rows were added where no task manager has the task."""
-
-
-def topic_named(position: str) -> str:
-    """The topic of a position of that name (`LogInput.name`)."""
-    return position.partition(OF_SOURCE)[0]
-
-
-def source_named(position: str) -> int:
-    """The source of the channel of a position of that name."""
-    return int(position.partition(OF_SOURCE)[2])
-
-
-def positions_of_input(positions: Mapping[str, int], ordinal: int) -> dict[str, int]:
-    """By topic, the positions of the inputs of this ordinal; those of the first where an older version wrote one for all."""
-    own = {name: at for name, at in positions.items() if OF_SOURCE not in name}
-    return {topic: positions.get(_numbered(topic, ordinal), at) for topic, at in own.items()} if ordinal else own
-
-
-def _numbered(topic: str, number: int) -> str:
-    return f"{topic}{OF_SOURCE}{number}"
 
 
 @dataclass(slots=True)
@@ -103,6 +83,7 @@ class LogInput:
     position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
     partition, else through a catch-up reader (an own read position) until it has caught up with the head. stop_at: records from this
     offset on have to wait (`flowql.runtime.app.consistent_snapshot`); others of the task wait with them, for their order is not known.
+    line: records from this offset on belong to a later tick (`flowql.runtime.ticks`); the input is idle there, and others go on.
     arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread. ordinal: its number among the inputs
     of its task that read this partition.
 
@@ -130,6 +111,7 @@ class LogInput:
     chunk: Future[object] | None = None
     end_offset: int = 0
     stop_at: int | None = None
+    line: int | None = None
     deletions: Deletions | None = None  # of a table's topic where some may be missed
     skipped: int = 0  # raw rows of the head batch that a fused run has consumed
     queue: deque[RawBatch] = field(default_factory=deque)
@@ -162,8 +144,8 @@ class LogInput:
     def name_in(self, topic: str) -> str:
         """The same, had it read another topic."""
         if self.channel is not None:
-            return _numbered(topic, self.source)
-        return _numbered(topic, self.ordinal) if self.ordinal else topic
+            return numbered(topic, self.source)
+        return numbered(topic, self.ordinal) if self.ordinal else topic
 
     def position_in(self, positions: Mapping[str, int], otherwise: int) -> int:
         """Its position in the metadata of a task. Older versions wrote one position for all inputs of a partition."""
@@ -237,11 +219,25 @@ class LogInput:
 
     @property
     def has_rows(self) -> bool:
-        return bool(self.queue)
+        """Whether the next record is buffered and of this tick."""
+        return bool(self.queue) and not self.at_line
+
+    @property
+    def at_line(self) -> bool:
+        """Whether all records of this tick are processed."""
+        line = self.line  # read once: other threads set it
+        return line is not None and (self.position >= line or self.at >= line)
+
+    @property
+    def end_of_tick(self) -> int:
+        """The known end of the partition, or the line before it."""
+        return self.end_offset if (line := self.line) is None else min(self.end_offset, line)
 
     @property
     def idle(self) -> bool:
-        """Nothing is buffered and nothing more is known to exist: other inputs need not wait for this one."""
+        """Nothing is buffered and nothing more is known to exist, or all of this tick is read: other inputs need not wait for this one."""
+        if self.line is not None:
+            return self.at_line
         return not self.queue and self.next_fetch >= self.end_offset and (self.channel is None or self._is_complete)
 
     def idle_with(self, _known: dict[TaskId, bool]) -> bool:
@@ -274,7 +270,14 @@ class LogInput:
         """Whether rows may follow the ones that are decoded or will be decoded next."""
         if self.channel is not None and not self._is_complete:
             return True
+        if (line := self.line) is not None:
+            return self.next_fetch < line or self._second_offset() < line
         return self.next_fetch < self.end_offset or len(self.queue) > 1
+
+    def _second_offset(self) -> int:
+        """The first offset of the second batch; that of the next fetch without one."""
+        with self.lock:
+            return self.queue[1].first_offset if len(self.queue) > 1 else self.next_fetch
 
     @property
     def at(self) -> int:
@@ -297,8 +300,8 @@ class LogInput:
 
     def raw_rows(self, raw: RawBatch, start: int) -> int:
         """Number of records of a batch, from row `start`, before the first that has to wait."""
-        stop = self.stop_at
-        rows = raw.records.num_rows if stop is None or stop >= raw.next_offset else _row_of(raw, stop)
+        stop = min((offset for offset in (self.stop_at, self.line) if offset is not None), default=raw.next_offset)
+        rows = raw.records.num_rows if stop >= raw.next_offset else _row_of(raw, stop)
         return max(0, rows - start)
 
     @property

@@ -13,8 +13,9 @@ from flowql.runtime.batch import Batch, Ints, Origins, concat, concat_origins
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter, OriginsOf, SourceRecord
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
-from flowql.runtime.task.input_buffer import OF_SOURCE, DecodedRows
+from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.peeked import EMPTY, PeekedRows
+from flowql.runtime.task.position_names import OF_SOURCE
 
 
 @dataclass(frozen=True, slots=True)

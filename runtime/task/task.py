@@ -155,6 +155,11 @@ class Task:
         return sum(i.rows for i in tuple(self.logs.values())) + self.channels.rows
 
     @property
+    def has_rows_of_tick(self) -> bool:
+        """Whether rows wait that are before the lines of its inputs."""
+        return self.channels.waiting > 0 or any(i.has_rows for i in tuple(self.logs.values()))
+
+    @property
     def rows_ahead(self) -> int:
         """What it has made and those after it have not taken, where they are in the same process."""
         return sum(x.rows for x in self.downstream)

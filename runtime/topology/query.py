@@ -41,8 +41,9 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.deletions import KEPT_MS, Deletions
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput, positions_of_input
+from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.key_places import SEEN_MAX
+from flowql.runtime.task.position_names import positions_of_input
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 from flowql.runtime.topology.grouping import GROUPER, UnevenPartitions

@@ -34,7 +34,7 @@ from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.state.changelog import read_tasks
-from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.position_names import topic_named
 from flowql.server.address import is_alive
 from flowql.server.client import Client
 from flowql.server.ending import end_instance

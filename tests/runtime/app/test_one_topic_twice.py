@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.task.input_buffer import positions_of_input
+from flowql.runtime.task.position_names import positions_of_input
 from flowql.runtime.task.task import Task
 from tests.runtime.app.engine import make, produce, read, resume
 

@@ -39,7 +39,8 @@ def waits(
 ) -> Wait | None:
     manager = SimpleNamespace(at_work=lambda: list(at_work), awaits_commit=lambda _query: commit)
     states = SimpleNamespace(of=lambda _query: QueryRecord(waits_for=upstream))
-    return wait_of(cast(Any, SimpleNamespace(manager=manager, query_states=states)), "q", state, tasks)
+    ticks = SimpleNamespace(waits_for=lambda _query: None)
+    return wait_of(cast(Any, SimpleNamespace(manager=manager, query_states=states, ticks=ticks)), "q", state, tasks)
 
 
 def unread(end_offset: int) -> LogInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -92,10 +93,23 @@ class Site:
             on_commit=lambda: self.idle_after.append(self.step.idle),
             on_refused=self.refuse,
             readers=lambda topic: self.readers.get(topic, frozenset()),
+            alignment=self,
             changelog=self,
             transactional_id="m" if member else None,
         )
         self.step.on_fenced = self.lost
+
+    def is_ready(self, now_ms: int) -> bool:
+        return True
+
+    def wants_cut(self) -> bool:
+        return False
+
+    def at_cut(self) -> list[tuple[str, int]]:
+        return []
+
+    def committed(self, finished: Sequence[tuple[str, int]]) -> None:
+        assert not finished
 
     def positions(self, *, member: bool) -> dict[TopicPartition, ReaderPosition]:
         self.idle_in_cut.append(self.step.idle)

@@ -15,7 +15,8 @@ from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.dead_letters import SEGMENT_AGE_MS, SEGMENT_BYTES, SEGMENT_BYTES_MIN, topic_config
-from flowql.runtime.task.input_buffer import DecodedRows, LogInput, Probes, positions_of_input, topic_named
+from flowql.runtime.task.input_buffer import DecodedRows, LogInput, Probes
+from flowql.runtime.task.position_names import positions_of_input, topic_named
 from tests.runtime.task.test_gathering import TP, fetched
 
 SCHEMA = Schema((Field("V", BIGINT),))

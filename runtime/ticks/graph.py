@@ -1,0 +1,82 @@
+"""Which queries follow ticks, and which of them read the results of which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from flowql.compiler.plan import changes
+from flowql.compiler.plan.generations import topics_read
+from flowql.compiler.plan.topology import Plan, QueryPlan
+
+CHANGES = tuple(c for c in vars(changes).values() if isinstance(c, type) and c.__module__ == changes.__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The queries that write one topic, which finish ticks together. sources: topics they read that no such queries write; upstream: the
+    others. is_read: whether others read the topic.
+    """
+
+    topic: str
+    queries: tuple[str, ...]
+    sources: frozenset[str]
+    upstream: frozenset[str]
+    is_read: bool
+
+
+def writers_of(plan: Plan) -> list[Writers]:
+    """Of views over changing rows, and of all queries that these read; upstream ones first. Queries that read their own results, by whatever
+    way, are none: there is no tick that they could finish.
+    """
+    reads = {q.id: frozenset(topics_read(q)) for q in plan.queries}
+    following = _following(plan, reads)
+    topics = {q.topic for q in plan.queries if q.id in following}
+    by_topic = {topic: tuple(q.id for q in plan.writers[topic]) for topic in topics}
+    read = {topic: frozenset(t for q in queries for t in reads[q]) for topic, queries in by_topic.items()}
+    order = _in_order({topic: read[topic] & topics for topic in topics})
+    ordered, found = set(order), list[Writers]()
+    for topic in order:
+        upstream = read[topic] & ordered
+        is_read = any(topic in read[other] for other in order)
+        found.append(Writers(topic, by_topic[topic], read[topic] - ordered, upstream, is_read))
+    return found
+
+
+def _following(plan: Plan, reads: Mapping[str, frozenset[str]]) -> set[str]:
+    todo = [q for q in plan.queries if _has_changes(q)]
+    found = set[str]()
+    while todo:
+        query = todo.pop()
+        if query.id not in found:
+            found.add(query.id)
+            todo += [w for topic in (query.topic, *reads[query.id]) for w in plan.writers.get(topic, ())]
+    return found
+
+
+def _has_changes(query: QueryPlan) -> bool:
+    return any(isinstance(op.spec, CHANGES) for sub in query.subtopologies for op in sub.operators)
+
+
+def _in_order(upstream: Mapping[str, Iterable[str]]) -> list[str]:
+    """Topics after those that they are made of, without those on a cycle."""
+    left = {topic: set(above) for topic, above in upstream.items()}
+    on_cycles = {t for t in left if t in _reachable(t, upstream)}
+    left = {t: above - on_cycles for t, above in left.items() if t not in on_cycles}
+    order = list[str]()
+    while left:
+        free = sorted(t for t, above in left.items() if not above)
+        assert free, "no cycle is left"
+        order += free
+        left = {t: above.difference(free) for t, above in left.items() if t not in free}
+    return order
+
+
+def _reachable(topic: str, upstream: Mapping[str, Iterable[str]]) -> set[str]:
+    found, todo = set[str](), list(upstream[topic])
+    while todo:
+        above = todo.pop()
+        if above not in found:
+            found.add(above)
+            todo += upstream[above]
+    return found

@@ -1,0 +1,28 @@
+"""Numbers of ticks: which of them a reader that is behind takes next, and which are worth keeping for it.
+
+Readers that are behind at different places meet where both take the multiple of the highest power of two: between two multiples of one power
+lies a multiple of a higher one, so the number of most trailing zeros in a range is unique, and it is in every range around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+KEPT = 2  # of each power of two
+
+
+def aligned(numbers: Iterable[int]) -> int | None:
+    """Of some numbers of ticks the one that others choose, too: a multiple of the highest power of two."""
+    return max(numbers, key=lambda n: (n & -n, n), default=None)
+
+
+def worth_keeping(numbers: Iterable[int]) -> set[int]:
+    """The newest multiples of each power of two: a reader that is behind finds in them the one that `aligned` chooses of all."""
+    kept, seen = set[int](), dict[int, int]()
+    for n in sorted(numbers, reverse=True):
+        power = n & -n
+        better = sum(count for p, count in seen.items() if p >= power)
+        if better < KEPT:
+            kept.add(n)
+        seen[power] = seen.get(power, 0) + 1
+    return kept

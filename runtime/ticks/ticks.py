@@ -1,0 +1,435 @@
+"""The ticks of an instance: all its views take the same cuts through the sources, and those that read other views read whole ticks.
+
+A tick is a number and an end of every source partition, all of one moment, so that it never cuts a transaction of the embedded log. It is
+drawn when a commit is due. Until then queries that read sources alone go on freely; then they go on to the ends and stop there for the
+cut, which shows all of them after the same records. Who is far behind is not waited for: its line stays where it is until it gets there,
+and it takes the next one by `aligned`. A query that reads results of others always has a line: the ends of their topics as of the newest
+commit for which all of them had finished one tick.
+
+Invariants: no input passes its line (`LogInput.line`); the ends of a topic as of tick n are taken after the commit that finishes n and before
+its writers go on; a snapshot is kept as "of tick n" for a query only if the cut found all its tasks at the line of n, with nothing between them.
+
+Ticks are not stored. After a restart each query is somewhere in a tick, and the first tick that it finishes is whole again, since those
+that read it wait for that. The epoch lock guards everything; `is_ready` and `committed` take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from flowql.compiler.plan.topology import Plan, stores_of
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.combined import CombinedSnapshot
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.snapshot import StateSnapshot
+from flowql.runtime.state.store import Snapshot
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
+from flowql.runtime.ticks.graph import Writers, writers_of
+from flowql.runtime.ticks.numbers import aligned, worth_keeping
+
+GRACE_MS = 20  # that a commit waits for queries on their way to the line
+LOOKS_MAX = 40  # the same for a clock that stands still
+LOOK_S = 0.001
+STALE_MS = 10_000  # a whole tick that is older is no answer any more
+
+Ends = Mapping[TopicPartition, int]
+
+
+class Lines(Protocol):
+    """The polling step."""
+
+    def ask_line(self, partitions: Callable[[], Sequence[TopicPartition]], take: Callable[[Ends], None]) -> None: ...
+
+
+class Room(Protocol):
+    """Bounds what is not committed."""
+
+    def may_run(self) -> bool:
+        """Whether tasks may publish before the next commit."""
+        ...
+
+
+class TickHost(Protocol):
+    """What ticks see of an instance."""
+
+    state: StateManager
+    commit: CommitStep
+    manager: TaskManager
+    admin: Admin
+    clock: Clock
+    running: Plan
+
+    @property
+    def polling(self) -> Lines: ...
+
+    @property
+    def publisher(self) -> Room: ...
+
+    def tasks_of(self, query: str) -> Sequence[Task]: ...
+
+    def may_run(self, query: str) -> bool: ...
+
+    def is_refused(self, query: str) -> bool:
+        """Whether the log has refused what the query made, and it is back at the last commit."""
+        ...
+
+
+@dataclass(slots=True)
+class Follower:
+    """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
+
+    lines: of their inputs; None while they go on freely. late: a cut found them on the way. rested: the last cut found them at the end of
+    `done`. ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
+    """
+
+    writers: Writers
+    lines: dict[TopicPartition, int] | None
+    done: int = 0
+    target: int | None = None
+    late: bool = False
+    rested: bool = False
+    ends: dict[int, Ends] = field(default_factory=dict)
+    whole: dict[int, tuple[StateSnapshot, int]] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        for snapshot, _ in self.whole.values():
+            snapshot.close()
+        self.whole.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSnapshot:
+    """State for an answer. reason: why queries are not at one place of their inputs; empty if they are, or if nobody has looked.
+    is_whole: it is of one tick. newest: it is that of the last commit.
+    """
+
+    snapshot: Snapshot
+    reason: str = ""
+    is_whole: bool = False
+    newest: bool = True
+
+
+class Ticks:
+    """The ticks of one instance, as its steps and readers see them."""
+
+    def __init__(self, host: TickHost, *, follows: bool) -> None:
+        """follows: whether queries of this instance follow ticks; members of a group do not."""
+        self._host, self._lock, self._follows = host, host.state.epoch_lock, follows
+        self._plan: Plan | None = None
+        self._followers: dict[str, Follower] = {}  # by topic, upstream ones first
+        self._of_query: dict[str, Follower] = {}
+        self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
+        self._newest = 0
+        self._drawn = False  # since the last cut
+        self._asked_ms: int | None = None
+        self._looks = 0
+        self._halts = False
+
+    # -- the commit thread
+
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether a commit that is due may be cut: all that can be at the line in a moment are there."""
+        with self._lock:
+            self._refresh()
+            if not self._followers:
+                return True
+            begins = self._asked_ms is None
+            if self._asked_ms is None:
+                self._asked_ms, self._looks = now_ms, 0
+        if begins:
+            if not self._drawn:
+                self._host.polling.ask_line(self._source_partitions, self._draw)
+            return False
+        self._looks += 1
+        late = self._looks > LOOKS_MAX or now_ms - self._asked_ms >= GRACE_MS or not self._host.publisher.may_run()
+        return late or (self._drawn and self._all_here())
+
+    def wants_cut(self) -> bool:
+        """Whether a query is at its line of which no cut has said so: it may have got there without a row."""
+        with self._lock:
+            self._refresh()
+            return any(f.target is not None and self._is_here(f) for f in self._followers.values())
+
+    def at_cut(self) -> list[tuple[str, int]]:
+        """Those that are at a line: topics and ticks. They go on to the next one if it is known. The epoch lock is held."""
+        self._asked_ms, self._drawn = None, False
+        finished = []
+        for topic, f in self._followers.items():
+            here = self._is_here(f)
+            f.rested = here and (f.target is not None or f.lines is not None)
+            if f.target is None:
+                continue
+            if not here:
+                f.late = True
+                continue
+            f.done, f.target, f.late = f.target, None, False
+            finished.append((topic, f.done))
+            if not f.writers.upstream:
+                self._go_on(f)
+        return finished
+
+    def committed(self, finished: Sequence[tuple[str, int]]) -> None:
+        """The cut that found these is committed and in the state."""
+        ends = self._ends_of([topic for topic, _ in finished])
+        with self._lock:
+            snapshot, now_ms = self._host.state.snapshot(), self._host.clock.timer_ms()
+            for topic, tick in finished:
+                f = self._followers.get(topic)
+                if f is None or f.done != tick:
+                    continue
+                if any(map(self._host.is_refused, f.writers.queries)):
+                    f.rested = False
+                    if f.lines is not None:
+                        f.target = tick
+                    continue
+                if topic in ends:
+                    f.ends[tick] = ends[topic]
+            for f in self._followers.values():
+                if f.rested and f.done:  # nothing of it has changed: the newest snapshot shows the same
+                    self._keep(f, f.done, snapshot, now_ms)
+                if f.writers.upstream and f.target is None:
+                    self._advance(f, snapshot, now_ms)
+            for f in self._followers.values():
+                self._let_go(f, now_ms)
+            snapshot.close()
+            self._sources = {n: self._sources[n] for n in worth_keeping(self._sources)}
+        self._host.manager.signal()
+
+    # -- the polling and the reconciler's thread
+
+    def adopt(self, tasks: Iterable[Task]) -> None:
+        """New tasks get the lines of their queries before they run."""
+        with self._lock.join():
+            self._refresh()
+            for task in tasks:
+                f = self._of_query.get(task.id.query)
+                if f is None:
+                    continue
+                if f.writers.upstream and f.target is None:
+                    f.rested = False
+                    self._choose(f)
+                    self._host.commit.dirty = (
+                        True  # for those upstream may have nothing to do, and have finished nothing yet
+                    )
+                _set_lines(f, [task])
+
+    def _draw(self, ends: Ends) -> None:
+        with self._lock:
+            self._newest, self._drawn = self._newest + 1, True
+            self._sources[self._newest] = ends
+            for f in self._followers.values():
+                if f.lines is None:
+                    f.target, f.lines = self._newest, {}
+                    self._move(f, self._newest)
+            here = self._all_here()
+        self._host.manager.signal()
+        if here:
+            self._host.commit.wake()
+
+    # -- the end of the instance
+
+    def halt(self) -> None:
+        """From now on no query goes on beyond the line of the tick that all come to. Any thread."""
+        with self._lock:
+            self._halts = True
+
+    def is_at_rest(self) -> bool:
+        """After `halt`: whether all that can are at the end of one tick, and committed."""
+        with self._lock:
+            self._refresh()
+            coming = dict[str, Follower]()
+            for topic, f in self._followers.items():
+                if (
+                    not f.late
+                    and all(map(self._host.may_run, f.writers.queries))
+                    and f.writers.upstream <= coming.keys()
+                ):
+                    coming[topic] = f
+            return all(f.target is None and f.lines is not None and f.done == self._newest for f in coming.values())
+
+    def follows(self, query: str) -> bool:
+        with self._lock:
+            self._refresh()
+            return query in self._of_query
+
+    # -- readers
+
+    def snapshot(
+        self, queries: Collection[str], timeout_s: float, look: Callable[[float], None]
+    ) -> TakenSnapshot | None:
+        """The state of these queries as of one tick, the newest that all have finished; else the last commit and why. None if one of them
+        follows no ticks. Waits for the first tick only, no longer than `timeout_s`.
+        """
+        for _ in range(max(1, int(timeout_s / LOOK_S))):
+            with self._lock:
+                self._refresh()
+                followers = {q: self._of_query.get(q) for q in queries}
+                if not followers or None in followers.values():
+                    return None
+                found = self._combined({q: f for q, f in followers.items() if f is not None})
+            if found is not None:
+                return found
+            if any(f is not None and f.late for f in followers.values()):
+                break
+            look(LOOK_S)
+        late = (q for q, f in followers.items() if f is not None and (f.late or not f.whole))
+        behind = min(late, default=min(queries))
+        return TakenSnapshot(self._host.state.snapshot(), f"{behind} is between two ticks")
+
+    def _combined(self, followers: Mapping[str, Follower]) -> TakenSnapshot | None:
+        common = set.intersection(*(set(f.whole) for f in followers.values()))
+        if not common:
+            return None
+        tick = max(common)
+        at_rest = all(f.rested and f.done == tick for f in followers.values())
+        newest = self._host.state.snapshot()
+        if at_rest:
+            return TakenSnapshot(newest, is_whole=True)
+        by_query = {q: f.whole[tick][0].retain() for q, f in followers.items()}
+        stores = {store.name: q.id for q, store in stores_of(self._host.running)}
+        return TakenSnapshot(CombinedSnapshot(by_query, newest, stores), is_whole=True, newest=False)
+
+    def waits_for(self, query: str) -> tuple[str, ...] | None:
+        """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
+        with self._lock:
+            f = self._of_query.get(query)
+            if f is None or not f.writers.upstream or f.target is not None or f.done == self._newest:
+                return None
+            above = [self._followers[topic] for topic in f.writers.upstream]
+            return tuple(sorted(q for a in above if a.done <= f.done for q in a.writers.queries))
+
+    # -- all with the epoch lock
+
+    def _refresh(self) -> None:
+        """Follows the running plan."""
+        plan = self._host.running
+        if plan is self._plan:
+            return
+        before, old, self._plan = self._followers, self._plan, plan
+        self._followers = {}
+        for writers in writers_of(plan) if self._follows else ():
+            known = before.get(writers.topic)
+            if known is not None and old is not None and _are_same(known.writers, old, writers, plan):
+                known.writers = writers
+            else:
+                known = Follower(writers, {} if writers.upstream else None)
+            self._followers[writers.topic] = known
+        for topic, f in before.items():
+            if self._followers.get(topic) is not f:
+                f.forget()
+        self._of_query = {q: f for f in self._followers.values() for q in f.writers.queries}
+        self._host.commit.dirty |= bool(self._followers)
+
+    def _source_partitions(self) -> list[TopicPartition]:
+        with self._lock:
+            return sorted(
+                {i.tp for f in self._followers.values() for i in self._inputs(f) if i.tp.topic in f.writers.sources}
+            )
+
+    def _go_on(self, f: Follower) -> None:
+        """Queries that read sources alone go on freely from the newest tick, and to the next line from an older one."""
+        if f.done == self._newest:
+            if not self._halts:
+                f.lines = None
+                _set_lines(f, self._tasks(f))
+        else:
+            self._choose(f)
+
+    def _advance(self, f: Follower, snapshot: StateSnapshot, now_ms: int) -> None:
+        """To the next tick that all upstream have finished; those that bring no rows are finished by it."""
+        before = f.ends.get(f.done)
+        while self._choose(f):
+            if not (f.rested and self._is_here(f)):
+                return
+            assert f.target is not None
+            f.done, f.target = f.target, None
+            if before is not None:
+                f.ends[f.done] = before
+            self._keep(f, f.done, snapshot, now_ms)
+
+    def _choose(self, f: Follower) -> bool:
+        """Sets the next target and the lines of it, if it is known."""
+        above = [self._followers[t].ends for t in f.writers.upstream]
+        known = [*above, self._sources] if f.writers.sources else above
+        common = set.intersection(*map(set, known)) if known else set()
+        target = aligned(n for n in common if n > f.done)
+        if target is None:
+            return False
+        f.target = target
+        self._move(f, target)
+        return True
+
+    def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
+        """Its state as of a tick is that of this commit."""
+        if tick in f.whole:
+            f.whole[tick][0].close()
+        f.whole[tick] = snapshot.retain(), now_ms
+
+    def _let_go(self, f: Follower, now_ms: int) -> None:
+        """Snapshots that no answer will be of: others have come further, and are not behind. None is kept for more than `STALE_MS`, as
+        the store cannot drop old rows that it shows, be they of this query or not.
+        """
+        wanted = worth_keeping(f.whole) | {other.done for other in self._followers.values()}
+        for n, (kept, at_ms) in list(f.whole.items()):
+            if n not in wanted or now_ms - at_ms > STALE_MS:
+                kept.close()
+                del f.whole[n]
+        f.ends = {n: f.ends[n] for n in worth_keeping(f.ends)}
+
+    def _move(self, f: Follower, tick: int) -> None:
+        lines = {tp: end for tp, end in self._sources.get(tick, {}).items() if tp.topic in f.writers.sources}
+        for topic in f.writers.upstream:
+            lines |= self._followers[topic].ends[tick]
+        f.lines = lines
+        _set_lines(f, self._tasks(f))
+
+    def _all_here(self) -> bool:
+        """Whether all that a cut waits for are at their lines."""
+        waited = [f for f in self._followers.values() if f.target is not None and not f.late]
+        return all(self._is_here(f) for f in waited if all(map(self._host.may_run, f.writers.queries)))
+
+    def _is_here(self, f: Follower) -> bool:
+        known: dict[TaskId, bool] = {}
+        tasks = self._tasks(f)
+        return bool(tasks) and all(t.status is TaskStatus.RUNNING and t.idle_with(known) for t in tasks)
+
+    def _tasks(self, f: Follower) -> list[Task]:
+        return [task for query in f.writers.queries for task in self._host.tasks_of(query)]
+
+    def _inputs(self, f: Follower) -> list[Any]:
+        return [i for task in self._tasks(f) for i in task.logs.values()]
+
+    def _ends_of(self, topics: Iterable[str]) -> dict[str, Ends]:
+        """Of topics that others read. The commit thread calls it before their writers go on."""
+        read = [t for t in topics if (f := self._followers.get(t)) is not None and f.writers.is_read]
+        if not read:
+            return {}
+        with suppress(LogError):  # brokers are away: the next tick will do
+            known = self._host.admin.topics()
+            tps = [TopicPartition(t, p) for t in read if t in known for p in range(known[t].partitions)]
+            ends = self._host.admin.end_offsets(tps)
+            return {t: {tp: end for tp, end in ends.items() if tp.topic == t} for t in read if t in known}
+        return {}
+
+
+def _are_same(old: Writers, old_plan: Plan, new: Writers, plan: Plan) -> bool:
+    """Whether they read the same and keep the same state: ticks that they have finished hold on."""
+    if (old.queries, old.sources, old.upstream) != (new.queries, new.sources, new.upstream):
+        return False
+    return all(old_plan.by_id[q].subtopologies == plan.by_id[q].subtopologies for q in new.queries)
+
+
+def _set_lines(f: Follower, tasks: Iterable[Task]) -> None:
+    for task in tasks:
+        for i in task.logs.values():
+            i.line = None if f.lines is None else f.lines.get(i.tp, i.position)
+            i.wake()

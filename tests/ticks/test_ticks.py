@@ -1,0 +1,109 @@
+"""No answer shows a state that its inputs never had: views over views, under a producer that never pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from flowql.runtime.app.status import statuses
+from flowql.runtime.task.task import Task
+from flowql.runtime.ticks import ticks
+from flowql.runtime.ticks.ticks import Follower, Ticks
+from tests.ticks.bank import Bank
+
+WAYS = (("total",), ("balance",), ("credits", "debits"), ("credits", "debits", "balance", "total"))
+
+
+def run(bank: Bank, rounds: int = 500, restart_at: int | None = None) -> dict[tuple[str, ...], set[int]]:
+    """Looks after every round; by views, the transactions that answers have shown."""
+    seen: dict[tuple[str, ...], list[int]] = {views: [0] for views in WAYS}
+    for n in range(rounds):
+        bank.transact()
+        bank.driver.round()
+        if n == restart_at:
+            bank.restart()
+        for views, shown in seen.items():
+            now = bank.look(*views)
+            if now is not None:
+                assert now >= shown[-1], f"{views} went back from transaction {shown[-1]} to {now}"
+                shown.append(now)
+    bank.driver.run_until_caught_up()
+    for views, shown in seen.items():
+        if "credits" in views:
+            assert bank.look(*views) == len(bank.sums) - 1
+            shown.append(len(bank.sums) - 1)
+    bank.instance.close()
+    return {views: set(shown) for views, shown in seen.items()}
+
+
+@pytest.mark.parametrize(("seed", "partitions", "restart_at"), [(0, 2, None), (1, 4, 250), (2, 1, 123)])
+def test_views_over_views_never_show_a_part_of_a_transaction(
+    seed: int, partitions: int, restart_at: int | None
+) -> None:
+    seen = run(Bank(seed, partitions), restart_at=restart_at)
+    assert len(seen["credits", "debits", "balance", "total"]) > 4, "they advance while the producer goes on"
+
+
+def test_a_view_over_a_paused_view_waits_and_says_so() -> None:
+    bank = Bank(3)
+    go_on(bank, 200)
+    bank.pause("CTAS_debits")
+    go_on(bank, 300)
+    waits = {q["id"]: q["waits"] for q in statuses(bank.instance)}
+    assert waits["CTAS_balance"] == {"for": "tick", "whom": ["CTAS_debits"]}
+    assert bank.look("credits", "debits", "balance", "total") is not None, "the last tick that all have finished"
+    bank.pause()
+    bank.driver.run_until_caught_up()
+    assert bank.look("credits", "debits", "balance", "total") == len(bank.sums) - 1
+
+
+def go_on(bank: Bank, rounds: int) -> None:
+    for _ in range(rounds):
+        bank.transact()
+        bank.driver.round()
+
+
+FAULTS = (
+    "a tick in a transaction",
+    "a mark by one task of several",
+    "ends with a record of a later tick",
+    "a line that a task passes",
+)
+
+
+def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
+    """Breaks what holds ticks together."""
+    written, every, ends_of, set_lines = Bank.write, Ticks._tasks, Ticks._ends_of, ticks._set_lines
+
+    def apart(bank: Bank, by_partition: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
+        for p, records in by_partition.items():
+            written(bank, {p: records})
+            bank.driver.round()
+
+    def late(self: Ticks, topics: Sequence[str]) -> Any:
+        return {t: {tp: end + 1 for tp, end in ends.items()} for t, ends in ends_of(self, topics).items()}
+
+    def passed(f: Follower, tasks: Sequence[Task]) -> None:
+        set_lines(f, tasks)
+        for task in tasks[:1]:
+            for i in task.logs.values():
+                i.line = None
+
+    match fault:
+        case "a tick in a transaction":
+            patch.setattr(Bank, "write", apart)
+        case "a mark by one task of several":
+            patch.setattr(Ticks, "_tasks", lambda self, f: every(self, f)[:1])
+        case "ends with a record of a later tick":
+            patch.setattr(Ticks, "_ends_of", late)
+        case "a line that a task passes":
+            patch.setattr(ticks, "_set_lines", passed)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(fault, monkeypatch)
+    with pytest.raises(AssertionError, match=r"differ|no prefix|not in balance"):
+        list(map(run, map(Bank, range(3))))
