@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import ssl
 import sys
 import threading
 
@@ -52,12 +51,7 @@ async def _serve(settings: Settings, access: Access, listener: socket.socket) ->
 
 
 def access_of(pg: PgSettings) -> Access:
-    tls = None
-    if pg.certificate:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        tls.load_cert_chain(pg.certificate, pg.key)
-    return Access({user: Verifier.of(password) for user, password in pg.users.items()}, tls, not pg.is_loopback)
+    return Access({user: Verifier.of(password) for user, password in pg.users.items()}, pg.tls(), not pg.is_loopback)
 
 
 if __name__ == "__main__":

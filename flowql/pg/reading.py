@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.pg.kept import KeptTopics, kept_if_table
 from flowql.query.answer import Answer, Done
 from flowql.query.changing import carry_out, carry_out_bound
 from flowql.query.committed import Commit, dead_letter_source, queries_behind
@@ -35,6 +37,7 @@ from flowql.query.views import ViewMaker, store_views
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.log.repairs import topic_name as repairs_topic
 from flowql.runtime.state.store import Snapshot
 from flowql.server.address import LOST, read_address
 from flowql.server.client import Client
@@ -60,6 +63,22 @@ class _NoState:
 
     def close(self) -> None:
         pass
+
+
+@dataclass(frozen=True, slots=True)
+class _OfLog(Commit):
+    """A commit of which topics alone are read. topics: what is kept of them."""
+
+    topics: KeptTopics | None = None
+
+    def relations(self) -> dict[str, Callable[[], Relation]]:
+        return {name: partial(self._made, make) for name, make in super(_OfLog, self).relations().items()}
+
+    def _made(self, make: Callable[[], Relation]) -> Relation:
+        found = make()
+        if self.topics is None or not isinstance(found, TopicRelation):
+            return found
+        return kept_if_table(found, self.topics)
 
 
 class _Empty(Commit):
@@ -95,7 +114,9 @@ class Reading:
         self._log = log_at(settings.log_dir, settings.kafka, settings.application_id)
         self._repaired = RepairedLog(self._log, settings.application_id)
         limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
-        self.database = QueryDatabase(limits)
+        self.database = QueryDatabase(limits, beside_continuous=False)
+        self._kept = KeptTopics(limits.memory_bytes // 2)
+        self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None
         self._lock = threading.Lock()  # guards the plan and the client
@@ -112,9 +133,14 @@ class Reading:
     def plan(self) -> Plan:
         """The serving plan. Raises QueryError if nothing was deployed."""
         app = self.settings.application_id
-        tp = TopicPartition(topic_name(app), 0)
+        tp, repairs = TopicPartition(topic_name(app), 0), TopicPartition(repairs_topic(app), 0)
         with self._lock:
-            end = self._log.admin().end_offsets([tp]).get(tp, 0)
+            ends = self._log.admin().end_offsets([tp, repairs])
+            end = ends.get(tp, 0)
+            if self._repaired_to != ends.get(repairs, 0):
+                self._repaired.repairs.read_on()
+                self._repaired_to = ends.get(repairs, 0)
+                self._kept.clear()
             if self._plan is None or self._plan[0] != end:
                 deployed = read_deployed(self._log, app)
                 if deployed is None:
@@ -184,7 +210,7 @@ class Reading:
         if any(name.casefold() not in known for name in relations):
             raise NeedsInstance  # it tells what there is
         sequence = self._log.last_sequence(app) if relations else 0
-        return Commit(plan, _NoState(sequence), self._repaired, app)  # type: ignore[arg-type]
+        return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
 
     def _empty(self, relations: Sequence[str]) -> Commit:
         del relations

@@ -50,15 +50,17 @@ class QueryDatabase:
     has a connection of its own, and with it tables of its own.
     """
 
-    def __init__(self, limits: QueryLimits = DEFAULT_LIMITS, *, isolating: bool = True) -> None:
-        """isolating: queries that make values without a bound are answered by child processes."""
+    def __init__(
+        self, limits: QueryLimits = DEFAULT_LIMITS, *, isolating: bool = True, beside_continuous: bool = True
+    ) -> None:
+        """isolating: queries that make values without a bound are answered by child processes. beside_continuous: in the process of an instance."""
         self.limits = limits
         self.pool = QueryPool(limits) if isolating else None
         self._lock = threading.Lock()  # guards the making of connections
         self._root: duckdb.DuckDBPyConnection | None = None
         self._spill: SpillFolder | None = None
         self.memory = QueryMemory(limits.memory_bytes)
-        self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share()
+        self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share(yields=beside_continuous)
         self.plans = BoundPlans()  # of standard SQL
         self.running: set[BreaksOff] = set()  # interactive queries; adding and removing are atomic
         self._functions: frozenset[str] = frozenset()  # DuckDB's own, folded

@@ -11,7 +11,9 @@ CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all interactive querie
 class Share:
     """What the interactive queries of an instance take together, divided among those that are at work. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, yields: bool = True) -> None:
+        """yields: to threads of the same interpreter that run continuous queries; a process without them has its own priority instead."""
+        self.yields = yields
         self._lock = threading.Lock()
         self.taking = 0  # interactive queries that are at work
 
@@ -47,7 +49,7 @@ class Pace:
     def rest(self) -> None:
         """The piece is done: leaves time to others if they had to wait for it."""
         cpu = self._contended()
-        if cpu > 0:
+        if cpu > 0 and self._share.yields:
             time.sleep(min(YIELDED_S_MAX, YIELDED * cpu * self._cost * self._share.taking))
         self.end()
 

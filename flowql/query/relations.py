@@ -135,8 +135,8 @@ class TopicRelation:
         del conditions
         decoder = Decoder(scan_of(self.source), self._wanted(columns))
         for tp, (begin, end) in sorted(self.spans.items()):
-            found = (b for raw in _records(self.log, tp, begin, end) if len(b := _decode(decoder, raw)))
-            yield from map(self._shown, _latest(found, room) if self.source.kind == "table" else found)
+            found = (b for raw in records(self.log, tp, begin, end) if len(b := decode(decoder, raw)))
+            yield from map(self.shown, _latest(found, room) if self.source.kind == "table" else found)
 
     def _wanted(self, columns: frozenset[str] | None) -> Schema:
         """Columns to decode: those asked for, and those of the key that tell rows of a table apart."""
@@ -146,7 +146,8 @@ class TopicRelation:
         kept = tuple(f for f in schema if f.role in ("key", "window") or f.name.casefold() in columns)
         return Schema(kept, schema.window)
 
-    def _shown(self, batch: Batch) -> pa.RecordBatch:
+    def shown(self, batch: Batch) -> pa.RecordBatch:
+        """Decoded records as rows of the relation."""
         decoded = batch.arrow()
         arrays = []
         for f in self.schema:
@@ -292,7 +293,7 @@ def spans_of(log: Log, topic: str) -> dict[TopicPartition, tuple[int, int]]:
     return {tp: (begin, ends[tp]) for tp, begin in begins.items() if tp in ends}
 
 
-def _records(log: Log, tp: TopicPartition, begin: int, end: int) -> Iterator[RawBatch]:
+def records(log: Log, tp: TopicPartition, begin: int, end: int) -> Iterator[RawBatch]:
     """The records of a partition from `begin` to below `end`. OffsetOutOfRange if the first are gone."""
     if begin >= end:
         return
@@ -306,7 +307,8 @@ def _records(log: Log, tp: TopicPartition, begin: int, end: int) -> Iterator[Raw
             return
 
 
-def _decode(decoder: Decoder, raw: RawBatch) -> Batch:
+def decode(decoder: Decoder, raw: RawBatch) -> Batch:
+    """Records that cannot be read are left out."""
     return decoder.decode(raw, MicroBatchContext(NO_STATE))
 
 

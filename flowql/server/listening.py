@@ -71,6 +71,10 @@ class Listening:
         if self._engine.shared:
             self._join()
         if (pg := self.settings.pg) is not None:
+            try:
+                pg.tls()
+            except OSError as error:  # SSLError is one
+                raise _unusable(pg.certificate, pg.key, "pg", error) from error
             self.pg = PgProcess(self.settings, _bound(pg.address, pg.port, "pg"))
             self.pg.begin()
         write_address(self.settings.data_dir, own_address(port, token))
@@ -98,10 +102,7 @@ class Listening:
         try:
             config.load()
         except OSError as error:  # SSLError is one
-            title = f"the instance cannot use the certificate {certificate} with the key {private}: {error}"
-            raise CommandError(
-                title, code=SILENT, help="see `certificate` and `key` of `api` in flowql.yaml"
-            ) from error
+            raise _unusable(certificate, private, key, error) from error
         listener = _bound(address, port, key)
         server = HttpServer(config)
         thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
@@ -113,6 +114,12 @@ class Listening:
                 raise CommandError(f"the instance cannot listen on {address}", code=SILENT)
             time.sleep(0.005)
         return int(listener.getsockname()[1])
+
+
+def _unusable(certificate: str, private: str, key: str, error: OSError) -> CommandError:
+    """key: of the target that names the files."""
+    title = f"the instance cannot use the certificate {certificate} with the key {private}: {error}"
+    return CommandError(title, code=SILENT, help=f"see `certificate` and `key` of `{key}` in flowql.yaml")
 
 
 def _bound(address: str, port: int, key: str) -> socket.socket:
