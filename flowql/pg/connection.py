@@ -21,6 +21,7 @@ from flowql.pg.settings import SessionSettings
 BEGIN_S = 60.0  # until a client has given its password
 TAKE_S = 600.0  # for a client to take a part of an answer: as the instance's HTTP
 CONNECTIONS_MAX = 256
+STARTING_MAX = 64  # beyond these, to be told that there are too many
 HEADER_BYTES = 5
 BUFFER_BYTES = 256 << 10  # that may wait for a client
 
@@ -45,6 +46,9 @@ class Connections:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it ends."""
+        if self._count >= CONNECTIONS_MAX + STARTING_MAX:
+            writer.transport.abort()
+            return
         client = _Client(reader, writer)
         self._count += 1
         try:

@@ -56,13 +56,17 @@ def _query(statement: Statement, to: int) -> str:
     words = statement.words
     if words[1].text == "(":
         inner = statement.sql[words[1].end : words[to - 1].start]
-        if words[to - 1].text != ")" or not (found := split(inner)) or not found[0].is_read or found[0].is_write:
+        if words[to - 1].text != ")" or not (found := split(inner)) or not _is_copied(found[0]):
             raise unsupported("COPY takes a SELECT")
         return inner
     named = next((n for n in range(1, to) if words[n].text == "("), to)
     name = statement.sql[words[1].start : words[named - 1].end]
     columns = statement.sql[words[named].end : words[to - 1].start] if named < to else "*"
     return f"SELECT {columns} FROM {name}"
+
+
+def _is_copied(query: Statement) -> bool:
+    return query.verb == "SUBSCRIBE" or (query.is_read and not query.is_write)
 
 
 def _depth(words: Sequence[Word], at: int) -> int:

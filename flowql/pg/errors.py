@@ -49,6 +49,15 @@ _TOLD = tuple(
     (re.compile(words), state)
     for words, state in (
         (r"by zero", "22012"),
+        # DuckDB's words, of projects in ksqlDB's dialect.
+        (r"^Parser Error", "42601"),
+        (r"^Binder Error: .*[Cc]olumn", "42703"),
+        (r"^Binder Error: No function", "42883"),
+        (r"^Binder Error", "42804"),
+        (r"^Catalog Error: .*Function", "42883"),
+        (r"^Catalog Error: Table", "42P01"),
+        (r"^Conversion Error", "22P02"),
+        (r"^Out of Range Error", "22003"),
         (r"has a row with the key", "23505"),
         (r"is NOT NULL|PRIMARY KEY: it has no NULL", "23502"),
         (r"would break", "23514"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ref
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.tables import TableChange
@@ -21,7 +23,8 @@ from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
 from flowql.pg.settings import REPORTED, SessionSettings
-from flowql.pg.statements import Statement, filled, name_after, syntax_error
+from flowql.pg.statements import Statement, filled, name_after, split, syntax_error
+from flowql.pg.subscribing import LiveRows, subscribe_of
 from flowql.pg.transactions import Change, Transaction, count
 from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
 from flowql.query.answer import Done
@@ -31,6 +34,7 @@ from flowql.query.of_plan import OfPlan
 LOOK_S = 0.5  # how often to check that the client is still connected
 ABANDON_S = 5.0  # for a query that was cancelled to end
 THREADS = 16
+SUBSCRIPTIONS_MAX = 16  # each holds the rows of its table
 # Statements that PostgreSQL has and that change what FlowQL's deployments change, or have no use here.
 _UNSUPPORTED = frozenset(
     [
@@ -93,6 +97,8 @@ class Shared:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.catalogue = Catalogue(reading)
+        self.lock = threading.Lock()  # guards the subscriptions
+        self.subscriptions: list[ref[LiveRows]] = []
         self.threads = ThreadPoolExecutor(THREADS, "pg")
         self.at_once = asyncio.Semaphore(min(AT_ONCE_MAX, reading.settings.interactive_queries.at_once))
 
@@ -156,6 +162,16 @@ class Execution:
                 raise PgError("57014", self._cancelled) from error
             raise
 
+    async def pause(self, seconds: float) -> None:
+        """Between two looks at what may come. Raises PgError 57014 if it is cancelled, or the client has disconnected."""
+        self._is_running, self._cancelled = True, ""
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._is_running = False
+        if self._cancelled or self.is_gone():
+            raise PgError("57014", self._cancelled or "the client has disconnected")
+
     def _begun(self, break_off: Callable[[], None]) -> None:
         """In the thread of a query."""
         self._break_off = break_off
@@ -193,6 +209,8 @@ class Execution:
         if statement.verb == "SHOW":
             done = commands.run(statement, settings, lambda _: None)
             return None if done is None or done.shown is None else done.shown[0]
+        if statement.verb == "SUBSCRIBE":
+            return self.shared.reading.subscribe(subscribe_of(statement)).columns
         if not (statement.is_read or prepared.returns):
             return None
         standard = not prepared.is_duckdbs
@@ -225,12 +243,28 @@ class Execution:
             return self._write(sql, formats, transaction)
         if statement.verb == "COPY":
             copy = copy_of(statement)
+            (inner,) = split(copy.sql)
+            if inner.verb == "SUBSCRIBE":
+                return Produced("COPY", self._subscribed(inner, ()), copy)
             return Produced("COPY", self._rows(statement, copy.sql, (), transaction, settings), copy)
+        if statement.verb == "SUBSCRIBE":
+            return Produced("SUBSCRIBE", self._subscribed(statement, formats))
         if statement.is_read or statement.verb == "SHOW":
             return Produced("SELECT", self._rows(statement, sql, formats, transaction, settings))
         if statement.verb not in _UNSUPPORTED:
             raise syntax_error(statement, 0)
         raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
+
+    def _subscribed(self, statement: Statement, formats: Sequence[int]) -> LiveRows:
+        with self.shared.lock:
+            self.shared.subscriptions = [s for s in self.shared.subscriptions if s() is not None]
+            if len(self.shared.subscriptions) >= SUBSCRIPTIONS_MAX:
+                raise PgError(
+                    "53300", f"at most {SUBSCRIPTIONS_MAX} subscriptions run at the same time", help="end one of them"
+                )
+            rows = LiveRows(self.shared.reading.subscribe(subscribe_of(statement)), formats)
+            self.shared.subscriptions.append(ref(rows))
+        return rows
 
     def _rows(
         self,

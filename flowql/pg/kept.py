@@ -108,6 +108,9 @@ class Kept:
         found = (self._index.get(encode_value(key)) for key in keys)
         return [self._batches[n].slice(row, 1) for n, row in sorted(place for place in found if place is not None)]
 
+    def touch(self, key: bytes, before: tuple[int, int] | None) -> None:
+        """A record of a key was read. before: its row until then."""
+
     def _add(self, relation: TopicRelation, decoder: Decoder, raw: RawBatch, room: Room) -> None:
         batch = decode(decoder, raw)
         if not len(batch):
@@ -120,6 +123,7 @@ class Kept:
         for row, key in enumerate(zip(*(batch.column(n) for n in names), strict=True)):
             encoded = encode_value(key)
             before = self._index.pop(encoded, None)
+            self.touch(encoded, before)
             if before is not None:
                 self._alive[before[0]][before[1]] = False
                 self._dead += 1

@@ -37,8 +37,21 @@ class Rows:
         found = columns_of(table.schema) if columns is None else columns
         return cls(found, iter(table.to_batches(2_048)), lambda: None, spread(formats, len(found)))
 
+    @property
+    def is_live(self) -> bool:
+        """Whether more may come when there are none."""
+        return False
+
+    def is_ready(self) -> bool:
+        """Whether there are rows, or no more will come. Blocking."""
+        return True
+
+    def encoded(self, batch: pa.RecordBatch, encode: Encode | None) -> bytes:
+        """As messages, or as `encode` writes them."""
+        return encode(batch) if encode is not None else data_rows(batch, self.columns, self.formats)
+
     def taken(self, count: int | None) -> Iterator[pa.RecordBatch]:
-        """So many of the next rows; None: all."""
+        """So many of the next rows; None: all, or all that are there."""
         while count is None or count > 0:
             batch = self._left if self._left is not None else next(self.batches, None)
             self._left = None
@@ -61,6 +74,6 @@ class Rows:
                 taken = limit - self.rows
                 batch, self._left = batch.slice(0, taken), batch.slice(taken)
             self.rows += batch.num_rows
-            parts.append(encode(batch) if encode is not None else data_rows(batch, self.columns, self.formats))
+            parts.append(self.encoded(batch, encode))
             size += len(parts[-1])
         return b"".join(parts), False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
 from flowql.config.storage import log_at
@@ -23,16 +25,18 @@ from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.pg.kept import KeptTopics, kept_if_table
+from flowql.pg.subscribing import Changes, Looked, Subscribe
 from flowql.query.answer import Answer, Done
 from flowql.query.changing import carry_out, carry_out_bound
 from flowql.query.committed import Commit, dead_letter_source, queries_behind
 from flowql.query.database import QueryDatabase
-from flowql.query.errors import NOTHING, QueryError
+from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.query.letters import LettersRelation
 from flowql.query.limits import QueryLimits
 from flowql.query.of_plan import OfPlan
-from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation
-from flowql.query.session import answer
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
+from flowql.query.room import Room
+from flowql.query.session import SETTLE_S, answer
 from flowql.query.views import ViewMaker, store_views
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
@@ -189,6 +193,29 @@ class Reading:
                 self._table,
                 f"flowql-pg-{os.getpid()}",
             )
+
+    def subscribe(self, subscribe: Subscribe) -> Changes:
+        """What a subscription has to tell; close it. Raises QueryError, PgError."""
+        sources = self.plan().sources
+        source = next((s for s in sources if s.name == subscribe.name), None)
+        source = source or next((s for s in sources if s.name.casefold() == subscribe.name.casefold()), None)
+        if source is None or source.is_hidden:
+            hint = did_you_mean(subscribe.name, [s.name for s in sources])
+            raise QueryError(f"there is no table, stream or view {subscribe.name}", code=UNKNOWN, help=hint)
+        name = source.name
+        return Changes(subscribe, source, lambda: self._looked(name), Room(self.database.memory))
+
+    def _looked(self, name: str) -> Looked:
+        """Between two commits, as topics and their number are read one after the other."""
+        app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
+        while True:
+            tick = self._log.last_sequence(app)
+            source = next((s for s in self.plan().sources if s.name == name), None)
+            if source is None:
+                raise QueryError(f"{name} is no longer deployed", code=UNKNOWN)
+            relation = TopicRelation(name, source, self._repaired, spans_of(self._log, source.topic))
+            if self._log.last_sequence(app) == tick or time.monotonic() > limit:
+                return Looked(tick, relation)
 
     def _table(self, sql: str) -> pa.Table:
         with closing(self.ask(sql)) as found:

@@ -24,6 +24,7 @@ from flowql.pg.parameters import literal, text_of
 from flowql.pg.portals import Rows
 from flowql.pg.settings import SessionSettings
 from flowql.pg.statements import Filled, Statement, filled, split
+from flowql.pg.subscribing import STEP_S
 from flowql.pg.transactions import Transaction
 
 PORTALS_MAX = STATEMENTS_MAX = 1_000  # of a session
@@ -63,8 +64,11 @@ class Session:
     transaction: Transaction = field(default_factory=Transaction)
     _prepared: dict[str, Prepared] = field(default_factory=dict)
     _portals: dict[str, Portal] = field(default_factory=dict)
-    _cursors: Cursors = field(default_factory=Cursors)
+    _cursors: Cursors = field(init=False)
     _is_skipping: bool = False  # after an error, until Sync
+
+    def __post_init__(self) -> None:
+        self._cursors = Cursors(self._call, self.execution.pause)
 
     async def handle(self, kind: bytes, body: bytes) -> None:
         """Answers one message. Raises Violation for one that ends the session."""
@@ -275,6 +279,8 @@ class Session:
             self.out.write(data if copy is None or not data else messages.copy_data(data))
             if not is_last:
                 await self.out.flush()
+            if rows.is_live and not data:
+                await self.execution.pause(STEP_S)
         if copy is not None:
             self.out.write(messages.COPY_DONE)
         self.out.write(messages.complete(produced.finished()) if is_last else messages.SUSPENDED)

@@ -14,7 +14,7 @@ from tests.flowql.pg.wire import Wire
 from tests.one_meaning.world import free_port
 
 YAML = """name: shop
-dialect: standard
+dialect: {dialect}
 sql: "*.sql"
 targets:
   main: {{data_dir: data, threads: 1, memory: 256 MB, pg: {pg}}}
@@ -60,9 +60,9 @@ class Shop:
         return host.listening.pg.pid
 
 
-def started(folder: Path, pg: str, sql: str = SQL, rows: str = ROWS) -> Iterator[Shop]:
+def started(folder: Path, pg: str, sql: str = SQL, rows: str = ROWS, dialect: str = "standard") -> Iterator[Shop]:
     port = free_port()
-    (folder / "flowql.yaml").write_text(YAML.format(pg=pg.format(port=port)))
+    (folder / "flowql.yaml").write_text(YAML.format(pg=pg.format(port=port), dialect=dialect))
     (folder / "shop.sql").write_text(sql)
     with flowql.Instance(folder) as instance:
         if rows:

@@ -1,0 +1,88 @@
+"""Changes of rows as they are committed."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from random import Random
+
+import pytest
+
+from tests.flowql.pg.conftest import Shop
+from tests.flowql.pg.wire import Failed, Wire, fields_of, rows_of, tags, values
+
+
+def until(w: Wire, count: int) -> list[tuple[str | None, ...]]:
+    """The next rows of COPY or of a query."""
+    found = list[tuple[str | None, ...]]()
+    while len(found) < count:
+        kind, body = w.message()
+        assert kind in (b"T", b"H", b"d", b"D"), (kind, body)
+        if kind == b"D":
+            found.append(tuple(None if v is None else v.decode() for v in values(body)))
+        elif kind == b"d":
+            found += [tuple(None if v == "\\N" else v for v in line.split("\t")) for line in body.decode().splitlines()]
+    return found
+
+
+def test_a_table_from_its_rows_on(shop: Shop) -> None:
+    with shop.wire() as w, shop.wire() as other:
+        other.ask("INSERT INTO notes VALUES (5000, 'a'), (5001, 'b')")
+        w.send((b"Q", b"COPY (SUBSCRIBE TO notes) TO STDOUT\0"))
+        assert sorted(r[1:] for r in until(w, 2)) == [("1", "5000", "a"), ("1", "5001", "b")]
+        other.ask("UPDATE notes SET note = 'c' WHERE id = 5000")
+        assert [r[1:] for r in until(w, 2)] == [("-1", "5000", "a"), ("1", "5000", "c")]
+        other.ask("DELETE FROM notes WHERE id >= 5000")
+        assert sorted(r[1:] for r in until(w, 2)) == [("-1", "5000", "c"), ("-1", "5001", "b")]
+        with Wire(shop.port, start=False) as c:
+            c.socket.sendall(struct.pack("!iiiI", 16, 80_877_102, *w.key))
+        assert fields_of(w.until_ready()[-2][1])["C"] == "57014"
+        assert w.rows("SELECT 1") == [("1",)]
+
+
+def test_a_cursor_over_a_view_with_progress(shop: Shop) -> None:
+    with shop.wire() as w, shop.wire() as other:
+        w.ask("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE spent WITH (SNAPSHOT = false, PROGRESS)")
+        found = w.ask("FETCH ALL c")
+        assert [values(b)[1:] for k, b in found if k == b"D"] == [[b"t", None, None, None, None]]
+        other.ask("INSERT INTO orders VALUES (6000, 'zoe', 2.5)")
+        told = list[tuple[str | None, ...]]()
+        while not any(r[3] == "zoe" for r in told):
+            told += w.rows("FETCH ALL c WITH (TIMEOUT = '30s')")
+        assert [r[1:] for r in told if r[1] == "f"] == [("f", "1", "zoe", "1", "2.50")]
+        other.ask("DELETE FROM orders WHERE id = 6000")
+        while not any(r[2] == "-1" for r in told):
+            told += w.rows("FETCH ALL c WITH (TIMEOUT = '30s')")
+        assert tags(w.ask("COMMIT")) == ["COMMIT"]
+
+
+def test_differences_add_up_to_the_rows(shop: Shop) -> None:
+    rng, rows = Random(7), Counter[tuple[str | None, ...]]()
+    with shop.wire() as w, shop.wire() as other:
+        w.ask("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE notes")
+        for _ in range(25):
+            ids = rng.sample(range(7000, 7012), 3)
+            if rng.randrange(3):
+                given = ", ".join(f"({i}, 'n{rng.randrange(9)}')" for i in ids)
+                other.ask(f"INSERT INTO notes VALUES {given} ON CONFLICT (id) DO UPDATE SET note = excluded.note")
+            else:
+                other.ask(f"DELETE FROM notes WHERE id IN ({ids[0]}, {ids[1]})")
+            if rng.randrange(2):
+                for _, diff, *row in w.rows("FETCH ALL c"):
+                    assert diff is not None
+                    rows[tuple(row)] += int(diff)
+                assert sorted(+rows) == sorted(other.rows("SELECT * FROM notes"))
+                assert set(rows.values()) <= {0, 1}
+        other.ask("DELETE FROM notes WHERE id >= 7000")
+
+
+def test_what_cannot_be_subscribed(shop: Shop) -> None:
+    with shop.wire() as w:
+        for sql, state in (
+            ("SUBSCRIBE nowhere", "42P01"),
+            ("SUBSCRIBE (SELECT 1)", "0A000"),
+            ("SUBSCRIBE notes WITH (NONSENSE)", "42601"),
+            ("SUBSCRIBE", "42601"),
+        ):
+            with pytest.raises(Failed, match=state):
+                rows_of(w.ask(sql))
