@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName, PushQuery, compile_push
@@ -17,10 +17,11 @@ from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.change import Change
 from flowql.query.committed import dead_letter_source
+from flowql.query.resuming import can_resume
 from flowql.query.tail import Tail
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.progress import caught_up
+from flowql.runtime.app.progress import caught_up, committed_of
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
@@ -64,10 +65,15 @@ class Subscription:
     with `latest` the rows that a table has at the start are not delivered.
     """
 
-    def __init__(self, query: PushQuery, log: Log, start: Start) -> None:
+    def __init__(
+        self, query: PushQuery, log: Log, start: Start, offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """offsets: where to begin in streams instead; see `flowql.query.resuming`."""
         self.query = query
         self._ends = _ends(query.reads, log)
         starts = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)} if start == "latest" else {}
+        starts = starts if offsets is None else dict(offsets)
+        self._read_from = log.admin().begin_offsets(sorted(self._ends)) | starts
         self._log = OverlayLog(log, starts)
         try:
             config = InstanceConfig("push", threads=1, memory_bytes=MEMORY_BYTES, coalesce=False)
@@ -115,6 +121,24 @@ class Subscription:
             return found
         self._old_news = not self.has_caught_up()
         return []
+
+    def read_to(self) -> dict[TopicPartition, int] | None:
+        """The offsets after the records whose changes have been returned. None between the rows of one record, and for a query that a later
+        subscription can only begin again.
+        """
+        if not can_resume(self.query):
+            return None
+        found, committed = dict(self._read_from), committed_of(self._instance)
+        for task in [t for q in self._instance.queries.values() for t in q.built.tasks]:
+            if committed is None:
+                metadata: Mapping[str, Any] = {"positions": {i.name: i.position for i in task.logs.values()}}
+            else:
+                metadata = committed.get(str(task.id), {})
+            if metadata.get("within"):
+                return None
+            for i in task.logs.values():
+                found[i.tp] = max(found.get(i.tp, 0), i.position_in(metadata.get("positions", {}), 0))
+        return found
 
     def go_on(self) -> None:
         """After Replaced, if retention deleted the records and no rebuild replaced them: rows that came since are emitted."""

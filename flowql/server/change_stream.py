@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from flowql.compiler.plan import codec
-from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan
 from flowql.query.arrow_changes import of_batch, to_batch
 from flowql.query.change import Change, Rebuilt
 from flowql.server.failures import Failure, of_wire, to_wire
 from flowql.server.frames import arrow_stream, framed, read_frames
+
+if TYPE_CHECKING:
+    from flowql.server.following import Following
 
 KEEP_ALIVE_S = 5.0  # without a change the instance sends a sign of life so often,
 SILENCE_S = 20.0  # and a client that hears nothing for so long takes the connection for lost
@@ -20,20 +23,43 @@ ALIVE = framed({"kind": "alive"})
 END = framed({"kind": "end"})
 
 
-def rows_frame(changes: Sequence[Change], result: Schema) -> bytes:
-    """result: of the push query."""
-    return framed({"kind": "rows"}, arrow_stream(to_batch(changes, result)))
+class Form(Protocol):
+    """How changes travel. alive: a sign of life; end: the last piece of a subscription that ends by itself."""
+
+    alive: bytes
+    end: bytes
+
+    def begun(self, following: Following) -> bytes:
+        """What is sent before any change; may be empty."""
+        ...
+
+    def rows(self, changes: Sequence[Change], following: Following) -> bytes: ...
+
+    def rebuilt(self, rebuilt: Rebuilt, following: Following) -> bytes: ...
+
+    def error(self, error: Failure) -> bytes:
+        """The last piece."""
+        ...
 
 
-def rebuilt_frame(rebuilt: Rebuilt) -> bytes:
-    result = codec.line(Plan(sources=(rebuilt.result,)))
-    about = {"generations": dict(rebuilt.generations), "columns": list(rebuilt.columns), "result": result}
-    return framed({"kind": "rebuilt", **about})
+class Frames:
+    """The form for FlowQL's client in Python."""
 
+    alive, end = ALIVE, END
 
-def error_frame(error: Failure) -> bytes:
-    """The last one."""
-    return framed({"kind": "error", "error": to_wire(error)})
+    def begun(self, following: Following) -> bytes:
+        return b""
+
+    def rows(self, changes: Sequence[Change], following: Following) -> bytes:
+        return framed({"kind": "rows"}, arrow_stream(to_batch(changes, following.query.result.schema)))
+
+    def rebuilt(self, rebuilt: Rebuilt, following: Following) -> bytes:
+        result = codec.line(Plan(sources=(rebuilt.result,)))
+        about = {"generations": dict(rebuilt.generations), "columns": list(rebuilt.columns), "result": result}
+        return framed({"kind": "rebuilt", **about})
+
+    def error(self, error: Failure) -> bytes:
+        return framed({"kind": "error", "error": to_wire(error)})
 
 
 def decode(pieces: Iterator[bytes]) -> Iterator[Change | Rebuilt]:

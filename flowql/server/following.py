@@ -20,6 +20,7 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CompileError
 from flowql.query.change import Change, Rebuilt
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
+from flowql.query.resuming import Place, about, why_not
 from flowql.server.choice import at_rest
 from flowql.server.running import connect, process_of
 from flowql.server.undeployed import telling_undeployed
@@ -122,19 +123,39 @@ def compile_with(
     return compile_push_query(statement, found.plan, settings.application_id, found.topics, dialect, functions)
 
 
-def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
-    """Start a push query in this process; the instance notices nothing of it."""
+def listen(query: PushQuery, settings: Settings, start: Start, after: Resumed | None = None) -> Subscription:
+    """Start a push query in this process; the instance notices nothing of it. after: where to continue. Raises NotResumable."""
     from flowql.query.push import Subscription  # the engine
     from flowql.runtime.log.repairs import RepairedLog
 
     log = log_at(settings.log_dir, settings.kafka, settings.application_id)
-    return Subscription(query, RepairedLog(log, settings.application_id), start)
+    offsets = None
+    if after is not None:
+        why = why_not(after.place, query, after.served, log.admin())
+        if why:
+            log.close()
+            raise NotResumable(why)
+        assert after.place is not None
+        offsets = after.place.offsets
+    return Subscription(query, RepairedLog(log, settings.application_id), start, offsets)
+
+
+class NotResumable(Exception):
+    """A subscription cannot continue at a place; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a subscription is to continue. place: None for what is no token. served: the plan that serves."""
+
+    place: Place | None
+    served: Plan
 
 
 @dataclass(slots=True)
 class Following:
     """A subscription on its way. query: what it answers. found: what was deployed when it began. stopped: asked to end.
-    served: the instance; by default that of the directory.
+    served: the instance; by default that of the directory. token: where to continue, if it can; else it begins at the beginning.
 
     Iterate it for lists of changes, also empty ones, and for a boundary where what it reads has been rebuilt. `close` it.
     """
@@ -147,6 +168,8 @@ class Following:
     limit: int | None = None
     stopped: Callable[[], bool] = field(default=lambda: False)
     served: Served | None = None
+    token: str | None = None
+    reset: str = ""  # why it has begun again instead of continuing at the token
     rows: int = 0
     why: str = ""  # it ended by itself
     subscription: Subscription = field(init=False)
@@ -154,7 +177,16 @@ class Following:
 
     def __post_init__(self) -> None:
         self._served = self.served or InDirectory(self.settings)
-        self.subscription = listen(self.query, self.settings, self.start)
+        after = None if self.token is None else Resumed(Place.of(self.token), self.found.plan)
+        try:
+            self.subscription = listen(self.query, self.settings, self.start, after)
+        except NotResumable as error:
+            self.reset = str(error)
+            self.subscription = listen(self.query, self.settings, "earliest")
+
+    def place(self) -> Place:
+        """Where a later subscription continues after the changes given so far."""
+        return Place(about(self.query, self.found.plan), self.subscription.read_to())
 
     @property
     def live(self) -> bool:
@@ -227,12 +259,13 @@ def follow(
     limit: int | None = None,
     stopped: Callable[[], bool] = lambda: False,
     served: Served | None = None,
+    token: str | None = None,
 ) -> Following:
     """Begin a subscription; see `Following`. limit: of changes, beside that of the query. QueryError if nothing would ever come."""
     query = anew(there)
     refuse_silence(there, start)
     limits = [n for n in (limit, query.limit) if n is not None]
-    return Following(query, settings, there, start, anew, min(limits, default=None), stopped, served)
+    return Following(query, settings, there, start, anew, min(limits, default=None), stopped, served, token)
 
 
 def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:

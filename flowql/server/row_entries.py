@@ -15,10 +15,12 @@ from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
 from flowql.query.session import Begun
+from flowql.server import event_stream
 from flowql.server.answers import answered
 from flowql.server.arrow_bodies import read_rows
 from flowql.server.bodies import Malformed, fields_of, json_documents
 from flowql.server.entries import COLUMNS, JSON, Call, Entry, Parameter
+from flowql.server.event_stream import Events
 from flowql.server.frames import MEDIA_TYPE
 from flowql.server.limits import Limit
 from flowql.server.lookup import select
@@ -161,21 +163,31 @@ async def _source(call: Call) -> Response:
 
 
 async def _changes(call: Call) -> Response:
-    subscriber = call.server.rows.subscriber(call.body.what, call.body.start, call.body.limit)
+    return await _begun(call.server.rows.subscriber(call.body.what, call.body.start, call.body.limit), MEDIA_TYPE)
+
+
+async def _events(call: Call) -> Response:
+    given = call.given
+    what, start, token = given["sql"], given.get("start", "latest"), given.get("last-event-id")
+    subscriber = call.server.rows.subscriber(what, start, given.get("limit"), Events(), token)
+    return await _begun(subscriber, event_stream.MEDIA_TYPE)
+
+
+async def _begun(subscriber: Subscriber, media_type: str) -> Response:
     try:
         await subscriber.begin()
     except BaseException:
         subscriber.close()
         raise
-    return Changes(subscriber)
+    return Changes(subscriber, media_type)
 
 
 class Changes(StreamingResponse):
     """A subscription on its way; it ends when the client leaves."""
 
-    def __init__(self, subscriber: Subscriber) -> None:
+    def __init__(self, subscriber: Subscriber, media_type: str) -> None:
         self._subscriber = subscriber
-        super().__init__(subscriber.frames(), media_type=MEDIA_TYPE)
+        super().__init__(subscriber.frames(), media_type=media_type, headers={"Cache-Control": "no-store"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -251,6 +263,21 @@ ROWS: Sequence[Entry] = (
         parameters=(_NAME,),
         any_column=True,
         limit=QUERIES,
+    ),
+    Entry(
+        "GET",
+        "/v1/subscribe",
+        _events,
+        "read",
+        "Changes of a SELECT, a stream or a table, as server-sent events.",
+        parameters=(
+            Parameter("sql", "query", "A SELECT, or the name of a stream or table.", required=True),
+            Parameter("start", "query", "Where to begin; default: latest.", choices=("latest", "earliest")),
+            Parameter("limit", "query", "The number of changes after which it ends.", int),
+            Parameter("last-event-id", "header", "The id of the last event received: where to continue."),
+        ),
+        produces=(event_stream.MEDIA_TYPE,),
+        limit=Limit(at_once=SUBSCRIPTIONS_MAX + 4),
     ),
     Entry(
         "GET",

@@ -24,7 +24,7 @@ from flowql.query.answer import Done, returned
 from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
 from flowql.runtime.log.base import Log
-from flowql.server.change_stream import ALIVE, END, KEEP_ALIVE_S, error_frame, rebuilt_frame, rows_frame
+from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
 from flowql.server.following import Deployed, Following, compile_with, follow
 from flowql.server.service import Service
 from flowql.topics.json_rows import json_table
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SUBSCRIPTIONS_MAX = 16  # each has a thread and an engine of its own, with up to 128 MB
 THREADS = 4  # for everything else
 TOO_MANY, INTERNAL = "FQ5308", "FQ5000"
+FRAMES = Frames()
 T = TypeVar("T")
 
 
@@ -97,9 +98,11 @@ class RowService:
                 one_returns=one_returns,
             )
 
-    def subscriber(self, what: str, start: Start, limit: int | None) -> Subscriber:
-        """A subscription that has not begun; close it. CommandError if there are too many."""
-        made = Subscriber(partial(self._following, what, start, limit), self._forget)
+    def subscriber(
+        self, what: str, start: Start, limit: int | None, form: Form = FRAMES, token: str | None = None
+    ) -> Subscriber:
+        """A subscription that has not begun; close it. token: where to continue. CommandError if there are too many."""
+        made = Subscriber(partial(self._following, what, start, limit, token), self._forget, form)
         with self._lock:
             if len(self._subscribers) >= SUBSCRIPTIONS_MAX or self._stopping.is_set():
                 title = f"the instance serves {SUBSCRIPTIONS_MAX} subscriptions over the network, and not more"
@@ -137,7 +140,9 @@ class RowService:
     def is_running(self) -> bool:
         return not self._stopping.is_set()
 
-    def _following(self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]) -> Following:
+    def _following(
+        self, what: str, start: Start, limit: int | None, token: str | None, stopped: Callable[[], bool]
+    ) -> Following:
         settings, deployed = self._settings, self._service.deployed
 
         def anew(there: Deployed) -> PushQuery:
@@ -145,7 +150,7 @@ class RowService:
             return compile_with(what, there, settings, settings.interactive_queries.dialect, functions)
 
         there = Deployed(deployed.serving, self._service.topics(), live=True)
-        return follow(anew, settings, there, start, limit, stopped, self)
+        return follow(anew, settings, there, start, limit, stopped, self, token)
 
     def _ask(self, sql: str) -> pa.Table:
         with closing(self._service.query(sql)) as answer:
@@ -164,10 +169,10 @@ class Subscriber:
     """A push query for one client, in a thread of its own; its frames are made when the client takes them."""
 
     def __init__(
-        self, following: Callable[[Callable[[], bool]], Following], ended: Callable[[Subscriber], None]
+        self, following: Callable[[Callable[[], bool]], Following], ended: Callable[[Subscriber], None], form: Form
     ) -> None:
         """following: begins it, in its thread, with what tells when to stop. ended: called when all it held is released."""
-        self._begin, self._ended = following, ended
+        self._begin, self._ended, self._form = following, ended, form
         self._thread = ThreadPoolExecutor(1, "changes")
         self._stopped = threading.Event()
         self._closing = threading.Lock()  # held by the first thread that closes it
@@ -181,10 +186,13 @@ class Subscriber:
         """Until the end or an error, which is the last frame."""
         loop = asyncio.get_running_loop()
         last = False
+        assert self._following is not None, "begun"
+        if begun := await loop.run_in_executor(self._thread, self._form.begun, self._following):
+            yield begun
         while not last:
             made = loop.run_in_executor(self._thread, self._frame)
             while not (await asyncio.wait([made], timeout=KEEP_ALIVE_S))[0]:
-                yield ALIVE
+                yield self._form.alive
             frame, last = made.result()
             yield frame
 
@@ -210,15 +218,15 @@ class Subscriber:
         try:
             for found in self._found:
                 if isinstance(found, Rebuilt):
-                    return rebuilt_frame(found), False
+                    return self._form.rebuilt(found, self._following), False
                 if found:
-                    return rows_frame(found, self._following.query.result.schema), False
+                    return self._form.rows(found, self._following), False
         except (CommandError, CompileError, RuntimeFailure) as error:
-            return error_frame(error), True
+            return self._form.error(error), True
         except Exception as error:  # the instance continues, and the subscriber gets the error
             title = f"internal error: {type(error).__name__}: {error}"
-            return error_frame(CommandError(title, code=INTERNAL)), True
-        return END, True
+            return self._form.error(CommandError(title, code=INTERNAL)), True
+        return self._form.end, True
 
     def _release(self) -> None:
         try:

@@ -1,0 +1,79 @@
+"""Where a subscription continues: an opaque token of the offsets up to which its changes have been delivered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flowql.compiler.driver import PushQuery
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import Plan, stores_of
+from flowql.runtime.log.base import Admin, TopicPartition
+
+FOREIGN = "the token is of another statement, or what it reads was changed or rebuilt"
+KEEPS_STATE = "the statement reads a table or keeps state, which is computed again"
+GONE = "records after it were deleted"
+_VERSION = 1
+_MAX = 1 << 16  # characters of a token
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the changes of a statement. about: tells its statement and generations from others. offsets: None where only a new beginning
+    is possible.
+    """
+
+    about: str
+    offsets: Mapping[TopicPartition, int] | None
+
+    def token(self) -> str:
+        offsets = (
+            None if self.offsets is None else sorted([tp.topic, tp.partition, o] for tp, o in self.offsets.items())
+        )
+        text = json.dumps([_VERSION, self.about, offsets], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def of(cls, token: str) -> Place | None:
+        """None for what is no token of this version."""
+        try:
+            text = base64.b64decode(token[:_MAX] + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+            version, about, offsets = json.loads(text)
+            if version != _VERSION or not isinstance(about, str):
+                return None
+            found = None if offsets is None else {TopicPartition(str(t), int(p)): int(o) for t, p, o in offsets}
+        except (binascii.Error, ValueError, TypeError, RecursionError):
+            return None
+        return cls(about, found)
+
+
+def about(query: PushQuery, served: Plan) -> str:
+    """A digest of a statement, what it reads, and the generations that write that."""
+    topics = {s.topic for s in query.reads}
+    writers = sorted((q.topic, q.id, q.generation) for q in served.queries if q.topic in topics)
+    text = codec.line(query.plan) + json.dumps(writers)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def can_resume(query: PushQuery) -> bool:
+    """Whether later changes follow from later records alone: it reads streams, keeps no state and has one stage."""
+    staged = len(query.plan.queries) == 1 and len(query.plan.queries[0].subtopologies) == 1
+    return staged and all(s.kind == "stream" for s in query.reads) and not any(True for _ in stores_of(query.plan))
+
+
+def why_not(place: Place | None, query: PushQuery, served: Plan, log: Admin) -> str:
+    """Why a subscription cannot continue at a place; empty if it can."""
+    if place is None or place.about != about(query, served):
+        return FOREIGN
+    if place.offsets is None:
+        return KEEPS_STATE
+    tps = list(place.offsets)
+    begins, ends = log.begin_offsets(tps), log.end_offsets(tps)
+    within = all(begins.get(tp, 0) <= offset <= ends.get(tp, -1) for tp, offset in place.offsets.items())
+    counts = log.partition_counts(sorted({s.topic for s in query.reads}))
+    complete = sum(counts.values()) == len(tps)
+    return "" if within and complete else GONE
