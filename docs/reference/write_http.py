@@ -13,10 +13,10 @@ HEAD = """# HTTP requests
 A target with `api` answers these requests. [HTTP](/docs/guide/http.md) explains how to use them. `GET /v1/openapi.json` returns them as an
 [OpenAPI document](openapi.json). Requests under `/v1` stay compatible; new parameters, fields and requests may be added.
 
-Parameters of the query and fields of a JSON body that may be left out are in brackets. *Right* is what a token must permit.
+Parameters of the query and fields of a JSON body that may be left out are in brackets. *Role* is what a token needs; [with `results`](/docs/guide/http.md#give-rights) it also depends on the scope: a result, the relations of a SQL statement, or the whole target.
 
-| Request | Right | Parameters and body | Purpose |
-|---|---|---|---|
+| Request | Role | Scope | Parameters and body | Purpose |
+|---|---|---|---|---|
 """
 
 
@@ -32,4 +32,5 @@ def _row(entry: Entry) -> str:
     given += ["`[?COLUMN=VALUE]`"] if entry.any_column else []
     given += [f"`{name}`" for name in fields_shown(entry.body)]
     given += [f"a body of `{media}`" for media in entry.accepts]
-    return f"| `{entry.method} {entry.path}` | {entry.action} | {', '.join(given)} | {entry.about} |"
+    role = "any" if entry.scope == "none" else entry.action + (f", {entry.also}" if entry.also is not None else "")
+    return f"| `{entry.method} {entry.path}` | {role} | {entry.scope} | {', '.join(given)} | {entry.about} |"

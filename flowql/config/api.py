@@ -11,9 +11,12 @@ from pathlib import Path
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
 from flowql.config.reader import Item
-from flowql.config.shape import Key, ListOf, Record, Text, Whole
+from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Text, Whole
 
 TOKEN_LENGTH_MIN = 16
+ROLES = ("read", "write", "operate", "deploy")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_ORIGIN = re.compile(r"https?://[a-z0-9.:\[\]-]+")
 _TOKEN = re.compile(rf"[!-~]{{{TOKEN_LENGTH_MIN},}}")  # what a header carries as it is
 _REFERENCE = "${FLOWQL_TOKEN}"
 API = Record(
@@ -35,8 +38,52 @@ API = Record(
             Text("a file"), "Certificate for https://, with those it depends on (PEM), relative to this file."
         ),
         "key": Key(Text("a file"), "Private key of the certificate (PEM)."),
+        "tokens": Key(
+            MapOf(
+                Record(
+                    "a token",
+                    {
+                        "hash": Key(
+                            Text("a hash"),
+                            "SHA-256 of the token, 64 hexadecimal digits.",
+                            required=True,
+                            example=f"'{'0' * 64}'",
+                        ),
+                        "roles": Key(
+                            ListOf(Choice(ROLES), single=True),
+                            "What it permits: `read` queries and subscriptions, `write` rows, `operate`, `deploy`.",
+                            required=True,
+                            example="[read]",
+                        ),
+                        "results": Key(
+                            ListOf(Text("a stream or table"), single=True),
+                            "Streams and tables that it is limited to; default: all.",
+                        ),
+                    },
+                ),
+                "a token",
+            ),
+            "More tokens, by name, each with roles.",
+        ),
+        "webhooks": Key(
+            MapOf(Text("a secret"), "a stream or table"),
+            "Secrets by stream or table: events that are signed with one need no token.",
+        ),
+        "origins": Key(
+            ListOf(Text("an origin"), single=True),
+            "Web pages whose scripts may send requests, as https://shop.example.com; default: none.",
+        ),
     },
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """What a token permits. hash: SHA-256 of the token, in hexadecimal. results: streams and tables; empty: all."""
+
+    hash: str
+    roles: Sequence[str]
+    results: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +96,9 @@ class ApiSettings:
     names: Sequence[str] = ()
     certificate: str = ""
     key: str = ""
+    tokens: Mapping[str, TokenSettings] = field(default_factory=dict)
+    webhooks: Mapping[str, str] = field(default_factory=dict, repr=False)
+    origins: Sequence[str] = ()
 
     @property
     def called(self) -> list[str]:
@@ -72,7 +122,44 @@ def api_settings(given: Mapping[str, Item], root: Path) -> tuple[ApiSettings | N
     for key in ("certificate", "key"):
         if key in values:
             values[key] = str((root / Path(values[key]).expanduser()).resolve())
-    return ApiSettings(**values), found
+    values["tokens"] = {name: _token(item.value) for name, item in values.get("tokens", {}).items()}
+    values["webhooks"] = {name: item.value for name, item in values.get("webhooks", {}).items()}
+    values["origins"] = tuple(i.value.rstrip("/") for i in values.get("origins", ()))
+    return ApiSettings(**values), [*found, *_mistakes_of_rights(given)]
+
+
+def _token(given: Mapping[str, Item]) -> TokenSettings:
+    lists = {key: tuple(i.value for i in given[key].value) for key in ("roles", "results") if key in given}
+    digest = given["hash"].value if "hash" in given else ""
+    return TokenSettings(digest.lower(), lists.get("roles", ()), lists.get("results", ()))
+
+
+def _mistakes_of_rights(given: Mapping[str, Item]) -> list[Diagnostic]:
+    found = []
+    for name, token in (given["tokens"].value if "tokens" in given else {}).items():
+        digest, made = token.value.get("hash"), _token(token.value)
+        if digest is not None and not _HASH.fullmatch(made.hash):
+            title = f"`hash` of the token `{name}` is no SHA-256 in hexadecimal"
+            found.append(Diagnostic("FQ3021", title, _hidden(digest.span), "not 64 digits", help=_HASH_HELP))
+        if made.results and (whole := set(made.roles) & {"operate", "deploy"}):
+            title = f"the token `{name}` has `results`, and the role `{min(whole)}` concerns the whole target"
+            help_ = "leave out `results`, or give it the roles read and write alone"
+            found.append(Diagnostic("FQ3021", title, token.value["results"].span, "not for this role", help=help_))
+    for secret in (given["webhooks"].value if "webhooks" in given else {}).values():
+        if len(secret.value) < TOKEN_LENGTH_MIN:
+            title = f"a secret of `webhooks` has less than {TOKEN_LENGTH_MIN} characters"
+            found.append(Diagnostic("FQ3021", title, _hidden(secret.span), "too short", help="use a longer secret"))
+    for origin in given["origins"].value if "origins" in given else ():
+        if not _ORIGIN.fullmatch(origin.value.rstrip("/")):
+            title = f"{origin.value} is no origin of web pages"
+            help_ = "write it as  https://shop.example.com  or  http://localhost:3000"
+            found.append(Diagnostic("FQ3021", title, origin.span, "not an origin", help=help_))
+    return found
+
+
+_HASH_HELP = (
+    'python -c "import secrets, hashlib; t = secrets.token_urlsafe(); print(t, hashlib.sha256(t.encode()).hexdigest())"'
+)
 
 
 def _unfit(token: Item) -> Diagnostic:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from flowql.config.api import ApiSettings
+from flowql.config.api import ApiSettings, TokenSettings
 from flowql.config.pg import PgSettings
 from flowql.config.project import Project
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
@@ -57,7 +57,11 @@ class Settings:
         if (metrics := data["metrics"]) is not None:
             data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})
         if (api := data["api"]) is not None:
-            data["api"] = ApiSettings(**{**api, "names": tuple(api["names"])})
+            tokens = {
+                n: TokenSettings(t["hash"], tuple(t["roles"]), tuple(t["results"])) for n, t in api["tokens"].items()
+            }
+            lists = {key: tuple(api[key]) for key in ("names", "origins")}
+            data["api"] = ApiSettings(**{**api, **lists, "tokens": tokens})
         if (pg := data["pg"]) is not None:
             data["pg"] = PgSettings(**pg)
         data["without"] = tuple(data["without"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +105,31 @@ class Commit:
 
         letters = dead_letter_source(self.application_id)
         return relations_of(self.plan, self.snapshot, self.log, letters)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedCommit(Commit):
+    """A commit of which only some relations exist. visible: their folded names."""
+
+    visible: frozenset[str] = frozenset()
+
+    def not_kept(self, name: str) -> str:
+        return ""
+
+    def relations(self) -> dict[str, Callable[[], Relation]]:
+        return {n: make for n, make in Commit.relations(self).items() if n.casefold() in self.visible}
+
+
+def limited_to(visible: frozenset[str] | None, take: Take) -> Take:
+    """Gives commits of these relations alone. None: of all."""
+    if visible is None:
+        return take
+
+    def taken(relations: Sequence[str]) -> Commit:
+        commit = take(relations)
+        return LimitedCommit(**{f.name: getattr(commit, f.name) for f in fields(Commit)}, visible=visible)
+
+    return taken
 
 
 def _makers(plan: Plan) -> dict[str, QueryPlan]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import replace
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from flowql.server import parts
+from flowql.server.access import Tokens
 from flowql.server.answers import Rows
 from flowql.server.entries import Call, Entry, Server, router
 from flowql.server.limits import Limit, Limited, Limits, RequestCounts
@@ -22,19 +24,28 @@ async def _openapi(_: Call) -> Response:
     return JSONResponse(document(ENTRIES))
 
 
-OPENAPI = Entry("GET", "/v1/openapi.json", _openapi, "read", "This list of requests, as an OpenAPI document.")
+OPENAPI = Entry(
+    "GET", "/v1/openapi.json", _openapi, "read", "This list of requests, as an OpenAPI document.", scope="none"
+)
+HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
 ENTRIES: Sequence[Entry] = (*OPERATIONS, *ROWS, OPENAPI)
 
 
 def make_app(
-    server: Server, token: str, *, local: bool, names: Collection[str] = (), running: RequestCounts | None = None
+    server: Server,
+    tokens: Tokens,
+    *,
+    local: bool,
+    names: Collection[str] = (),
+    running: RequestCounts | None = None,
+    origins: Sequence[str] = (),
 ) -> ASGIApp:
     """The application of a port for programs: of this machine (`local`), or of others.
 
     Other machines have no `/stop`, as nothing there could start the instance again, and nothing that reads the instance's files. names: hosts by
-    which it may be called. running: shared with other ports.
+    which it may be called. running: shared with other ports. origins: of web pages whose scripts may send requests.
     """
-    return _limited([e for e in ENTRIES if local or not e.local], server, token, names, running)
+    return _limited([e for e in ENTRIES if local or not e.local], server, tokens, names, running, origins)
 
 
 def make_metrics_app(server: Server, names: Collection[str] = ()) -> ASGIApp:
@@ -44,7 +55,7 @@ def make_metrics_app(server: Server, names: Collection[str] = ()) -> ASGIApp:
 
 def make_members_app(server: Server, token: str, names: Collection[str] = ()) -> ASGIApp:
     """For other instances of the application: rows of the partitions that are here, and nothing else."""
-    return _limited([MEMBER_ROWS], server, token, names)
+    return _limited([MEMBER_ROWS], server, Tokens.single(token, "member"), names)
 
 
 async def _member_rows(call: Call) -> Response:
@@ -71,9 +82,10 @@ MEMBER_ROWS = Entry(
 def _limited(
     entries: Iterable[Entry],
     server: Server,
-    token: str | None,
+    tokens: Tokens | None,
     names: Collection[str],
     running: RequestCounts | None = None,
+    origins: Sequence[str] = (),
 ) -> ASGIApp:
     """names, running: see `Limited`."""
     entries = tuple(entries)
@@ -82,4 +94,9 @@ def _limited(
         (e.method, e.path): replace(e.limit, at_once=at_once) if e.limit.group == QUERIES.group else e.limit
         for e in entries
     }
-    return Limited(router(entries, server, token), Limits(limits), names, running)
+    app: ASGIApp = router(entries, server, tokens)
+    if origins:
+        app = CORSMiddleware(
+            app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=HEADERS, expose_headers=["*"]
+        )
+    return Limited(app, Limits(limits), names, running)

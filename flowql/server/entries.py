@@ -5,18 +5,21 @@ An entry is one method of one path. Its handler gets a `Call`, whose parameters 
 
 from __future__ import annotations
 
-import hmac
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.server.access import Action, Caller, Tokens, authorize
+from flowql.server.audit import AuditLog
 from flowql.server.bodies import Malformed, fields_of, read_body
 from flowql.server.connections import HOLDS_TOKEN
 from flowql.server.failures import (
@@ -29,16 +32,21 @@ from flowql.server.failures import (
     to_wire,
 )
 from flowql.server.limits import DEFAULT, Limit
+from flowql.server.signatures import signer
 
 if TYPE_CHECKING:
     from flowql.server.row_service import RowService
     from flowql.server.service import Service
 
 JSON = "application/json"
+AUDITED = "flowql.audited"  # in the scope of a request: what the audit log tells of it in addition
 COLUMNS = "*"  # among the parameters of a call: values by the names of columns
-Action = Literal["read", "write", "operate", "deploy"]
+Scope = Literal["none", "result", "sql", "target"]
 Where = Literal["path", "query", "header"]
 _WORDS: Mapping[str, bool] = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+
+EVERYONE = Caller("")  # of a port without tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +63,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The instance behind the routes. request_stop: asks the process to end; returns at once."""
+    """The instance behind the routes. request_stop: asks the process to end; returns at once. secrets: of webhooks, by folded names of results."""
 
     service: Service
     rows: RowService
     request_stop: Callable[[], None] = lambda: None
+    audit: AuditLog | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,7 @@ class Call:
     request: Request
     given: Mapping[str, Any]
     body: Any = None
+    caller: Caller = EVERYONE
 
     @property
     def client(self) -> str:
@@ -87,6 +98,8 @@ Handler = Callable[[Call], Awaitable[Response]]
 class Entry:
     """One request that the instance answers.
 
+    action, scope: the role that it needs, and what that concerns: the result in the parameter `name`, the relations of SQL, which the handler sees
+    to, the whole target, or nothing (any token will do). also: another role that it needs. signed: a signature of the body replaces the token.
     about: a sentence. body: the dataclass of a JSON body; read: makes the body from JSON if the dataclass alone does not say how. accepts: media
     types of a body that the handler reads. any_column: parameters of other names are values of columns. answer: JSON schema of the answer; produces: its media types. internal: only for FlowQL's own
     programs of the same version, without a promise. local: only on the port for programs of this machine.
@@ -104,14 +117,17 @@ class Entry:
     produces: tuple[str, ...] = (JSON,)
     parameters: tuple[Parameter, ...] = ()
     any_column: bool = False
+    scope: Scope = "target"
+    also: Action | None = None
+    signed: bool = False
     limit: Limit = DEFAULT
     internal: bool = False
     local: bool = False
 
 
-def router(entries: Iterable[Entry], server: Server, token: str | None) -> Starlette:
-    """An application of these entries, each for requests with the token. None: for everyone."""
-    routes = [Route(e.path, _guarded(e, server, token), methods=[e.method]) for e in entries]
+def router(entries: Iterable[Entry], server: Server, tokens: Tokens | None) -> Starlette:
+    """An application of these entries, each for requests with a token that permits it. None: for everyone."""
+    routes = [Route(e.path, _guarded(e, server, tokens), methods=[e.method]) for e in entries]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
 
@@ -127,25 +143,61 @@ def refusal(code: str, message: str, help_: str = "", status: int | None = None)
     return response(CommandError(message, code=code, help=help_), status)
 
 
-def _guarded(entry: Entry, server: Server, token: str | None) -> Callable[[Request], Awaitable[Response]]:
-    """The handler, only with the token; failures as JSON."""
-    expected = None if token is None else f"Bearer {token}".encode()
+def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[Request], Awaitable[Response]]:
+    """The handler, for those who may; failures as JSON; changes and refusals in the audit log."""
 
     async def guarded(request: Request) -> Response:
-        if expected is not None:
-            if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
-                return refusal(UNAUTHORIZED, "the token is wrong or missing")
+        caller = EVERYONE if tokens is None else tokens.caller(request.headers.get("authorization", ""))
+        if caller is None and entry.signed:
+            caller = await signer(server.secrets, request)
+        if caller is None:
+            return refusal(UNAUTHORIZED, "the token is wrong or missing")
+        if tokens is not None:
             request.scope[HOLDS_TOKEN] = True
         try:
-            return await entry.handler(Call(server, request, given_of(entry, request), await _body_of(entry, request)))
+            answer = await _answered(entry, server, request, caller)
         except Malformed as error:
-            return refusal(MALFORMED, f"this request cannot be read: {error}", status=error.status)
+            answer = refusal(MALFORMED, f"this request cannot be read: {error}", status=error.status)
         except (CommandError, CompileError, RuntimeFailure) as error:
-            return response(error)
+            answer = response(error)
         except Exception as error:  # the instance continues, and the client gets the error
-            return refusal(INTERNAL, f"internal error: {type(error).__name__}: {error}")
+            answer = refusal(INTERNAL, f"internal error: {type(error).__name__}: {error}")
+        if server.audit is not None and (entry.action != "read" or answer.status_code == 403):
+            await run_in_threadpool(server.audit.write, _audited(entry, request, caller, answer))
+        return answer
 
     return guarded
+
+
+async def _answered(entry: Entry, server: Server, request: Request, caller: Caller) -> Response:
+    if entry.scope in ("none", "sql", "target"):
+        permit(entry, caller, None)
+    given = given_of(entry, request)
+    if entry.scope == "result":
+        permit(entry, caller, given["name"])
+    return await entry.handler(Call(server, request, given, await _body_of(entry, request), caller))
+
+
+def permit(entry: Entry, caller: Caller, result: str | None) -> None:
+    """Raises CommandError if the caller may not send the request. result: that it concerns, if its scope is one."""
+    if entry.scope == "none":
+        return
+    for action in (entry.action, *([entry.also] if entry.also is not None else [])):
+        authorize(replace(caller, results=None) if entry.scope == "sql" else caller, action, result)
+
+
+def _audited(entry: Entry, request: Request, caller: Caller, answer: Response) -> dict[str, Any]:
+    """Who did what, and what came of it; no rows and no statements, which may hold what is private."""
+    error = json.loads(bytes(answer.body))["error"]["code"] if answer.status_code >= 400 else None
+    return {
+        "who": caller.name,
+        "from": request.client.host if request.client is not None else "",
+        "action": entry.action,
+        "request": f"{entry.method} {request.url.path}",
+        "status": answer.status_code,
+        "error": error,
+        **request.scope.get(AUDITED, {}),
+    }
 
 
 def given_of(entry: Entry, request: Request) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from flowql.errors import CommandError, ProjectError, RuntimeFailure
 from flowql.query.errors import BUSY, NO_PROCESS, NO_ROOM, UNKNOWN, QueryError
 
 Failure = CommandError | CompileError | RuntimeFailure
-INTERNAL, UNAUTHORIZED, MALFORMED, LIMITED, NO_QUERY, NO_ROUTE = (
-    "FQ5000", "FQ5301", "FQ5307", "FQ5308", "FQ5202", "FQ5314",
+INTERNAL, UNAUTHORIZED, MALFORMED, LIMITED, NO_QUERY, NO_ROUTE, FORBIDDEN = (
+    "FQ5000", "FQ5301", "FQ5307", "FQ5308", "FQ5202", "FQ5314", "FQ5315",
 )  # fmt: skip
 _STATUS: Mapping[str, int] = {
     INTERNAL: 500,
     UNAUTHORIZED: 401,
+    FORBIDDEN: 403,
     NO_ROUTE: 404,
     UNKNOWN: 404,
     NO_QUERY: 404,

@@ -19,8 +19,10 @@ from flowql.errors import CommandError
 from flowql.query.database import QueryDatabase
 from flowql.query.limits import QueryLimits
 from flowql.runtime.app.member_topic import MemberAddress
+from flowql.server.access import Tokens
 from flowql.server.address import own_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
+from flowql.server.audit import AuditLog
 from flowql.server.connections import TAKE_S, Connection, HttpServer
 from flowql.server.engine import Engine
 from flowql.server.entries import Server
@@ -44,7 +46,9 @@ class Listening:
         self.database = QueryDatabase(limits)
         self.service = Service(engine, self.database, settings.project_dir)
         self.rows = RowService(self.service, settings)
-        self._server = Server(self.service, self.rows, request_stop)
+        webhooks = settings.api.webhooks if settings.api is not None else {}
+        secrets_of = {name.casefold(): secret for name, secret in webhooks.items()}
+        self._server = Server(self.service, self.rows, request_stop, AuditLog(settings.data_dir), secrets_of)
 
     def end(self) -> None:
         """Takes no more requests and ends those that run. `close` follows."""
@@ -65,9 +69,13 @@ class Listening:
             app = make_metrics_app(self._server, metrics.called)
             self.serve(app, metrics.address, metrics.port, key="metrics")
         if (api := self.settings.api) is not None:
-            app = make_app(self._server, api.token, local=False, names=api.called, running=running)
+            app = make_app(
+                self._server, Tokens.of(api), local=False, names=api.called, running=running, origins=api.origins
+            )
             self.serve(app, api.address, api.port, key="api", tls=(api.certificate, api.key))
-        port = self.serve(make_app(self._server, token, local=True, running=running), "127.0.0.1", 0)
+        port = self.serve(
+            make_app(self._server, Tokens.single(token, "local"), local=True, running=running), "127.0.0.1", 0
+        )
         if self._engine.shared:
             self._join()
         if (pg := self.settings.pg) is not None:

@@ -161,7 +161,7 @@ def _redeliveries_of(body: Mapping[str, Any]) -> list[Redelivery]:
     return [redelivery_of(record) for record in body["records"]]
 
 
-HEALTH = Entry("GET", "/health", _health, "read", "Process id, version and protocol of the instance.")
+HEALTH = Entry("GET", "/health", _health, "read", "Process id, version and protocol of the instance.", scope="none")
 METRICS = Entry(
     "GET", "/metrics", _metrics, "read", "Metrics in the text format of Prometheus.", produces=(CONTENT_TYPE,)
 )

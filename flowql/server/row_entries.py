@@ -96,21 +96,27 @@ async def _query(call: Call) -> Response:
 
     def ask(begun: Begun) -> Answer:
         try:
-            return service.query(bound.sql, begun, call.client, asked.engine)
+            return service.query(bound.sql, begun, call.client, asked.engine, **_only(call))
         except QueryError as error:
             raise bound.placed(error) from error
 
     return await answered(call, ask)
 
 
+def _only(call: Call) -> dict[str, Any]:
+    """Limits a query to what its caller may read."""
+    visible = call.caller.visible("read")
+    return {} if visible is None else {"visible": visible}
+
+
 async def _execute(call: Call) -> Response:
     rows, asked = call.server.rows, call.body
-    return JSONResponse({"rows": await rows.run(lambda: rows.execute(asked.statements, asked.variables))})
+    return JSONResponse({"rows": await rows.run(lambda: rows.execute(asked.statements, asked.variables, call.caller))})
 
 
 async def _returning(call: Call) -> Response:
     rows, asked = call.server.rows, call.body
-    returned = await rows.run(lambda: rows.returning(asked.statements, asked.variables))
+    returned = await rows.run(lambda: rows.returning(asked.statements, asked.variables, call.caller))
     return await answered(call, lambda _: Answer.of(returned))
 
 
@@ -154,7 +160,7 @@ async def _look_up(call: Call) -> Response:
     service, name = call.server.service, call.given["name"]
     source = source_named(name, service.plan)
     sql = select(source, call.given.get(COLUMNS, {}))
-    return await answered(call, lambda begun: service.query(sql, begun, call.client, None))
+    return await answered(call, lambda begun: service.query(sql, begun, call.client, None, **_only(call)))
 
 
 async def _source(call: Call) -> Response:
@@ -163,13 +169,20 @@ async def _source(call: Call) -> Response:
 
 
 async def _changes(call: Call) -> Response:
-    return await _begun(call.server.rows.subscriber(call.body.what, call.body.start, call.body.limit), MEDIA_TYPE)
+    return await _begun(
+        call.server.rows.subscriber(
+            call.body.what, call.body.start, call.body.limit, visible=call.caller.visible("read")
+        ),
+        MEDIA_TYPE,
+    )
 
 
 async def _events(call: Call) -> Response:
     given = call.given
     what, start, token = given["sql"], given.get("start", "latest"), given.get("last-event-id")
-    subscriber = call.server.rows.subscriber(what, start, given.get("limit"), Events(), token)
+    subscriber = call.server.rows.subscriber(
+        what, start, given.get("limit"), Events(), token, call.caller.visible("read")
+    )
     return await _begun(subscriber, event_stream.MEDIA_TYPE)
 
 
@@ -207,6 +220,7 @@ ROWS: Sequence[Entry] = (
         read=_query_of,
         answer=_ROWS,
         produces=tuple(FORMS),
+        scope="sql",
         limit=QUERIES,
     ),
     Entry(
@@ -217,6 +231,7 @@ ROWS: Sequence[Entry] = (
         "Carries out INSERT, UPDATE and DELETE, and returns the number of changed rows.",
         body=Statements,
         answer=_COUNT,
+        scope="sql",
         limit=_STATEMENTS,
     ),
     Entry(
@@ -228,6 +243,8 @@ ROWS: Sequence[Entry] = (
         body=Statements,
         answer=_ROWS,
         produces=tuple(FORMS),
+        scope="sql",
+        also="read",
         limit=_STATEMENTS,
     ),
     Entry(
@@ -239,6 +256,7 @@ ROWS: Sequence[Entry] = (
         accepts=(JSON, LINES, ARROW),
         answer=_COUNT,
         parameters=(_NAME, Parameter("timestamp", "query", "The column with the event time.")),
+        scope="result",
         limit=_WRITES,
     ),
     Entry(
@@ -250,6 +268,8 @@ ROWS: Sequence[Entry] = (
         accepts=(JSON,),
         answer=_COUNT,
         parameters=(_NAME,),
+        scope="result",
+        signed=True,
         limit=Limit(JSON_BYTES_MAX, at_once=4),
     ),
     Entry(
@@ -262,6 +282,7 @@ ROWS: Sequence[Entry] = (
         produces=tuple(FORMS),
         parameters=(_NAME,),
         any_column=True,
+        scope="result",
         limit=QUERIES,
     ),
     Entry(
@@ -276,6 +297,7 @@ ROWS: Sequence[Entry] = (
             Parameter("limit", "query", "The number of changes after which it ends.", int),
             Parameter("last-event-id", "header", "The id of the last event received: where to continue."),
         ),
+        scope="sql",
         produces=(event_stream.MEDIA_TYPE,),
         limit=Limit(at_once=SUBSCRIPTIONS_MAX + 4),
     ),
@@ -286,6 +308,7 @@ ROWS: Sequence[Entry] = (
         "read",
         "The definition of a stream or table.",
         parameters=(Parameter("name", "query", "The stream or table.", required=True),),
+        scope="result",
         internal=True,
     ),
     Entry(
@@ -297,6 +320,7 @@ ROWS: Sequence[Entry] = (
         body=Subscribe,
         read=_subscribe_of,
         produces=(MEDIA_TYPE,),
+        scope="sql",
         limit=Limit(body_bytes=1 << 20, at_once=SUBSCRIPTIONS_MAX + 4),  # those beyond are refused by its own error
         internal=True,
     ),

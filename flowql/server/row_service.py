@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,7 @@ from flowql.query.answer import Done, returned
 from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
 from flowql.runtime.log.base import Log
+from flowql.server.access import Caller, check_reads, visible_plan
 from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
 from flowql.server.following import Deployed, Following, compile_with, follow
 from flowql.server.service import Service
@@ -72,15 +74,17 @@ class RowService:
         source = source_named(name, self._service.deployed.plan)
         return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp)
 
-    def execute(self, statements: str, variables: Mapping[str, str]) -> int:
+    def execute(self, statements: str, variables: Mapping[str, str], caller: Caller) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""
-        return sum(d.rows for d in self._carry_out(statements, variables))
+        return sum(d.rows for d in self._carry_out(statements, variables, caller))
 
-    def returning(self, statements: str, variables: Mapping[str, str]) -> pa.Table:
+    def returning(self, statements: str, variables: Mapping[str, str], caller: Caller) -> pa.Table:
         """The rows of the one statement that has RETURNING."""
-        return returned(self._carry_out(statements, variables, one_returns=True))
+        return returned(self._carry_out(statements, variables, caller, one_returns=True))
 
-    def _carry_out(self, statements: str, variables: Mapping[str, str], *, one_returns: bool = False) -> list[Done]:
+    def _carry_out(
+        self, statements: str, variables: Mapping[str, str], caller: Caller, *, one_returns: bool = False
+    ) -> list[Done]:
         from flowql.compiler.dialect.request_size import check_request  # loads the parser: 0.5 s
 
         dialect = self._settings.interactive_queries.dialect
@@ -88,10 +92,10 @@ class RowService:
         with self._statements:
             return carry_out(
                 statements,
-                self._service.plan.sources,
+                visible_plan(self._service.plan, caller.visible("write")).sources,
                 self._opened,
                 self._settings.application_id,
-                self._ask,
+                partial(self._ask, caller.visible("read")),
                 f"flowql-api-exec-{os.getpid()}",
                 dialect=dialect,
                 variables=variables,
@@ -99,10 +103,19 @@ class RowService:
             )
 
     def subscriber(
-        self, what: str, start: Start, limit: int | None, form: Form = FRAMES, token: str | None = None
+        self,
+        what: str,
+        start: Start,
+        limit: int | None,
+        form: Form = FRAMES,
+        token: str | None = None,
+        visible: frozenset[str] | None = None,
     ) -> Subscriber:
-        """A subscription that has not begun; close it. token: where to continue. CommandError if there are too many."""
-        made = Subscriber(partial(self._following, what, start, limit, token), self._forget, form)
+        """A subscription that has not begun; close it. token: where to continue. visible: folded names of what it may read; None: all.
+
+        CommandError if there are too many.
+        """
+        made = Subscriber(partial(self._following, what, start, limit, token, visible), self._forget, form)
         with self._lock:
             if len(self._subscribers) >= SUBSCRIPTIONS_MAX or self._stopping.is_set():
                 title = f"the instance serves {SUBSCRIPTIONS_MAX} subscriptions over the network, and not more"
@@ -141,19 +154,28 @@ class RowService:
         return not self._stopping.is_set()
 
     def _following(
-        self, what: str, start: Start, limit: int | None, token: str | None, stopped: Callable[[], bool]
+        self,
+        what: str,
+        start: Start,
+        limit: int | None,
+        token: str | None,
+        visible: frozenset[str] | None,
+        stopped: Callable[[], bool],
     ) -> Following:
         settings, deployed = self._settings, self._service.deployed
 
         def anew(there: Deployed) -> PushQuery:
             functions = functions_to_compile(settings.project_dir)
-            return compile_with(what, there, settings, settings.interactive_queries.dialect, functions)
+            seen = replace(there, plan=visible_plan(there.plan, visible))
+            query = compile_with(what, seen, settings, settings.interactive_queries.dialect, functions)
+            check_reads((s.name for s in query.reads), visible)
+            return query
 
         there = Deployed(deployed.serving, self._service.topics(), live=True)
         return follow(anew, settings, there, start, limit, stopped, self, token)
 
-    def _ask(self, sql: str) -> pa.Table:
-        with closing(self._service.query(sql)) as answer:
+    def _ask(self, visible: frozenset[str] | None, sql: str) -> pa.Table:
+        with closing(self._service.query(sql, visible=visible)) as answer:
             return answer.table()
 
     def _opened(self) -> Log:

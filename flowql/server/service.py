@@ -17,7 +17,7 @@ from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
 from flowql.query.answer import Answer, QueryEngine
-from flowql.query.committed import Part, Wanted
+from flowql.query.committed import Part, Wanted, limited_to
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.room import Room
 from flowql.query.session import Begun, answer
@@ -159,17 +159,24 @@ class Service:
             room.back()
 
     def query(
-        self, sql: str, begun: Begun = lambda _: None, client: str = "", engine: QueryEngine | None = None
+        self,
+        sql: str,
+        begun: Begun = lambda _: None,
+        client: str = "",
+        engine: QueryEngine | None = None,
+        visible: frozenset[str] | None = None,
     ) -> Answer:
-        """Close it, or take all of it. begun, client, engine: see `flowql.query.session.answer`."""
+        """Close it, or take all of it. begun, client, engine: see `flowql.query.session.answer`. visible: folded names of the relations that the
+        query may read; None: all.
+        """
         instance, database = self._engine, self.database
         offered = partial(interactive_functions, self._root)
         return answer(
             sql,
-            instance.take,
+            limited_to(visible, instance.take),
             begun,
             database=database,
-            copied=instance.take_copied,
+            copied=limited_to(visible, instance.take_copied),
             functions=offered,
             client=client,
             engine=engine,

@@ -10,7 +10,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.render import render
 from flowql.compiler.driver import QueryDefinition
-from flowql.config.api import ApiSettings
+from flowql.config.api import ApiSettings, TokenSettings
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
@@ -276,6 +276,49 @@ def test_a_target_is_reached_from_elsewhere_with_a_token() -> None:
     assert (api.address, api.names, api.certificate) == ("0.0.0.0", ("shop.example.com",), str(project.root / "c.pem"))
     assert {"0.0.0.0", "shop.example.com"} <= set(api.called)
     assert Settings.loads(settings_of(project).dumps()) == settings_of(project)
+
+
+def test_a_target_has_tokens_with_roles() -> None:
+    more = (
+        f"tokens: {{board: {{hash: {'A' * 64}, roles: read, results: [sales]}}, ci: {{hash: '${{H}}', roles: [read, deploy]}}}},"
+        " webhooks: {orders: '${S}'}, origins: 'https://shop.example.com/'"
+    )
+    text = f"name: demo\ntargets:\n  a: {{api: {{port: 8321, token: '{TOKEN}', {more}}}}}\n"
+    project = read(text, env={"H": "b" * 64, "S": "shared-with-the-sender"})
+    assert not project.diagnostics
+    api = project.target.api
+    assert api is not None
+    assert api.tokens == {
+        "board": TokenSettings("a" * 64, ("read",), ("sales",)),
+        "ci": TokenSettings("b" * 64, ("read", "deploy")),
+    }
+    assert (api.webhooks, api.origins) == ({"orders": "shared-with-the-sender"}, ("https://shop.example.com",))
+    assert "shared-with" not in repr(project)
+    assert Settings.loads(settings_of(project).dumps()) == settings_of(project)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "title"),
+    [
+        ("tokens: {x: {hash: geheim, roles: read}}", "FQ3021", "`hash` of the token `x` is no SHA-256"),
+        (f"tokens: {{x: {{hash: {'a' * 64}, roles: all}}}}", "FQ3004", "`roles` must be"),
+        (f"tokens: {{x: {{hash: {'a' * 64}}}}}", "FQ3006", "`roles` is missing"),
+        ("tokens: {x: {roles: read}}", "FQ3006", "`hash` is missing"),
+        (
+            f"tokens: {{x: {{hash: {'a' * 64}, roles: [read, deploy], results: y}}}}",
+            "FQ3021",
+            "role `deploy` concerns the whole target",
+        ),
+        ("webhooks: {orders: geheim}", "FQ3021", "a secret of `webhooks` has less than 16"),
+        ("origins: '*'", "FQ3021", "is no origin"),
+        ("origins: https://x.example.com/path", "FQ3021", "is no origin"),
+    ],
+)
+def test_mistakes_in_tokens_are_shown_where_they_stand(more: str, code: str, title: str) -> None:
+    (found,) = read(f"name: demo\ntargets:\n  a:\n    api: {{port: 8321, token: {TOKEN}, {more}}}\n").diagnostics
+    assert (found.code, found.span.line) == (code, 4), found
+    assert title in found.title
+    assert "geheim" not in render([found])
 
 
 @pytest.mark.parametrize(

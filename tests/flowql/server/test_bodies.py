@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from flowql.deploy.settings import Settings
+from flowql.server.access import Tokens
 from flowql.server.app import ENTRIES, make_app
 from flowql.server.arrow_bodies import ROWS_MAX, read_rows
 from flowql.server.bodies import Malformed
@@ -60,7 +61,9 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
     host = Host(Settings(folder, "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    app = make_app(Server(host.service, host.listening.rows), "t" * 16, local=True, names=["127.0.0.1"])
+    app = make_app(
+        Server(host.service, host.listening.rows), Tokens.single("t" * 16, "t"), local=True, names=["127.0.0.1"]
+    )
     port = host.listening.serve(app, "127.0.0.1", 0)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
 

@@ -19,6 +19,7 @@ from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.parameters import with_parameters
+from flowql.server.access import Tokens
 from flowql.server.app import ENTRIES, make_app
 from flowql.server.entries import Server
 from flowql.server.host import Host
@@ -50,7 +51,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def ask(host: Host) -> Iterator[Ask]:
     """A request to the port for programs on other machines."""
     assert host.listening is not None
-    app = make_app(Server(host.service, host.listening.rows), TOKEN, local=False)
+    app = make_app(Server(host.service, host.listening.rows), Tokens.single(TOKEN, "t"), local=False)
     port = host.listening.serve(app, "127.0.0.1", 0)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
 

@@ -1,0 +1,231 @@
+"""Who may do what: all requests by all roles, results that a token is limited to, signatures, pages of other origins, and the audit log."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from flowql.config.api import ROLES, ApiSettings, TokenSettings
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.server.access import Caller, Tokens, authorize, hash_of
+from flowql.server.app import ENTRIES, make_app
+from flowql.server.audit import FILE, AuditLog
+from flowql.server.entries import Entry, Server
+from flowql.server.host import Host
+from tests.flowql.query.harness import plan_of
+
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM OTHER (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 'o', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+CREATE TABLE B AS SELECT K, COUNT(*) AS N FROM OTHER GROUP BY K;
+"""
+ORIGIN = "https://shop.example.com"
+SECRET = "shared-with-the-sender"
+ALL = "all-the-rights-there-are"
+# By name: roles, and the results that it is limited to.
+TOKENS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    **{role: ((role,), ()) for role in ROLES},
+    "none": ((), ()),
+    "reads A": (("read",), ("a",)),
+    "writes S": (("write",), ("S",)),
+    "reads and writes S": (("read", "write"), ("S",)),
+}
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("host")
+
+
+@pytest.fixture(scope="module")
+def ask(folder: Path) -> Iterator[Ask]:
+    """A request with the token of that name."""
+    host = Host(Settings(folder, "demo", 1, 64 << 20))
+    host.start()
+    host.service.deploy(plan_of(SQL))
+    assert host.listening is not None
+    tokens = {name: TokenSettings(hash_of(f"{name}'s"), *given) for name, given in TOKENS.items()}
+    server = Server(host.service, host.listening.rows, audit=AuditLog(folder), secrets={"s": SECRET})
+    app = make_app(server, Tokens.of(ApiSettings(1, ALL, tokens=tokens)), local=True, origins=(ORIGIN,))
+    port = host.listening.serve(app, "127.0.0.1", 0)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+
+        def asked(who: str | None, method: str, path: str, **given: Any) -> httpx.Response:
+            token = {None: None, "token": ALL}.get(who, f"{who}'s")
+            headers = {**({} if token is None else {"Authorization": f"Bearer {token}"}), **given.pop("headers", {})}
+            return client.request(method, path, headers=headers, **given)
+
+        yield asked
+        assert host.engine.fatal is None
+    host.close()
+
+
+def path_of(entry: Entry, name: str) -> str:
+    path = entry.path.replace("{name}", name)
+    return f"{path}?name={name}" if entry.path == "/source" else path
+
+
+def permitted(entry: Entry, who: str, result: str) -> bool:
+    roles, results = TOKENS[who]
+    if entry.scope == "none":
+        return True
+    if entry.action not in roles or (entry.also is not None and entry.also not in roles):
+        return False
+    if not results or entry.scope == "sql":
+        return True
+    return entry.scope == "result" and result.casefold() in {r.casefold() for r in results}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: f"{e.method} {e.path}")
+def test_each_request_by_each_role(ask: Ask, entry: Entry) -> None:
+    """The bodies are empty: what is permitted is malformed at most."""
+    for who in TOKENS:
+        for result in ("S", "A", "OTHER") if entry.scope == "result" else ("S",):
+            said = ask(who, entry.method, path_of(entry, result))
+            if permitted(entry, who, result):
+                assert said.status_code not in (401, 403), (who, result, said.text)
+            else:
+                assert (said.status_code, said.json()["error"]["code"]) == (403, "FQ5315"), (who, result)
+    for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {ALL}"}, {"Authorization": ALL}):
+        assert ask(None, entry.method, path_of(entry, "S"), headers=headers).status_code == 401
+
+
+def test_what_a_token_may_not_read_is_not_there(ask: Ask) -> None:
+    def query(who: str, sql: str) -> httpx.Response:
+        return ask(who, "POST", "/v1/query", json={"sql": sql})
+
+    assert query("reads A", "SELECT * FROM A").status_code == 200
+    hidden = (
+        "B",
+        "S",
+        "OTHER",
+        "DEAD_LETTERS",
+        "FLOWQL_STORES",
+        "(SELECT * FROM B) x",
+        "A WHERE EXISTS (SELECT 1 FROM b)",
+    )
+    for what in hidden:
+        said = query("reads A", f"SELECT * FROM {what}")
+        assert (said.status_code, said.json()["error"]["code"]) == (404, "FQ5103"), what
+        assert "OTHER" not in said.json()["error"]["help"]
+    said = query("reads A", "SELECT * FROM duckdb_tables()")
+    assert said.status_code != 200 or not {r["table_name"] for r in said.json()["rows"]} & {"B", "S", "OTHER"}
+    shown = query("reads A", "SHOW TABLES")
+    assert shown.status_code != 200 or not {"B", "S", "OTHER"} & {
+        str(v) for r in shown.json()["rows"] for v in r.values()
+    }
+
+
+def test_what_a_token_may_not_subscribe_to_is_not_there(ask: Ask) -> None:
+    for sql in (
+        "B",
+        "OTHER",
+        "SELECT * FROM OTHER EMIT CHANGES",
+        "SELECT * FROM DEAD_LETTERS EMIT CHANGES",
+        "DEAD_LETTERS",
+    ):
+        said = ask("reads A", "GET", "/v1/subscribe", params={"sql": sql, "limit": 0})
+        assert said.status_code in (400, 404), (sql, said.text)
+    said = ask("reads A", "GET", "/v1/subscribe", params={"sql": "A", "start": "earliest", "limit": 0})
+    assert said.status_code == 200
+
+
+def test_what_a_token_may_not_write_is_not_there(ask: Ask) -> None:
+    def execute(who: str, sql: str, path: str = "/v1/execute") -> httpx.Response:
+        return ask(who, "POST", path, json={"statements": sql})
+
+    assert execute("writes S", "INSERT INTO S (K, V) VALUES ('a', 1);").status_code == 200
+    assert execute("writes S", "INSERT INTO OTHER (K, V) VALUES ('a', 1);").status_code in (400, 404)
+    assert execute("write", "INSERT INTO OTHER (K, V) VALUES ('a', 1);").status_code == 200
+
+
+def test_a_signed_event_needs_no_token(ask: Ask) -> None:
+    body = json.dumps({"k": "signed", "v": 1}).encode()
+    good = "sha256=" + hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+
+    def sent(path: str, signature: str, content: bytes = body) -> int:
+        headers = {"X-Hub-Signature-256": signature.encode()} if signature else {}
+        return ask(None, "POST", path, content=content, headers=headers).status_code
+
+    assert sent("/v1/streams/S/events", good) == 200
+    assert sent("/v1/streams/s/events", good) == 200
+    for path, signature, content in (
+        ("/v1/streams/S/events", good, body + b" "), ("/v1/streams/S/events", "", body), ("/v1/streams/S/events", "sha256=", body),
+        ("/v1/streams/S/events", "sha256=é", body), ("/v1/streams/OTHER/events", good, body), ("/v1/streams/S/rows", good, body),
+        ("/v1/streams/S/events", good.removeprefix("sha256="), body),
+    ):  # fmt: skip
+        assert sent(path, signature, content) == 401, (path, signature)
+
+
+def test_changes_and_refusals_are_in_the_audit_log(ask: Ask, folder: Path) -> None:
+    (folder / FILE).unlink(missing_ok=True)
+    ask("token", "POST", "/v1/pause", json={"queries": ["A"], "paused": True})
+    ask("token", "POST", "/v1/pause", json={"queries": ["A"], "paused": False})
+    ask("operate", "POST", "/v1/pause", json={"queries": ["NOBODY"], "paused": True})
+    ask("read", "POST", "/v1/streams/S/rows", json=[{"K": "private"}])
+    ask("read", "POST", "/v1/query", json={"sql": "SELECT 'private' AS x"})
+    ask("write", "POST", "/v1/streams/S/rows", json=[{"K": "private", "V": 1}])
+    text = (folder / FILE).read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(x["who"], x["request"], x["status"], x["error"]) for x in lines] == [
+        ("token", "POST /v1/pause", 200, None),
+        ("token", "POST /v1/pause", 200, None),
+        ("operate", "POST /v1/pause", 404, "FQ5202"),
+        ("read", "POST /v1/streams/S/rows", 403, "FQ5315"),
+        ("write", "POST /v1/streams/S/rows", 200, None),
+    ]
+    assert all(x["time"].endswith("Z") and x["from"] == "127.0.0.1" for x in lines)
+    assert "private" not in text
+
+
+def test_the_audit_log_has_an_end_and_a_full_disk_stops_nothing(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, bytes_max=200)
+    for n in range(9):
+        log.write({"who": f"{n}"})
+    kept = [json.loads(x)["who"] for f in ("audit.1.jsonl", FILE) for x in (tmp_path / f).read_text().splitlines()]
+    assert kept == [str(n) for n in range(9)][-len(kept) :]
+    assert 4 <= len(kept) < 9
+    AuditLog(tmp_path / "missing").write({"who": "x"})
+
+
+def test_pages_of_configured_origins_may_send_requests(ask: Ask) -> None:
+    preflight = {
+        "Origin": ORIGIN,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    said = ask(None, "OPTIONS", "/v1/query", headers=preflight)
+    assert (said.status_code, said.headers["access-control-allow-origin"]) == (200, ORIGIN)
+    said = ask("read", "POST", "/v1/query", json={"sql": "SELECT 1"}, headers={"Origin": ORIGIN})
+    assert said.headers["access-control-allow-origin"] == ORIGIN
+    other = {**preflight, "Origin": "https://evil.example.com"}
+    assert "access-control-allow-origin" not in ask(None, "OPTIONS", "/v1/query", headers=other).headers
+    assert (
+        ask(
+            "read", "POST", "/v1/query", json={"sql": "SELECT 1"}, headers={**preflight, "Host": "evil.example.com"}
+        ).status_code
+        == 421
+    )
+
+
+@pytest.mark.parametrize("result", [None, "A", "a", "B"])
+def test_authorize_is_one_rule(result: str | None) -> None:
+    for roles in ((), ("read",), ("write", "deploy")):
+        for results in (None, frozenset({"a"})):
+            caller = Caller("x", frozenset(roles), results)
+            allowed = "read" in roles and (results is None or (result is not None and result.casefold() in results))
+            if allowed:
+                authorize(caller, "read", result)
+            else:
+                with pytest.raises(CommandError, match="the token `x`"):
+                    authorize(caller, "read", result)
