@@ -325,7 +325,15 @@ class Instance:
     def close(self) -> None:
         """Release clients, state and the directory (after the steps have ended)."""
         with ExitStack() as last:  # each of them, whatever the others raise
-            for closing in (self.log, self.state, self.restoration, self.commit, self.restore.loop, self.main.loop):
+            for closing in (
+                self.log,
+                self.state,
+                self.ticks,
+                self.restoration,
+                self.commit,
+                self.restore.loop,
+                self.main.loop,
+            ):
                 last.callback(closing.close)
             if self.fatal is None:
                 with suppress(StateError):  # no space, say: the log keeps the redo

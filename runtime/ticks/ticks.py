@@ -256,6 +256,12 @@ class Ticks:
                     coming[topic] = f
             return all(f.target is None and f.lines is not None and f.done == self._newest for f in coming.values())
 
+    def close(self) -> None:
+        """Lets go of the state, which could not be opened again before."""
+        with self._lock:
+            for f in self._followers.values():
+                f.forget()
+
     def follows(self, query: str) -> bool:
         with self._lock:
             self._refresh()

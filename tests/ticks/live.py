@@ -23,9 +23,14 @@ VIEWS = ("credits", "debits", "balance", "total")
 class LiveBank(Bank):
     """What was written before it was opened is not in `sums`."""
 
+    partitions_of_table = 2
+
     def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.is_new = folder, not (folder / "log").exists()
-        super().__init__(seed, partitions=2)
+        self.folder, self.is_new = folder, not (folder / "state").exists()
+        super().__init__(seed, self.partitions_of_table)
+
+    def config_of(self) -> InstanceConfig:
+        return InstanceConfig(threads=2, data_dir=self.folder)
 
     def new_log(self) -> Log:
         return EmbeddedLog(self.folder / "log")
@@ -38,8 +43,7 @@ class LiveBank(Bank):
 
     def _open(self) -> None:
         self.clock = SystemClock()
-        config = InstanceConfig(threads=2, data_dir=self.folder)
-        self.instance = Instance(self.log, open_rocks(self.folder / "state"), self.clock, config)
+        self.instance = Instance(self.log, open_rocks(self.folder / "state"), self.clock, self.config_of())
         self.instance.start()
 
 
