@@ -325,16 +325,9 @@ class Instance:
     def close(self) -> None:
         """Release clients, state and the directory (after the steps have ended)."""
         with ExitStack() as last:  # each of them, whatever the others raise
-            for closing in (
-                self.log,
-                self.state,
-                self.ticks,
-                self.restoration,
-                self.commit,
-                self.restore.loop,
-                self.main.loop,
-            ):
+            for closing in (self.log, self.state, self.restoration, self.commit, self.restore.loop, self.main.loop):
                 last.callback(closing.close)
+            last.callback(self.ticks.let_go)
             if self.fatal is None:
                 with suppress(StateError):  # no space, say: the log keeps the redo
                     self.commit.flush()

@@ -414,6 +414,7 @@ class CommitStep:
             return False
         if why := self._reopening.reopen(now_ms):
             self._say_blocked(why)
+        self._alignment.let_go()
         return not why
 
     def _refused(self, epoch: Epoch, error: Exception) -> frozenset[str]:

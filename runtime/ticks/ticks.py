@@ -256,8 +256,8 @@ class Ticks:
                     coming[topic] = f
             return all(f.target is None and f.lines is not None and f.done == self._newest for f in coming.values())
 
-    def close(self) -> None:
-        """Lets go of the state, which could not be opened again before."""
+    def let_go(self) -> None:
+        """The state is closed, or was opened again: snapshots that were taken before cannot be read, or keep it from being opened."""
         with self._lock:
             for f in self._followers.values():
                 f.forget()

@@ -108,6 +108,9 @@ class Site:
     def at_cut(self) -> list[tuple[str, int]]:
         return []
 
+    def let_go(self) -> None:
+        pass
+
     def committed(self, finished: Sequence[tuple[str, int]]) -> None:
         assert not finished
 
