@@ -351,15 +351,15 @@ class Ticks:
             self._choose(f)
 
     def _advance(self, f: Follower, snapshot: StateSnapshot, now_ms: int) -> None:
-        """To the next tick that all upstream have finished; those that bring no rows are finished by it."""
-        before = f.ends.get(f.done)
+        """To the next tick that all upstream have finished. One that brings no rows is finished by it, if the end of the topic is known."""
+        ends = f.ends.get(f.done)
         while self._choose(f):
-            if not (f.rested and self._is_here(f)):
+            if not (f.rested and self._is_here(f)) or (ends is None and f.writers.is_read):
                 return
             assert f.target is not None
             f.done, f.target = f.target, None
-            if before is not None:
-                f.ends[f.done] = before
+            if ends is not None:
+                f.ends[f.done] = ends
             self._keep(f, f.done, snapshot, now_ms)
 
     def _choose(self, f: Follower) -> bool:

@@ -49,7 +49,7 @@ def run(
 ) -> CaseResult:
     """Raises Failed. inline: entries of a small bucket. kills: seed of restarts in the middle of changes. every: changes per comparison."""
     with _world(shape) as world, duckdb.connect(config={"threads": 1}) as reference, inline_max(inline):
-        judge = _Judge(world, reference, CaseResult(), None if kills is None else Random(kills))
+        judge = Judge(world, reference, CaseResult(), None if kills is None else Random(kills))
         for defining, group in groupby(enumerate(steps), lambda s: s[1].kind in ("table", "view")):
             numbered = list(group)
             if defining:
@@ -74,7 +74,7 @@ def _world(shape: Shape) -> Iterator[SqlSession]:
 
 
 @dataclass(slots=True)
-class _Judge:
+class Judge:
     """Both databases. tables, views: those that both have. missing: names that one of them refused. project: what is deployed."""
 
     world: SqlSession

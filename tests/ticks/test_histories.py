@@ -1,0 +1,18 @@
+"""A sample of the random views over tables and views, sampled while statements change rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ticks.histories import run
+
+
+@pytest.mark.turns("cases")
+@pytest.mark.parametrize("seed", [0, 5, 8])
+def test_every_answer_is_of_a_prefix_of_the_statements(seed: int) -> None:
+    compared, between = run(seed, restarts=seed % 2 == 1)
+    assert between > compared // 10, "answers are taken on the way"
+
+
+def test_views_over_a_view_that_stays_empty_go_on_after_a_restart() -> None:
+    run(7, restarts=True)
