@@ -17,6 +17,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.errors import CommandError, ProjectError, RuntimeFailure
 from flowql.query.errors import BUSY, NO_PROCESS, NO_ROOM, UNKNOWN, QueryError
 
+KEY_REUSED = "FQ5316"
 Failure = CommandError | CompileError | RuntimeFailure
 INTERNAL, UNAUTHORIZED, MALFORMED, LIMITED, NO_QUERY, NO_ROUTE, FORBIDDEN = (
     "FQ5000", "FQ5301", "FQ5307", "FQ5308", "FQ5202", "FQ5314", "FQ5315",
@@ -25,6 +26,7 @@ _STATUS: Mapping[str, int] = {
     INTERNAL: 500,
     UNAUTHORIZED: 401,
     FORBIDDEN: 403,
+    KEY_REUSED: 422,
     NO_ROUTE: 404,
     UNKNOWN: 404,
     NO_QUERY: 404,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +29,10 @@ from flowql.server.lookup import select
 from flowql.server.row_forms import FORMS, LINES
 from flowql.server.row_service import SUBSCRIPTIONS_MAX, Subscriber
 from flowql.server.streaming import ARROW
-from flowql.topics.producing import source_named
+from flowql.topics.producing import Once, source_named
 
 PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
+KEY_LENGTH_MAX = 255
 _JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
 _UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
@@ -47,6 +50,7 @@ _ROWS = {
     },
 }
 _NAME = Parameter("name", "path", "The stream or table.", required=True)
+_KEY = Parameter("idempotency-key", "header", "A request that is sent again with it within 24 hours writes nothing.")
 _COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}}}
 
 
@@ -126,10 +130,11 @@ async def _write(call: Call) -> Response:
         call.request.headers.get("content-type", "").partition(";")[0].strip().lower(),
         await call.request.body(),
     )
+    once = _once(call, data)
     if kind == ARROW:
-        written = await rows.run(lambda: rows.produce(name, read_rows(data, PRODUCE_BYTES_MAX), timestamp))
+        written = await rows.run(lambda: rows.produce(name, read_rows(data, PRODUCE_BYTES_MAX), timestamp, once))
     elif kind in (*_JSON_TYPES, *_UNTYPED):
-        written = await rows.run(lambda: rows.produce_json(name, _objects(data), timestamp, declared_only=False))
+        written = await rows.run(lambda: rows.produce_json(name, _objects(data), timestamp, once, declared_only=False))
     else:
         raise Malformed(f"a body of type {kind[:80]} is not supported; send JSON, JSON lines or Arrow", 415)
     return JSONResponse({"rows": written})
@@ -138,8 +143,24 @@ async def _write(call: Call) -> Response:
 async def _event(call: Call) -> Response:
     rows, name, data = call.server.rows, call.given["name"], await call.request.body()
     return JSONResponse(
-        {"rows": await rows.run(lambda: rows.produce_json(name, _objects(data), None, declared_only=True))}
+        {
+            "rows": await rows.run(
+                lambda: rows.produce_json(name, _objects(data), None, _once(call, data), declared_only=True)
+            )
+        }
     )
+
+
+def _once(call: Call, data: bytes) -> Once | None:
+    """The idempotency key of a request, for its result and caller. Raises Malformed."""
+    key = call.given.get("idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= KEY_LENGTH_MAX:
+        raise Malformed(f"`Idempotency-Key` has 1 to {KEY_LENGTH_MAX} characters")
+    of = json.dumps([call.caller.name, call.request.url.path.casefold(), key]).encode()
+    asked = data + call.given.get("timestamp", "").encode()
+    return Once(hashlib.sha256(of).digest()[:16], hashlib.sha256(asked).hexdigest()[:32])
 
 
 def _objects(data: bytes) -> list[dict[str, Any]]:
@@ -255,7 +276,7 @@ ROWS: Sequence[Entry] = (
         "Writes rows to a stream or table, in one transaction.",
         accepts=(JSON, LINES, ARROW),
         answer=_COUNT,
-        parameters=(_NAME, Parameter("timestamp", "query", "The column with the event time.")),
+        parameters=(_NAME, Parameter("timestamp", "query", "The column with the event time."), _KEY),
         scope="result",
         limit=_WRITES,
     ),
@@ -267,7 +288,7 @@ ROWS: Sequence[Entry] = (
         "Writes the JSON of a webhook: members that are no columns are ignored.",
         accepts=(JSON,),
         answer=_COUNT,
-        parameters=(_NAME,),
+        parameters=(_NAME, _KEY),
         scope="result",
         signed=True,
         limit=Limit(JSON_BYTES_MAX, at_once=4),

@@ -30,7 +30,7 @@ from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
 from flowql.server.following import Deployed, Following, compile_with, follow
 from flowql.server.service import Service
 from flowql.topics.json_rows import json_table
-from flowql.topics.producing import TopicWriter, source_named
+from flowql.topics.producing import Once, TopicWriter, source_named
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -49,7 +49,7 @@ class RowService:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service, self._settings = service, settings
         self._threads = ThreadPoolExecutor(THREADS, "rows")
-        self._writer = TopicWriter(self._opened, f"flowql-api-{os.getpid()}")
+        self._writer = TopicWriter(self._opened, f"flowql-api-{os.getpid()}", settings.application_id)
         self._statements = threading.Lock()  # one after the other: they would find each other's tables busy
         self._lock = threading.Lock()  # guards the subscribers
         self._subscribers: set[Subscriber] = set()
@@ -63,16 +63,22 @@ class RowService:
         """A stream or table that is deployed, whatever the case of its name; with nothing else. CommandError if there is none."""
         return Plan(sources=(source_named(name, self._service.deployed.plan),))
 
-    def produce(self, name: str, rows: pa.Table, timestamp: str | None) -> int:
+    def produce(self, name: str, rows: pa.Table, timestamp: str | None, once: Once | None = None) -> int:
         """Calls `TopicWriter.produce` with the deployed plan."""
-        return self._writer.produce(name, self._service.deployed.plan, rows, timestamp, self._settings.partitions)
+        return self._writer.produce(name, self._service.deployed.plan, rows, timestamp, self._settings.partitions, once)
 
     def produce_json(
-        self, name: str, rows: Sequence[Mapping[str, Any]], timestamp: str | None, *, declared_only: bool
+        self,
+        name: str,
+        rows: Sequence[Mapping[str, Any]],
+        timestamp: str | None,
+        once: Once | None = None,
+        *,
+        declared_only: bool,
     ) -> int:
         """As `produce`, for rows of parsed JSON. declared_only: see `json_table`."""
         source = source_named(name, self._service.deployed.plan)
-        return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp)
+        return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp, once)
 
     def execute(self, statements: str, variables: Mapping[str, str], caller: Caller) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import SqlType, arrow_type
 from flowql.compiler.schemas.ref import DEBEZIUM
 from flowql.errors import CommandError
+from flowql.runtime.app.written_keys import WrittenKeys, WrittenRequest, key_record
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import Log, Producer, TopicPartition
@@ -32,25 +34,36 @@ from flowql.topics.python_values import NotOfType, check_column, column_of
 from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
-NOT_A_ROW, UNKNOWN = "FQ5011", "FQ5103"
+NOT_A_ROW, UNKNOWN, KEY_REUSED = "FQ5011", "FQ5103", "FQ5316"
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """An idempotency key. key: a digest of the key and what it is for. digest: of the body."""
+
+    key: bytes
+    digest: str
 
 
 class TopicWriter:
     """Writes rows to topics of one log, each call as one transaction. Any thread; transactions come one after the other."""
 
-    def __init__(self, open_log: Callable[[], Log], transactional_id: str) -> None:
-        """open_log: called with the first row."""
-        self._open_log, self._transactional_id = open_log, transactional_id
-        self._lock = threading.Lock()  # guards the three below
+    def __init__(self, open_log: Callable[[], Log], transactional_id: str, application_id: str = "") -> None:
+        """open_log: called with the first row. application_id: of the topic with idempotency keys."""
+        self._open_log, self._transactional_id, self._application_id = open_log, transactional_id, application_id
+        self._lock = threading.Lock()  # guards the four below
         self._log: Log | None = None
         self._producer: Producer | None = None
         self._sent = 0
+        self._keys: WrittenKeys | None = None
 
-    def produce(self, name: str, plan: Plan, rows: Any, timestamp: str | None, partitions: int) -> int:
+    def produce(
+        self, name: str, plan: Plan, rows: Any, timestamp: str | None, partitions: int, once: Once | None = None
+    ) -> int:
         """The number of rows written, all durable. The topic is created if missing. name: of a stream or table of the plan, whatever its case.
 
-        partitions: of a topic that is created and does not declare them. Raises CommandError, and writes nothing, if a row cannot be written.
+        partitions: of a topic that is created and does not declare them. once: writes nothing if it has been written. Raises CommandError, and writes nothing, if a row cannot be written.
         """
         source = source_named(name, plan)
         records = [r for r in RowWriter(source).records(rows, timestamp) if r.num_rows]
@@ -61,8 +74,11 @@ class TopicWriter:
             count = self._log.admin().create_topic(source.topic, wanted).partitions
             if self._producer is None:
                 self._producer = self._log.producer(self._transactional_id)
+            now_ms = time.time_ns() // 1_000_000
+            if once is not None and (written := self._written(self._log, once, now_ms)) is not None:
+                return written
             try:
-                self._write(self._producer, source.topic, count, records)
+                self._write(self._producer, source.topic, count, records, once, now_ms)
             except BaseException:  # a producer whose transaction failed may be of no more use
                 failed, self._producer = self._producer, None
                 with suppress(RuntimeFailure):
@@ -70,7 +86,25 @@ class TopicWriter:
                 raise
         return sum(r.num_rows for r in records)
 
-    def _write(self, producer: Producer, topic: str, partitions: int, records: Sequence[pa.RecordBatch]) -> None:
+    def _written(self, log: Log, once: Once, now_ms: int) -> int | None:
+        """The rows of a request of that key; None if there was none. CommandError if it had another body."""
+        if self._keys is None:
+            self._keys = WrittenKeys(log, self._application_id)
+        found = self._keys.find(once.key, now_ms)
+        if found is not None and found.digest != once.digest:
+            title = "this idempotency key was used for a request with another body"
+            raise CommandError(title, code=KEY_REUSED, help="use a new key for each request")
+        return None if found is None else found.rows
+
+    def _write(
+        self,
+        producer: Producer,
+        topic: str,
+        partitions: int,
+        records: Sequence[pa.RecordBatch],
+        once: Once | None,
+        now_ms: int,
+    ) -> None:
         producer.begin()
         try:
             producer.expect_partitions(topic, partitions)
@@ -78,6 +112,9 @@ class TopicWriter:
                 self._sent += 1  # records without a key: a batch goes to one partition, the next to another
                 for partition, part in split(batch, partitions, self._sent % partitions):
                     producer.send(TopicPartition(topic, partition), part)
+            if once is not None and self._keys is not None:
+                written = WrittenRequest(once.digest, sum(r.num_rows for r in records))
+                producer.send(self._keys.tp, key_record(once.key, written, now_ms))
         except BaseException:
             producer.abort()
             raise
@@ -89,7 +126,7 @@ class TopicWriter:
                 self._producer.close()
             if self._log is not None:
                 self._log.close()
-            self._producer = self._log = None
+            self._producer = self._log = self._keys = None
 
 
 def source_named(name: str, plan: Plan) -> SourceDef:

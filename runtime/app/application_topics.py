@@ -11,6 +11,7 @@ from flowql.runtime.app.internal_topics import deployed_internal
 from flowql.runtime.app.member_topic import topic_name as members_topic
 from flowql.runtime.app.plan_topic import other_applications
 from flowql.runtime.app.plan_topic import topic_name as plan_topic
+from flowql.runtime.app.written_keys import topic_name as written_keys_topic
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import topic_name as repairs_topic
 from flowql.runtime.state.changelog import changelog_topic, metadata_topic
@@ -24,7 +25,7 @@ def topics_of(log: Log, application_id: str, deployed: Deployed) -> dict[str, Us
     """The existing ones, sorted. Topics of results are not among them."""
     app, known = application_id, log.admin().topics()
     state = {metadata_topic(app), changelog_topic(app, EXCHANGE_STORE.name), *deployed_internal(log, app, known)}
-    names = (plan_topic, dead_letter_topic, repairs_topic, members_topic)
+    names = (plan_topic, dead_letter_topic, repairs_topic, members_topic, written_keys_topic)
     record = {*(name(app) for name in names), hung_topic(app).topic, counter_of(app).topic}
     record |= {t for g in groups_of(deployed) for t in g.staging.values()}
     record |= {t for t in known if t.startswith(f"{dead_letter_topic(app)}-of-")}

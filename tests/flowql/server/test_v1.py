@@ -347,3 +347,30 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < limit
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", ["/v1/streams/S/rows", "/v1/streams/S/events"])
+def test_a_request_that_is_repeated_writes_once(host: Host, ask: Ask, path: str) -> None:
+    """Also by another writer, as after a restart: the key is in the transaction of the rows."""
+    key = f"key of {path}"
+
+    def sent(rows: Any, key: str = key) -> httpx.Response:
+        return ask("POST", path, json=rows, headers={"Idempotency-Key": key})
+
+    def count() -> int:
+        (row,) = query(ask, "SELECT COUNT(*) AS n FROM S WHERE K = $1", path).json()["rows"]
+        return int(row["n"])
+
+    rows = [{"K": path, "V": 1}, {"K": path, "V": 2}]
+    assert [sent(rows).json() for _ in range(3)] == [{"rows": 2}] * 3
+    assert host.listening is not None
+    host.listening.rows._writer.close()
+    assert sent(rows).json() == {"rows": 2}
+    assert count() == 2
+    said = sent(rows[:1])
+    assert (said.status_code, said.json()["error"]["code"]) == (422, "FQ5316")
+    assert sent([{"K": path, "V": "wrong"}], "other").status_code == 400
+    assert sent(rows[:1], "other").json() == {"rows": 1}
+    assert count() == 3
+    for wrong in ("", "x" * 256):
+        assert sent(rows, wrong).status_code == 400
