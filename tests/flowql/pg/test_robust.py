@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
+from random import Random
 
 import psutil
 import pytest
 
 from flowql.pg.connection import CONNECTIONS_MAX
 from tests.flowql.pg.conftest import Shop
-from tests.flowql.pg.wire import SYNC, Failed, Wire, bind, execute, fields_of, parse, rows_of
+from tests.flowql.pg.wire import SYNC, Failed, Wire, bind, execute, fields_of, parse, rows_of, tags
 
 MANY = "SELECT a.id, 'some text that makes rows longer' AS t FROM kinds a, " + ", ".join(
     f"kinds k{n}" for n in range(8)
@@ -76,3 +77,91 @@ def test_as_many_connections_as_there_may_be(shop: Shop) -> None:
         assert fields_of(refused.message()[1])["C"] == "53300"
     with shop.wire() as w:
         assert w.rows("SELECT 8") == [("8",)]
+
+
+NASTY = [
+    "'",
+    "''",
+    "\\",
+    "\\'",
+    "$1",
+    "$$x$$",
+    "--",
+    "/* ",
+    "*/",
+    ";DROP TABLE notes",
+    "E'\\n'",
+    "%s",
+    "ü€😀",
+    "\t\n\r",
+    '"',
+    "' OR 1=1 --",
+    "{1,2}",
+    "\\x00",
+    "a" * 5_000,
+]
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_a_parameter_is_a_value_whatever_it_says(shop: Shop, form: int) -> None:
+    with shop.wire() as w:
+        w.send(parse("SELECT $1::text, $2, customer FROM orders WHERE customer = $3 OR id = $4", name="s"), SYNC)
+        w.until_ready()
+        for text in NASTY:
+            given = text.encode()
+            last = struct.pack("!q", 1) if form else b"1"
+            w.send(bind(given, given, given, last, formats=(form,), name="s"), execute(), SYNC)
+            assert rows_of(w.until_ready()) == [(text, text, "ada")]
+        for text in NASTY:
+            w.send(parse("INSERT INTO notes VALUES (8000, $1) RETURNING note"), bind(text.encode()), execute(), SYNC)
+            assert rows_of(w.until_ready()) == [(text,)]
+            w.send(parse("DELETE FROM notes WHERE note = $1"), bind(text.encode()), execute(), SYNC)
+            assert tags(w.until_ready()) == ["DELETE 1"]
+
+
+def test_a_number_that_is_none_ends_no_literal(shop: Shop) -> None:
+    with shop.wire() as w:
+        for sql, oid in (
+            ("INSERT INTO notes VALUES ($1, 'x')", 701),
+            ("INSERT INTO notes VALUES ($1, 'x')", 20),
+            ("SELECT $1", 1700),
+            ("SELECT $1", 701),
+            ("SELECT $1", 16),
+        ):
+            w.send(parse(sql, oid), bind(b"1), (2, 'y'); --"), execute(), SYNC)
+            (error,) = [fields_of(b) for k, b in w.until_ready() if k == b"E"]
+            assert error["C"] in ("22P02", "22000"), error
+        assert w.rows("SELECT * FROM notes WHERE note IN ('x', 'y')") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_messages_end_no_process(shop: Shop, seed: int) -> None:
+    rng, before = Random(seed), shop.process
+    good = [
+        parse("SELECT $1::int"),
+        bind(b"1"),
+        execute(),
+        (b"D", b"P\0"),
+        (b"C", b"S\0"),
+        (b"Q", b"SELECT 1\0"),
+        SYNC,
+        (b"H", b""),
+    ]
+    for _ in range(40):
+        with shop.wire() as w:
+            w.socket.settimeout(5)
+            for _ in range(rng.randrange(1, 6)):
+                kind, body = rng.choice(good)
+                changed = bytearray(body)
+                for _ in range(rng.randrange(4)):
+                    if changed:
+                        changed[rng.randrange(len(changed))] = rng.randrange(256)
+                cut = changed[: rng.randrange(len(changed) + 1)] if rng.random() < 0.2 else changed
+                with contextlib.suppress(ConnectionError):
+                    w.send((kind if rng.random() < 0.9 else bytes([rng.randrange(256)]), bytes(cut)))
+            with contextlib.suppress(ConnectionError, EOFError):
+                w.send(SYNC)
+                w.until_ready()
+    with shop.wire() as w:
+        assert w.rows("SELECT 1") == [("1",)]
+    assert shop.process == before
