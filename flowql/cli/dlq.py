@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 
 from flowql.api.querying import answer_of
@@ -21,22 +20,22 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.config.storage import log_at, open_log
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
-from flowql.dlq.letters import (
+from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, matching, repaired
+from flowql.dlq.replay import append, queries_of, replay
+from flowql.errors import CommandError
+from flowql.query.answer import Answer
+from flowql.query.dead_letters import (
     LISTED,
     WITH_VALUES,
     Letter,
     at_place,
     is_whole,
-    open_letters,
+    letters_in,
     shown_bytes,
     shown_time,
     table_of,
     with_records,
 )
-from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, matching, repaired
-from flowql.dlq.replay import append, queries_of, replay
-from flowql.errors import CommandError
-from flowql.query.answer import Answer
 from flowql.runtime.log.repairs import Repairs
 from flowql.server.following import deployed
 from flowql.server.running import connect
@@ -238,10 +237,7 @@ def _letters(settings: Settings, sql: str = WITH_VALUES) -> tuple[list[Letter], 
     with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
         repairs = Repairs(log, settings.application_id)
     with answer_of(settings, sql, "duckdb") as answer:
-        table = answer.table()
-    at = table.schema.get_field_index("ROWTIME")
-    times = table.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    return open_letters(table.set_column(at, "ROWTIME", times).to_pylist(), plan, repairs.is_delivered), plan
+        return letters_in(answer.table(), plan, repairs), plan
 
 
 def _whole(letters: Sequence[Letter], project: Project) -> list[Letter]:

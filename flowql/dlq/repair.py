@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
-from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_bytes, shown_time, table_of, text_of
 from flowql.errors import CommandError
+from flowql.query.dead_letters import BAD_CONDITION, Letter, evaluate, shown_bytes, shown_time, table_of, text_of
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.repairs import Repair

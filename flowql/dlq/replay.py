@@ -8,9 +8,9 @@ from typing import Any
 from flowql.compiler.plan.deployed import About
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.request import DeployRequest
-from flowql.dlq.letters import Letter
 from flowql.dlq.repair import NOT_HERE, Repaired, check_never_read
 from flowql.errors import CommandError
+from flowql.query.dead_letters import Letter
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import CONFIG, Repair, Repairs, encode, topic_name

@@ -33,6 +33,7 @@ from flowql.topics.producing import Once, source_named
 
 PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
 KEY_LENGTH_MAX = 255
+LETTERS, LETTERS_MAX = 20, 1_000
 _JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
 _UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
@@ -184,6 +185,14 @@ async def _look_up(call: Call) -> Response:
     return await answered(call, lambda begun: service.query(sql, begun, call.client, None, **_only(call)))
 
 
+async def _dead_letters(call: Call) -> Response:
+    rows, limit = call.server.rows, call.given.get("limit", LETTERS)
+    if limit > LETTERS_MAX:
+        raise Malformed(f"`limit` is at most {LETTERS_MAX:,}")
+    letters, open_ = await rows.run(lambda: rows.dead_letters(limit))
+    return JSONResponse({"dead_letters": letters, "open": open_})
+
+
 async def _source(call: Call) -> Response:
     rows, name = call.server.rows, call.given["name"]
     return JSONResponse({"plan": codec.line(await rows.run(lambda: rows.source(name)))})
@@ -305,6 +314,15 @@ ROWS: Sequence[Entry] = (
         any_column=True,
         scope="result",
         limit=QUERIES,
+    ),
+    Entry(
+        "GET",
+        "/v1/dead-letters",
+        _dead_letters,
+        "read",
+        "The last open dead letters, and how many are open.",
+        parameters=(Parameter("limit", "query", f"The number of letters; default: {LETTERS}.", int),),
+        limit=Limit(at_once=4),
     ),
     Entry(
         "GET",

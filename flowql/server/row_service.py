@@ -24,7 +24,9 @@ from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.answer import Done, returned
 from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
+from flowql.query.dead_letters import WITH_VALUES, letters_in, with_records
 from flowql.runtime.log.base import Log
+from flowql.runtime.log.repairs import Repairs
 from flowql.server.access import Caller, check_reads, visible_plan
 from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
 from flowql.server.following import Deployed, Following, compile_with, follow
@@ -79,6 +81,14 @@ class RowService:
         """As `produce`, for rows of parsed JSON. declared_only: see `json_table`."""
         source = source_named(name, self._service.deployed.plan)
         return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp, once)
+
+    def dead_letters(self, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """The last open dead letters, as the public JSON, and how many there are."""
+        app = self._settings.application_id
+        with closing(self._opened()) as log, closing(self._service.query(WITH_VALUES, engine="duckdb")) as answer:
+            found = letters_in(answer.table(), self._service.plan, Repairs(log, app))
+            shown = with_records(found[-limit:] if limit else [], log, app)
+        return [letter.to_data() for letter in shown], len(found)
 
     def execute(self, statements: str, variables: Mapping[str, str], caller: Caller) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from flowql.dlq.letters import Letter
 from flowql.dlq.repair import Repaired
 from flowql.dlq.replay import replay
+from flowql.query.dead_letters import Letter
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import Repair, topic_name
 from flowql.server.host import Host

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from flowql.dlq.letters import Failure, Letter
 from flowql.dlq.repair import assignment_of, repaired
 from flowql.errors import CommandError
+from flowql.query.dead_letters import Failure, Letter
 from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.harness import plan_of
 

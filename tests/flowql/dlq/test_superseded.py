@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flowql.dlq.letters import open_letters
+from flowql.query.dead_letters import open_letters
 from tests.runtime.app.harness import plan_of
 
 SQL = """CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);

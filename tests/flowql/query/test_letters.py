@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from flowql.dlq.letters import LISTED, WITH_VALUES
 from flowql.query.database import QueryDatabase
+from flowql.query.dead_letters import LISTED, WITH_VALUES
 from flowql.query.errors import TOO_LARGE, QueryError
 from flowql.query.interactive import InteractiveQuery
 from flowql.query.letters import SCHEMA, folded

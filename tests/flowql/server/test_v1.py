@@ -19,6 +19,7 @@ from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.parameters import with_parameters
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.server.access import Tokens
 from flowql.server.app import ENTRIES, make_app
 from flowql.server.entries import Server
@@ -374,3 +375,23 @@ def test_a_request_that_is_repeated_writes_once(host: Host, ask: Ask, path: str)
     assert count() == 3
     for wrong in ("", "x" * 256):
         assert sent(rows, wrong).status_code == 400
+
+
+def test_dead_letters_are_listed(host: Host, ask: Ask) -> None:
+    assert host.listening is not None
+    log = host.listening.rows._opened()
+    bad = pa.RecordBatch.from_arrays(
+        [pa.array([v], f.type) for v, f in zip((0, b"bad", b"{", None), PRODUCE_SCHEMA, strict=True)],
+        schema=PRODUCE_SCHEMA,
+    )
+    producer = log.producer("test")
+    producer.begin()
+    producer.send(TopicPartition("s", 0), bad)
+    producer.commit()
+    producer.close()
+    log.close()
+    until(lambda: ask("GET", "/v1/dead-letters").json()["open"] == 1)
+    (letter,) = ask("GET", "/v1/dead-letters").json()["dead_letters"]
+    assert (letter["topic"], letter["key"], letter["value"]) == ("s", "bad", "{")
+    assert ask("GET", "/v1/dead-letters?limit=0").json() == {"dead_letters": [], "open": 1}
+    assert ask("GET", "/v1/dead-letters?limit=1001").status_code == 400

@@ -18,7 +18,7 @@ from flowql.query.given_rows import TableRelation, commit_of
 from flowql.query.session import evaluate as answered
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import Log, TopicPartition
-from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.log.repairs import RepairedLog, Repairs
 from flowql.runtime.task.dead_letters import IMPORT
 
 BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
@@ -107,6 +107,13 @@ def open_letters(
         parts = row["OFFSET"], row["ROWTIME"], row.get("KEY"), row.get("VALUE")
         found.append(Letter(tp, *parts, tuple(of_query.values())))
     return sorted(found, key=lambda x: (x.tp is None, x.tp, x.offset) if x.tp is not None else (True,))
+
+
+def letters_in(answer: pa.Table, plan: Plan, repairs: Repairs) -> list[Letter]:
+    """As `open_letters`, of an answer to WITH_VALUES or LISTED in DuckDB's SQL."""
+    at = answer.schema.get_field_index("ROWTIME")
+    times = answer.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    return open_letters(answer.set_column(at, "ROWTIME", times).to_pylist(), plan, repairs.is_delivered)
 
 
 def shown_time(ms: int | None) -> str | None:
