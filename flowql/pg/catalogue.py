@@ -117,6 +117,7 @@ _MACROS = (
     f"pg_table_is_visible(o) AS coalesce((SELECT fq_c.relnamespace <> {INFORMATION} FROM pg_class fq_c WHERE fq_c.oid = o::BIGINT), false)",
     "to_regtype(s) AS (SELECT max(fq_t.oid) FROM fq_types fq_t WHERE fq_t.formatted = s OR fq_t.name = s)",
     "generate_subscripts(a, d) AS unnest(range(1, len(a) + 1))",
+    "pg_get_keywords() AS TABLE SELECT unnest(['analyze', 'ilike', 'limit', 'offset', 'returning', 'select']) AS word, 'R' AS catcode",
     "array_remove(a, v) AS list_filter(a, lambda e: e IS DISTINCT FROM v)",
     "pg_char_to_encoding(s) AS 6",
     "quote_literal(s) AS '''' || replace(s, '''', '''''') || ''''",

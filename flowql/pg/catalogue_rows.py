@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.pg.settings import SERVER_FACTS, defaults
 from flowql.pg.types import ALL, NAME, NUMERIC, PgType, pg_type
 
 CATALOG, PUBLIC, INFORMATION = 11, 2200, 13_000  # schemas
@@ -118,6 +119,8 @@ def _fixed(f: Filled) -> None:
             collencoding=-1,
         )
     f.add("information_schema_information_schema_catalog_name", catalog_name=f.database)
+    for name, value in {**defaults(), **SERVER_FACTS}.items():
+        f.add("pg_settings", name=name, setting=value, category="", short_desc="", context="user", vartype="string", source="default", boot_val=value, reset_val=value, pending_restart=False)  # fmt: skip
     f.add("pg_language", oid=14, lanname="sql", lanowner=OWNER, lanispl=False, lanpltrusted=True)
     f.add(
         "pg_extension",

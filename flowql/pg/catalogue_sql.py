@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from flowql.pg.errors import PgError
+from flowql.pg.parameters import items_of
 from flowql.pg.settings import SessionSettings, version_text
 from flowql.pg.statements import Statement, split
 
@@ -225,6 +226,9 @@ class _Translation:
         """`::type`. Casts to regclass and the like look a name or a number up."""
         ahead = 3 if self._name(1) in SCHEMAS and self._upper(2) == "." else 1
         name = self._name(ahead) or ""
+        if self._parts[-1].startswith("'{") and self._upper(ahead + 1) == "[":
+            items = items_of(self._parts[-1][1:-1].replace("''", "'"))
+            self._parts[-1] = f"[{', '.join(map(_literal, items))}]"
         if name in _LOOKED_UP:
             self._looked_up(name, ahead + 1)
         elif name in _TYPES:

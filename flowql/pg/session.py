@@ -189,7 +189,7 @@ class Session:
             columns = await self._call(self.execution.columns, portal.prepared, self.settings)
             self.out.write(messages.row_description(columns, messages.spread(portal.formats, len(columns))))
             return
-        if commands.transaction_verb(portal.prepared.statement):
+        if commands.transaction_verb(portal.prepared.statement) or not portal.prepared.statement.words:
             self.out.write(messages.NO_DATA)
             return
         rows = (await self._opened(portal)).rows

@@ -53,6 +53,8 @@ _DEFAULTS = {
     "work_mem": "4MB",
     "xmloption": "content",
 }
+# Facts about the server that `pg_settings` has beside the settings of a session.
+SERVER_FACTS = {"block_size": "8192", "max_connections": "256", "max_function_args": "100", "max_index_keys": "32"}
 # Those that a client is told when they change.
 REPORTED = {
     "application_name": "application_name",
@@ -150,6 +152,11 @@ class SessionSettings:
         else:
             scale = 1
         return int(text) * scale if text.isdecimal() else 0
+
+
+def defaults() -> dict[str, str]:
+    """What a session begins with."""
+    return dict(_DEFAULTS)
 
 
 def _key(name: str) -> str:

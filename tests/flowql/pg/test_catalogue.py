@@ -93,6 +93,13 @@ def test_the_information_schema_and_functions_of_the_session(shop: Shop) -> None
         assert w.rows("SHOW application_name") == [("me",)]
         assert w.rows("SELECT 'orders'::regclass::oid = c.oid FROM pg_class c WHERE relname = 'orders'") == [("t",)]
         assert w.rows("SELECT c.oid::regclass::text FROM pg_class c WHERE relname ~ '^ord.*s$'") == [("orders",)]
+        # As the driver for Java asks.
+        places = "SELECT (information_schema._pg_expandarray(i.indkey)).n, (information_schema._pg_expandarray(i.indkey)).x FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE c.relname = 'orders'"
+        assert w.rows(places) == [("1", "1")]
+        assert w.rows("SELECT setting FROM pg_catalog.pg_settings WHERE name = 'max_index_keys'") == [("32",)]
+        assert w.rows(
+            "SELECT string_agg(word, ',') FROM pg_catalog.pg_get_keywords() WHERE word <> ALL ('{select,limit,a b}'::text[])"
+        ) != [(None,)]
         for sql, state in (
             ("SELECT * FROM pg_nothing", "42P01"),
             ("SELECT nope FROM pg_class", "42703"),

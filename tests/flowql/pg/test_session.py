@@ -44,6 +44,13 @@ def test_several_statements_and_none(shop: Shop) -> None:
         assert [k for k, _ in found] == [b"T", b"D", b"C", b"E", b"Z"]
 
 
+def test_an_empty_statement_of_the_extended_protocol(shop: Shop) -> None:
+    """Drivers look with it whether a connection lives."""
+    with shop.wire() as w:
+        w.send(parse(""), describe("S"), bind(), describe(), execute(), SYNC)
+        assert [k for k, _ in w.until_ready()] == [b"1", b"t", b"n", b"2", b"n", b"I", b"Z"]
+
+
 def test_a_portal_gives_so_many_rows_at_a_time(shop: Shop) -> None:
     with shop.wire() as w:
         w.send(
