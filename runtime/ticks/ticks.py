@@ -133,6 +133,7 @@ class Ticks:
         self._asked_ms: int | None = None
         self._looks = 0
         self._halts = False
+        self._here = set[str]()  # topics of those that were found at their lines since the last cut
 
     # -- the commit thread
 
@@ -162,6 +163,7 @@ class Ticks:
     def at_cut(self) -> list[tuple[str, int]]:
         """Those that are at a line: topics and ticks. They go on to the next one if it is known. The epoch lock is held."""
         self._asked_ms, self._drawn = None, False
+        self._here.clear()
         finished = []
         for topic, f in self._followers.items():
             here = self._is_here(f)
@@ -400,8 +402,15 @@ class Ticks:
 
     def _all_here(self) -> bool:
         """Whether all that a cut waits for are at their lines."""
-        waited = [f for f in self._followers.values() if f.target is not None and not f.late]
-        return all(self._is_here(f) for f in waited if all(map(self._host.may_run, f.writers.queries)))
+        waited = (
+            (t, f) for t, f in self._followers.items() if f.target is not None and not f.late and t not in self._here
+        )
+        for topic, f in waited:
+            if self._is_here(f):
+                self._here.add(topic)  # and stays there until the cut
+            elif all(map(self._host.may_run, f.writers.queries)):
+                return False
+        return True
 
     def _is_here(self, f: Follower) -> bool:
         known: dict[TaskId, bool] = {}
@@ -438,4 +447,5 @@ def _set_lines(f: Follower, tasks: Iterable[Task]) -> None:
     for task in tasks:
         for i in task.logs.values():
             i.line = None if f.lines is None else f.lines.get(i.tp, i.position)
-            i.wake()
+            if i.queue:
+                i.wake()
