@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
 from flowql.compiler.plan.topology import Operator
-from flowql.compiler.plan.types import SqlType, arrow_type
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 from flowql.runtime.batch import TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_arrow
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import Fold
@@ -69,7 +69,7 @@ class GroupResults:
     def record(self, results: Sequence[Shown]) -> pa.RecordBatch:
         made, schema = dict(self._made), self._plan.schema
         for name, p, shown in zip(self._names, self._parts, results, strict=True):
-            made[name] = _array(shown, p.type) if isinstance(shown, ValueColumn) else to_arrow(shown, p.type)
+            made[name] = column_array(shown, p.type) if isinstance(shown, ValueColumn) else to_arrow(shown, p.type)
         return record_of([made[n] for n in schema.names], schema)
 
     def batch(self, results: Sequence[Shown], values: RowValues, op: Any, seq: Ints, headers: Any = None) -> Batch:
@@ -122,8 +122,12 @@ def _times(values: RowValues) -> Ints:
     return times
 
 
-def _array(column: ValueColumn, t: SqlType) -> pa.Array:
-    """A column as one of Arrow of this type."""
+def column_array(column: ValueColumn, t: SqlType) -> pa.Array:
+    """A column as one of Arrow of this type. Of a DECIMAL it holds the whole numbers in the scale of the type."""
+    if t.kind is Kind.DECIMAL:
+        limbs = np.stack([column.data, column.data >> 63], axis=1)
+        known = None if column.null is None else pa.array(~column.null).buffers()[1]
+        return pa.Array.from_buffers(arrow_type(t), len(column.data), [known, pa.py_buffer(limbs)])
     numbers = pa.array(column.data, mask=column.null)
     return numbers.cast(TEMPORAL[t.kind]).cast(arrow_type(t)) if t.kind in TEMPORAL else numbers.cast(arrow_type(t))
 

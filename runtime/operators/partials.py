@@ -53,7 +53,9 @@ from flowql.runtime.state.store import Store
 VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop over rows
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})
 _ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS}
-_KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (_ORDERED - _NUMBERS)
+COLUMN_KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (
+    _ORDERED - _NUMBERS
+)
 _SQL_SUMS = ("sql_sum", "sql_avg")
 _LISTED = "__listed_"
 
@@ -204,7 +206,7 @@ class Partials:
     @staticmethod
     def of(fold: Fold, source: Schema) -> Partials | None:
         """The partial aggregation of a fold; None if a key or an aggregate has no columnar form."""
-        if not fold.key.fields or not all(t.kind in _KEYS for t in fold.key.types):
+        if not fold.key.fields or not all(t.kind in COLUMN_KEYS for t in fold.key.types):
             return None
         return Partials(fold, source) if all(_columnar(b, source) for b in fold.bound) else None
 
@@ -468,14 +470,14 @@ def _sums_fit(column: pa.Array) -> bool:
 
 def _columnar(b: BoundAggregate, source: Schema) -> bool:
     if b.function.add_runs is not None:
-        names = [a.name for a in b.args if isinstance(a, Column) and a.type.kind in _KEYS | _NUMBERS]
+        names = [a.name for a in b.args if isinstance(a, Column) and a.type.kind in COLUMN_KEYS | _NUMBERS]
         return bool(names) and len(names) == len(b.args) and set(names) <= set(source.names)
     if not mergeable(b.function):
         return False
     if b.call.function == "COUNT":
         if not b.args or (isinstance(b.args[0], Literal) and b.args[0].value is not None):
             return True
-        return _plain(b, source) and b.args[0].type.kind in _KEYS | _NUMBERS
+        return _plain(b, source) and b.args[0].type.kind in COLUMN_KEYS | _NUMBERS
     if b.call.function in ("MIN", "MAX") and can_win(b.args[0].type):
         return _plain(b, source)
     if b.call.function in _SQL_SUMS:  # sums of doubles are exact by rows

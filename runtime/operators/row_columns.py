@@ -14,7 +14,7 @@ from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import DELETE, TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_python
 from flowql.runtime.operators.keys import key_fields, value_fields
 from flowql.runtime.state.columns.key_columns import packed_keys
-from flowql.runtime.state.columns.packed import PackedKeys
+from flowql.runtime.state.columns.packed import Flags, PackedKeys
 from flowql.runtime.state.columns.values import (
     ABSENT,
     ODD,
@@ -48,7 +48,7 @@ class RowColumns:
         kept = np.flatnonzero(op != UPDATE_BEFORE)
         if len(kept) < len(batch):
             op, columns = op[kept], [c.take(pa.array(kept)) for c in columns]
-        keys = packed_keys(self._codec, [_plain(columns[i]) for i in self._key_at])
+        keys = packed_keys(self._codec, [plain_column(columns[i]) for i in self._key_at])
         states = np.where(op == DELETE, ABSENT, PRESENT).astype(np.int8)
         values = [_column(columns[i], t, k) for (i, t), k in zip(self._values, self._layout.kinds, strict=True)]
         return keys, RowValues(self._layout, states, values, self._odd(columns, states))
@@ -58,8 +58,7 @@ class RowColumns:
         wide = np.zeros(len(states), bool)
         for (i, _), kind in zip(self._values, self._layout.kinds, strict=True):
             if isinstance(kind, Scaled):
-                low, high = _limbs(columns[i])
-                wide |= high != low >> 63
+                wide |= ~whole_decimals(columns[i])[1]
         rows = np.flatnonzero(wide & (states == PRESENT))
         if not len(rows):
             return {}
@@ -77,15 +76,16 @@ def _kind(t: SqlType) -> ColumnKind:
     return "integer" if t.kind in (Kind.INT, Kind.BIGINT) or t.kind in TEMPORAL else "object"
 
 
-def _limbs(column: pa.Array) -> tuple[Ints, Ints]:
-    """The lower and the upper 64 bits of each Decimal as a whole number; 0 for NULL."""
+def whole_decimals(column: pa.Array) -> tuple[Ints, Flags]:
+    """The lower 64 bits of each Decimal as a whole number, 0 for NULL, and whether they are all of it."""
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(Decimal(0), column.type))
     limbs = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[column.offset : column.offset + len(column)]
-    return limbs[:, 0].astype(np.int64), limbs[:, 1].astype(np.int64)
+    low = limbs[:, 0].astype(np.int64)
+    return low, limbs[:, 1] == low >> 63
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain_column(column: pa.Array) -> pa.Array:
     """Dates and times as integers."""
     if pa.types.is_temporal(column.type):
         return column.cast(
@@ -99,7 +99,7 @@ def _column(column: pa.Array, t: SqlType, kind: ColumnKind) -> ValueColumn:
         return objects(to_python(column, t))
     if isinstance(kind, Scaled):
         null = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
-        return ValueColumn(_limbs(column)[0], null, kind.scale)
+        return ValueColumn(whole_decimals(column)[0], null, kind.scale)
     numbers = column.cast(TEMPORAL[t.kind]) if t.kind in TEMPORAL else column
     dtype = np.float64 if kind == "double" else np.int64
     if not numbers.null_count:

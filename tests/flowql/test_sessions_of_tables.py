@@ -89,6 +89,7 @@ def test_each_row_is_in_the_session_of_its_time(seed: int, partitions: int, vect
 
 
 FOLDED = {
+    "counts": "k, window_start, window_end, count(*), count(n) AS known {} GROUP BY k, window_start, window_end",
     "totals": "k, window_start, window_end, count(*), sum(n), avg(n), min(n), max(n), sum(d) AS of_d {} GROUP BY window_end, k, window_start",
     "firsts": "k, window_start AS s, first_value(n ORDER BY n DESC, id), window_end, bool_or(f) {} GROUP BY k, window_start, window_end",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Linear, Ordered
@@ -18,6 +19,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
 from flowql.runtime.operators.changes.deltas import by_columns, same_by
+from flowql.runtime.operators.changes.group_columns import Declined, GroupColumns
 from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
 from flowql.runtime.operators.fold import AGGREGATE_FAILED
 from flowql.runtime.operators.group_limit import check_group, check_kept, kept_bytes
@@ -56,6 +58,10 @@ class GroupAggregateOperator:
         self._final = plan.spec.final
         self._closing = closing_keys(inputs[0].schema, plan.spec.keys, plan.spec.closing, plan.stores)
         self.follows_watermark = self._closing is not None
+        names = inputs[0].schema.names
+        at = [names.index(k) for k in plan.spec.keys]
+        counts = self._closing is None and plan.spec.sessions is None
+        self._columns = GroupColumns.of(plan, self._deltas, at) if counts else None
         made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
         assert len(plan.schema.key) == len(plan.spec.keys), "the output is keyed by the group"
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
@@ -80,12 +86,18 @@ class GroupAggregateOperator:
         batch = inputs[0]
         if self._appends and batch is not None:
             assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
-        out = None if batch is None or not len(batch) else self._apply(self._changes(batch, run), run)
+        out = None if batch is None or not len(batch) else self._changed(batch, run)
         if self._closing is not None:
             taken = self._closing.taken(run)
             out = self._results_of(taken, run) if self._final else out
             self._forget(taken, run)
         return out
+
+    def _changed(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
+        if self._columns is not None and by_columns(batch, run):
+            with suppress(Declined):
+                return self._columns.apply(batch, run.state.store(self.plan.stores[0].name), run)
+        return self._apply(self._changes(batch, run), run)
 
     def _changes(self, batch: Batch, run: MicroBatchContext) -> dict[Key, GroupDelta]:
         deltas = self._deltas.of_columns(batch) if by_columns(batch, run) else None

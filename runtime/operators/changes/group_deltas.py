@@ -145,7 +145,7 @@ class GroupDeltas:
             found: dict[Key, GroupDelta] = {}
             deltas = self._groups(found, batch, codes, count, sign)
             for bound in self.calls:
-                live = self._live(bound, columns, len(batch))
+                live = self.live(bound, columns, len(batch))
                 if bound.best and self._extremes(bound, columns, codes, count, live, deltas):
                     continue
                 if bound.needs_values:
@@ -188,7 +188,7 @@ class GroupDeltas:
             by_code[code] = delta
         return by_code
 
-    def _live(self, bound: BoundCall, columns: Sequence[pa.Array], n: int) -> Bools:
+    def live(self, bound: BoundCall, columns: Sequence[pa.Array], n: int) -> Bools:
         """Rows that the call counts."""
         live = np.ones(n, bool)
         if bound.filter is not None:
