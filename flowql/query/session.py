@@ -249,7 +249,8 @@ def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
             name = table if table in names else names[0]
             found[name] = known[name]()
         elif table.casefold() not in statement.ctes and not _is_system(table):
-            hint = commit.not_kept(table) or did_you_mean(table, known) or f"there are {', '.join(sorted(known))}"
+            listed = f"there are {', '.join(sorted(known))}" if known else ""
+            hint = commit.not_kept(table) or did_you_mean(table, known) or listed
             at = place_of_word(statement.sql, table)
             raise QueryError(f"there is no table, stream or store {table}", code=UNKNOWN, help=hint, span=at)
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+import flowql
 from flowql.config.api import ROLES, ApiSettings, TokenSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -147,6 +148,50 @@ def test_what_a_token_may_not_write_is_not_there(ask: Ask) -> None:
     assert execute("writes S", "INSERT INTO S (K, V) VALUES ('a', 1);").status_code == 200
     assert execute("writes S", "INSERT INTO OTHER (K, V) VALUES ('a', 1);").status_code in (400, 404)
     assert execute("write", "INSERT INTO OTHER (K, V) VALUES ('a', 1);").status_code == 200
+
+
+STANDARD = """
+CREATE TABLE a (id INTEGER PRIMARY KEY, v TEXT);
+CREATE TABLE b (id INTEGER PRIMARY KEY, v TEXT);
+CREATE VIEW av AS SELECT v, COUNT(*) AS n FROM a GROUP BY v;
+"""
+
+
+def test_standard_sql_is_limited_too(tmp_path: Path) -> None:
+    """Also for a text whose plan is kept from a caller who may read all of it."""
+    (tmp_path / "flowql.yaml").write_text("name: shop\ndialect: standard\nsql: [shop.sql]\ntargets:\n  main: {}\n")
+    (tmp_path / "shop.sql").write_text(STANDARD)
+    with flowql.Instance(tmp_path) as instance:
+        host = instance._host
+        assert host is not None
+        assert host.listening is not None
+        rows, service = host.listening.rows, host.service
+        assert (
+            rows.execute("INSERT INTO a VALUES (1, 'x'); INSERT INTO b VALUES (1, 'secret');", {}, Caller("all")) == 2
+        )
+        queries = (
+            "SELECT * FROM b",
+            "SELECT * FROM av",
+            "SELECT * FROM a WHERE v IN (SELECT v FROM b)",
+            "WITH z AS (TABLE b) SELECT * FROM z",
+        )
+        for query in queries:
+            service.query(query).table()
+            for visible in (frozenset({"a"}), frozenset[str]()):
+                with pytest.raises(CommandError, match="there is no table") as hidden:
+                    service.query(query, visible=visible)
+                assert hidden.value.code == "FQ5103"
+        assert service.query("SELECT v FROM a", visible=frozenset({"a"})).table().to_pylist() == [{"v": "x"}]
+        writer = Caller("writer", frozenset({"write"}), frozenset({"a"}))
+        assert rows.execute("INSERT INTO a VALUES (2, 'y');", {}, writer) == 1
+        for statement in (
+            "INSERT INTO b VALUES (2, 'y');",
+            "INSERT INTO a SELECT id + 10, v FROM b;",
+            "UPDATE a SET v = (SELECT MAX(v) FROM b);",
+            "DELETE FROM a WHERE v IN (SELECT v FROM b);",
+        ):
+            with pytest.raises((CommandError, flowql.CompileError), match=r"there is no table|unknown stream/table"):
+                rows.execute(statement, {}, writer)
 
 
 def test_a_signed_event_needs_no_token(ask: Ask) -> None:
