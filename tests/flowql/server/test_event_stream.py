@@ -24,6 +24,7 @@ from tests.flowql.query.harness import plan_of
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 3, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+CREATE STREAM DOUBLED AS SELECT K, V * 2 AS W FROM S WHERE K = 'rebuilt';
 """
 TOKEN = "t" * 16
 
@@ -160,3 +161,23 @@ def test_a_limit_ends_it_and_errors_have_their_shape(client: Client) -> None:
     for params in ({}, {"sql": "S", "start": "middle"}, {"sql": "S", "limit": "-1"}):
         assert client.http.get("/v1/subscribe", params=params).status_code == 400
     assert client.http.get("/v1/subscribe", params={"sql": "NOBODY"}).status_code == 404
+
+
+def test_a_rebuild_is_a_reset_for_clients_that_are_connected_and_for_those_that_come_back(client: Client) -> None:
+    client.write({"K": "rebuilt", "V": 1})
+    with client.events("DOUBLED", start="earliest") as events:
+        assert next(events).kind == "begin"
+        first = next(events)
+        assert [c["row"]["W"] for c in first.data] == [2]
+        client.host.service.deploy(plan_of(SQL.replace("V * 2", "V * 3")))
+        reset = next(events)
+        assert reset.kind == "reset"
+        assert "generation 2 of DOUBLED" in reset.data["reason"]
+        assert [c["row"]["W"] for c in next(events).data] == [3]
+    with client.events("DOUBLED", first.id) as events:
+        again = next(events)
+        assert (again.kind, again.data["reason"]) == ("reset", FOREIGN)
+        assert [c["row"]["W"] for c in next(events).data] == [3]
+    with client.events("DOUBLED", again.id) as events:
+        assert next(events).kind == "begin"
+        assert [c["row"]["W"] for c in next(events).data] == [3]
