@@ -258,7 +258,9 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
     if any(t.runnable for t in tasks):
         return Wait("commit") if instance.manager.awaits_commit(query) else Wait("processor", tuple(at_work))
     waiting = [t for t in tasks if t.buffered_rows]
-    if (behind := instance.ticks.waits_for(query)) is not None and not any(t.has_rows_of_tick for t in waiting):
+    if (behind := instance.ticks.waits_for(query)) is not None and not any(
+        i.has_rows for t in waiting for i in t.inputs.values()
+    ):
         return Wait("tick", behind)
     return _of_rows(waiting) if waiting else Wait("input")
 

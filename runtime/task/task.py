@@ -135,29 +135,25 @@ class Task:
         self.downstream: list[ExchangeInput] = []
         self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
         self.read_up_to = ReadUpTo()
+        self.tick_ms: int | None = (
+            None  # the wall clock of its tick, beyond which no timer is due (`flowql.runtime.ticks`)
+        )
         self.is_delivering = False
         self._wake: Callable[[], object] = nothing_waits
         self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
         self._publisher, self._clock, self._config = publisher, clock, config
         self._sizer = MicroBatchSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
-        self._limit, self._tried = RowLimit(), 0  # rows of the last attempt
-        self._retire_limit = RowLimit()
+        self._limit, self._retire_limit, self._tried = RowLimit(), RowLimit(), 0  # rows of the last attempt
         self._ticked_at_ms = 0  # by the wall clock; when that has been set back, timers are looked at anew
         self._tried_ends: dict[str, int] = {}  # where they end in each input
         self._publishing = False  # its input is consumed, its output is not in the exchange yet
         self._has_started = False
-        self.processed_through_ms = 0
         self._is_table = {i.operator: i.is_table for i in program.inputs}
 
     @property
     def buffered_rows(self) -> int:
         return sum(i.rows for i in tuple(self.logs.values())) + self.channels.rows
-
-    @property
-    def has_rows_of_tick(self) -> bool:
-        """Whether rows wait that are before the lines of its inputs."""
-        return self.channels.waiting > 0 or any(i.has_rows for i in tuple(self.logs.values()))
 
     @property
     def rows_ahead(self) -> int:
@@ -227,8 +223,11 @@ class Task:
             return False
         if self.read_up_to.ms is not None and not self.holds_rows:
             return False
-        now_ms = self._clock.wall_ms()
-        return now_ms >= due_ms or now_ms < self._ticked_at_ms
+        return not self._ticked_at_ms <= self._wall_ms() < due_ms
+
+    def _wall_ms(self) -> int:
+        now_ms, tick_ms = self._clock.wall_ms(), self.tick_ms
+        return now_ms if tick_ms is None else min(now_ms, tick_ms)
 
     @property
     def holds_rows(self) -> bool:
@@ -243,7 +242,7 @@ class Task:
     def idle(self) -> bool:
         """Nothing is buffered and nothing more is known to exist. A task that is restored does not know yet.
 
-        With a read-up-to time: nothing up to it. A task that publishes is not idle. Any thread: publishing is looked at last, as it
+        With a read-up-to time: nothing up to it. In a tick: no timer is due before its end. A task that publishes is not idle. Any thread: publishing is looked at last, as it
         begins before the input is consumed and ends when the output is where the next task finds it.
         """
         return self.idle_with({})
@@ -257,8 +256,9 @@ class Task:
                 self.status is not TaskStatus.RESTORING
                 and all(i.idle_with(known) or beyond(i, ms) for i in tuple(self.logs.values()))
                 and self.channels.idle_with(known, ms)
+                and not (self.must_start or self.holds_rows or (self.tick_ms is not None and self.is_due))
             )
-            found = known[self.id] = idle and not self._publishing and not self.must_start and not self.holds_rows
+            found = known[self.id] = idle and not self._publishing
         return found
 
     @property
@@ -435,7 +435,7 @@ class Task:
             timers=dict(metadata.get(TIMERS, {})),
             held=dict(metadata.get(HELD, {})),
             partition=self.id.partition,
-            wall_ms=self._clock.wall_ms(),
+            wall_ms=self._wall_ms(),
             coalesce=False,
             vector=self._config.vector,
             ticks=self._config.ticks,

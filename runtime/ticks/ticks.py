@@ -87,7 +87,7 @@ class TickHost(Protocol):
 class Follower:
     """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
 
-    lines: of their inputs; None while they go on freely. late: a cut found them on the way. rested: the last cut found them at the end of
+    lines: of their inputs; None while they go on freely. tick_ms: the wall clock of the tick that the lines are of. late: a cut found them on the way. rested: the last cut found them at the end of
     `done`. ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
     """
 
@@ -95,6 +95,7 @@ class Follower:
     lines: dict[TopicPartition, int] | None
     done: int = 0
     target: int | None = None
+    tick_ms: int | None = None
     late: bool = False
     rested: bool = False
     ends: dict[int, Ends] = field(default_factory=dict)
@@ -128,6 +129,7 @@ class Ticks:
         self._followers: dict[str, Follower] = {}  # by topic, upstream ones first
         self._of_query: dict[str, Follower] = {}
         self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
+        self._walls: dict[int, int] = {}  # the wall clock of these, in ms
         self._newest = 0
         self._drawn = False  # since the last cut
         self._asked_ms: int | None = None
@@ -155,10 +157,12 @@ class Ticks:
         return late or (self._drawn and self._all_here())
 
     def wants_cut(self) -> bool:
-        """Whether a query is at its line of which no cut has said so: it may have got there without a row."""
+        """Whether a query is at its line of which no cut has said so, as it may have got there without a row, or one that stays at its line
+        has timers that are due.
+        """
         with self._lock:
             self._refresh()
-            return any(f.target is not None and self._is_here(f) for f in self._followers.values())
+            return any(self._is_here(f) if f.target is not None else self._is_due(f) for f in self._followers.values())
 
     def at_cut(self) -> list[tuple[str, int]]:
         """Those that are at a line: topics and ticks. They go on to the next one if it is known. The epoch lock is held."""
@@ -204,6 +208,7 @@ class Ticks:
                 self._let_go(f, now_ms)
             snapshot.close()
             self._sources = {n: self._sources[n] for n in worth_keeping(self._sources)}
+            self._walls = {n: self._walls[n] for n in self._sources}
         self._host.manager.signal()
 
     # -- the polling and the reconciler's thread
@@ -227,7 +232,7 @@ class Ticks:
     def _draw(self, ends: Ends) -> None:
         with self._lock:
             self._newest, self._drawn = self._newest + 1, True
-            self._sources[self._newest] = ends
+            self._sources[self._newest], self._walls[self._newest] = ends, self._host.clock.wall_ms()
             for f in self._followers.values():
                 if f.lines is None:
                     f.target, f.lines = self._newest, {}
@@ -347,7 +352,7 @@ class Ticks:
         """Queries that read sources alone go on freely from the newest tick, and to the next line from an older one."""
         if f.done == self._newest:
             if not self._halts:
-                f.lines = None
+                f.lines = f.tick_ms = None
                 _set_lines(f, self._tasks(f))
         else:
             self._choose(f)
@@ -366,10 +371,8 @@ class Ticks:
 
     def _choose(self, f: Follower) -> bool:
         """Sets the next target and the lines of it, if it is known."""
-        above = [self._followers[t].ends for t in f.writers.upstream]
-        known = [*above, self._sources] if f.writers.sources else above
-        common = set.intersection(*map(set, known)) if known else set()
-        target = aligned(n for n in common if n > f.done)
+        known = [self._sources, *(self._followers[t].ends for t in f.writers.upstream)]
+        target = aligned(n for n in set.intersection(*map(set, known)) if n > f.done)
         if target is None:
             return False
         f.target = target
@@ -397,7 +400,7 @@ class Ticks:
         lines = {tp: end for tp, end in self._sources.get(tick, {}).items() if tp.topic in f.writers.sources}
         for topic in f.writers.upstream:
             lines |= self._followers[topic].ends[tick]
-        f.lines = lines
+        f.lines, f.tick_ms = lines, self._walls[tick]
         _set_lines(f, self._tasks(f))
 
     def _all_here(self) -> bool:
@@ -416,6 +419,14 @@ class Ticks:
         known: dict[TaskId, bool] = {}
         tasks = self._tasks(f)
         return bool(tasks) and all(t.status is TaskStatus.RUNNING and t.idle_with(known) for t in tasks)
+
+    def _is_due(self, f: Follower) -> bool:
+        """Whether it waits for a tick to take a timer by the wall clock into account."""
+        if f.tick_ms is None or self._halts:
+            return False
+        now_ms = self._host.clock.wall_ms()
+        due = (task.program.due_ms for task in self._tasks(f) if self._host.may_run(task.id.query))
+        return any(ms is not None and ms <= now_ms for ms in due)
 
     def _tasks(self, f: Follower) -> list[Task]:
         return [task for query in f.writers.queries for task in self._host.tasks_of(query)]
@@ -445,6 +456,7 @@ def _are_same(old: Writers, old_plan: Plan, new: Writers, plan: Plan) -> bool:
 
 def _set_lines(f: Follower, tasks: Iterable[Task]) -> None:
     for task in tasks:
+        task.tick_ms = f.tick_ms
         for i in task.logs.values():
             i.line = None if f.lines is None else f.lines.get(i.tp, i.position)
             if i.queue:

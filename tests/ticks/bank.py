@@ -99,6 +99,16 @@ class Bank:
             self.producer.send(TopicPartition("own", p), pa.RecordBatch.from_pylist(records, PRODUCE_SCHEMA))
         self.producer.commit()
 
+    def write_seen(self, number: int) -> None:
+        """A row of `seen`, as of now."""
+        key = str(number).encode()
+        value = json.dumps({"at": self.clock.wall_ms()}).encode()
+        record = {"timestamp": self.clock.wall_ms(), "key": key, "value": value, "headers": None}
+        self.producer.begin()
+        tp = TopicPartition("seen", partition_for(key, 2))
+        self.producer.send(tp, pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA))
+        self.producer.commit()
+
     def look(self, *views: str) -> int | None:
         """How many transactions some of the bank's views show; None if an answer says that they are not of one moment, or shows nothing."""
         rows, reason = self.rows(*views)

@@ -107,3 +107,35 @@ def test_each_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch
     plant(fault, monkeypatch)
     with pytest.raises(AssertionError, match=r"differ|no prefix|not in balance"):
         list(map(run, map(Bank, range(3))))
+
+
+NOW_VIEWS = """
+CREATE TABLE seen (id INT PRIMARY KEY, at TIMESTAMP) WITH (PARTITIONS = 2);
+CREATE VIEW young AS SELECT id FROM seen WHERE at > NOW() - INTERVAL '1' SECOND;
+CREATE VIEW recent AS SELECT id, at FROM seen WHERE at > NOW() - INTERVAL '1' SECOND;
+CREATE VIEW apart AS SELECT y.id AS y, r.id AS r FROM young y FULL JOIN recent r ON y.id = r.id
+  WHERE y.id IS NULL OR r.id IS NULL;
+"""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_views_have_one_present_moment(seed: int) -> None:
+    """Rows of two views with NOW() leave both at once, in a view over both too, also where nothing else changes."""
+    bank = Bank(seed, more=NOW_VIEWS)
+    sizes = set()
+    for n in range(1, 1_500):
+        if n < 900 and not n % 5:
+            bank.write_seen(n)
+        bank.driver.round()
+        for views in (("young", "recent"), ("young", "recent", "apart")):
+            rows, reason = bank.rows(*views)
+            if not reason:
+                assert len(rows["young"]) == len(rows["recent"])
+                assert not rows.get("apart")
+                sizes.add(len(rows["young"]))
+    assert len(sizes) > 4
+    bank.clock.advance(2_000)
+    for _ in range(600):
+        bank.driver.round()
+    assert bank.rows("young", "recent") == ({"young": [], "recent": []}, "")
+    bank.instance.close()
