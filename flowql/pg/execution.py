@@ -72,6 +72,7 @@ class Prepared:
     types: Sequence[PgType]
     returns: bool = False
     is_duckdbs: bool = False  # it is carried out as DuckDB's SQL
+    is_lookup: bool = False  # it may be answered by `Reading.found`
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,9 @@ class Execution:
 
     async def pause(self, seconds: float) -> None:
         """Between two looks at what may come. Raises PgError 57014 if it is cancelled, or the client has disconnected."""
-        self._is_running, self._cancelled = True, ""
+        self._is_running = True  # a request to cancel that came as the last look ended counts as well
         try:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(0.0 if self._cancelled else seconds)
         finally:
             self._is_running = False
         if self._cancelled or self.is_gone():
@@ -199,7 +200,8 @@ class Execution:
         if self.shared.catalogue.has(statement):
             return Prepared(statement, inferred(statement, oids, SYSTEM_COLUMNS, ()), is_duckdbs=True)
         types = inferred(statement, oids, _columns(plan, statement), _targets(plan, statement))
-        return Prepared(statement, types, returns, is_duckdbs=not self.is_standard)
+        is_lookup = self.shared.reading.lookup(statement, types) is not None
+        return Prepared(statement, types, returns, is_duckdbs=not self.is_standard, is_lookup=is_lookup)
 
     def columns(self, prepared: Prepared, settings: SessionSettings) -> list[PgColumn] | None:
         """Those of its rows, before it has values; None for no rows. Raises PgError, CommandError."""
@@ -237,10 +239,15 @@ class Execution:
         formats: Sequence[int],
         transaction: Transaction,
         settings: SessionSettings,
+        lookup: tuple[Prepared, Sequence[str | None]] | None = None,
     ) -> Produced:
-        """Begins a statement. sql: with the values of its parameters. Raises PgError, CommandError, CompileError, RuntimeFailure."""
+        """Begins a statement. sql: with the values of its parameters. lookup: the prepared statement and these values,
+        where it is a look-up. Raises PgError, CommandError, CompileError, RuntimeFailure.
+        """
         if statement.is_write:
             return self._write(sql, formats, transaction)
+        if lookup is not None and not transaction.writes and (found := self._looked_up(*lookup, formats)) is not None:
+            return found
         if statement.verb == "COPY":
             copy = copy_of(statement)
             (inner,) = split(copy.sql)
@@ -254,6 +261,17 @@ class Execution:
         if statement.verb not in _UNSUPPORTED:
             raise syntax_error(statement, 0)
         raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
+
+    def _looked_up(self, prepared: Prepared, values: Sequence[str | None], formats: Sequence[int]) -> Produced | None:
+        """None if it is none any more, as a deployment has changed its table."""
+        reading = self.shared.reading
+        lookup = reading.lookup(prepared.statement, prepared.types)
+        if lookup is None:
+            return None
+        rows = iter(reading.found(lookup, values))
+        return Produced(
+            "SELECT", Rows(lookup.columns, rows, lambda: None, messages.spread(formats, len(lookup.columns)))
+        )
 
     def _subscribed(self, statement: Statement, formats: Sequence[int]) -> LiveRows:
         with self.shared.lock:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef, scan_of
@@ -45,6 +46,18 @@ class KeptTopics:
                 known = self._kept[source.topic] = Kept(source)
             self._kept.move_to_end(source.topic)
             return known
+
+    def matching(self, relation: TopicRelation, wanted: Mapping[str, int | str], room: Room) -> list[pa.RecordBatch]:
+        """The rows of a table whose columns have these values."""
+        while True:
+            kept = self.of(relation.source)
+            with kept.lock:
+                if kept.advance(relation, room):
+                    found = kept.matching(wanted)
+                    break
+            relation = relation.again()  # another thread has read further
+        self.trim()
+        return found
 
     def trim(self) -> None:
         """Forgets those that were asked for longest ago, until the others fit."""
@@ -107,6 +120,16 @@ class Kept:
         """Those with these keys."""
         found = (self._index.get(encode_value(key)) for key in keys)
         return [self._batches[n].slice(row, 1) for n, row in sorted(place for place in found if place is not None)]
+
+    def matching(self, wanted: Mapping[str, int | str]) -> list[pa.RecordBatch]:
+        """Those whose columns have these values."""
+        key = [f.name for f in self.source.schema if f.role in ("key", "window")]
+        if wanted.keys() == set(key):
+            return self.points([tuple(wanted[name] for name in key)])
+        found = self.rows()
+        for column, value in wanted.items():
+            found = [b.filter(pc.equal(b.column(column), value)) for b in found]
+        return [b for b in found if b.num_rows]
 
     def touch(self, key: bytes, before: tuple[int, int] | None) -> None:
         """A record of a key was read. before: its row until then."""

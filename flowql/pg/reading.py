@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,10 @@ from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.pg.kept import KeptTopics, kept_if_table
+from flowql.pg.lookups import Lookup, Lookups
+from flowql.pg.statements import Statement
 from flowql.pg.subscribing import Changes, Looked, Subscribe
+from flowql.pg.types import PgType
 from flowql.query.answer import Answer, Done
 from flowql.query.changing import carry_out, carry_out_bound
 from flowql.query.committed import Commit, dead_letter_source, queries_behind
@@ -119,6 +122,8 @@ class Reading:
         self._repaired = RepairedLog(self._log, settings.application_id)
         limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits, beside_continuous=False)
+        self._lookups = Lookups()
+        self._tables = OfPlan(_tables)
         self._kept = KeptTopics(limits.memory_bytes // 2)
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
@@ -160,6 +165,26 @@ class Reading:
             except NeedsInstance:
                 pass
         return self._of_instance(sql)
+
+    def lookup(self, statement: Statement, types: Sequence[PgType]) -> Lookup | None:
+        """What a prepared statement looks up by key, if it does nothing else. Raises QueryError."""
+        if not (self.is_standard and self._reads_log):
+            return None
+        plan = self.plan()
+        return self._lookups.of(statement, types, plan, _Tables(self._tables(plan), self._repaired))
+
+    def found(self, lookup: Lookup, values: Sequence[str | None]) -> list[pa.RecordBatch]:
+        """The rows that are looked up. Raises RuntimeFailure, QueryError."""
+        wanted = lookup.wanted(values)
+        source = self._tables(self.plan()).get(lookup.relation)
+        if wanted is None or source is None:
+            return []
+        relation = TopicRelation(source.name, source, self._repaired, spans_of(self._log, source.topic))
+        room = Room(self.database.memory)
+        try:
+            return lookup.shown(self._kept.matching(relation, wanted, room))
+        finally:
+            room.back()
 
     def describe(self, sql: str) -> pa.Schema:
         """The columns that the statement has in an answer: that over relations without rows."""
@@ -262,6 +287,26 @@ class Reading:
 def _passed(found: Answer, kept: ExitStack) -> Generator[pa.RecordBatch]:
     with kept:
         yield from found.batches
+
+
+def _tables(plan: Plan) -> dict[str, SourceDef]:
+    return {s.name: s for s in plan.sources if s.kind == "table" and s.relation and not s.is_hidden}
+
+
+class _Tables(Mapping[str, TopicRelation]):
+    """Tables as relations without rows: what binding a statement needs."""
+
+    def __init__(self, sources: Mapping[str, SourceDef], log: Log) -> None:
+        self._sources, self._log = sources, log
+
+    def __getitem__(self, name: str) -> TopicRelation:
+        return _topic(self._log, self._sources[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
 
 
 store_views_of = OfPlan(lambda plan: list(store_views(plan)))

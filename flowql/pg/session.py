@@ -46,6 +46,7 @@ class Portal:
     prepared: Prepared
     sql: Filled
     formats: Sequence[int]
+    values: Sequence[str | None] = ()
     opened: Produced | None = None
     is_done: bool = False
 
@@ -164,7 +165,7 @@ class Session:
         if len(self._portals) >= PORTALS_MAX:
             raise PgError("54000", f"a session has {PORTALS_MAX:,} portals at most")
         self._drop(bind.portal, self._portals)
-        self._portals[bind.portal] = Portal(prepared, filled(prepared.statement, literals), bind.results)
+        self._portals[bind.portal] = Portal(prepared, filled(prepared.statement, literals), bind.results, given)
         self.out.write(messages.BOUND)
 
     async def _describe(self, r: Reader) -> None:
@@ -237,12 +238,19 @@ class Session:
     async def _opened(self, portal: Portal) -> Produced:
         if portal.opened is None:
             try:
-                portal.opened = await self._produce(portal.prepared.statement, portal.sql, portal.formats)
+                given = (portal.prepared, portal.values) if portal.prepared.is_lookup else None
+                portal.opened = await self._produce(portal.prepared.statement, portal.sql, portal.formats, given)
             except PgError as error:
                 raise error.placed(portal.sql.sql, portal.sql.original) from None
         return portal.opened
 
-    async def _produce(self, statement: Statement, sql: Filled, formats: Sequence[int]) -> Produced:
+    async def _produce(
+        self,
+        statement: Statement,
+        sql: Filled,
+        formats: Sequence[int],
+        lookup: tuple[Prepared, Sequence[str | None]] | None = None,
+    ) -> Produced:
         verb = commands.transaction_verb(statement)
         if verb:
             return Produced(await self._transact(verb, statement))
@@ -256,7 +264,9 @@ class Session:
                 return Produced(done.tag)
             columns, table = done.shown
             return Produced(done.tag, Rows.of_table(table, columns, formats))
-        return await self._call(self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings)
+        return await self._call(
+            self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings, lookup
+        )
 
     async def _begin(self, statement: Statement) -> Produced:
         found: Produced = await self._call(

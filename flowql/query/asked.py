@@ -122,7 +122,7 @@ def _known(
     query: InteractiveQuery, known: KnownQuery, statement: Statement, relations: Mapping[str, Relation]
 ) -> Statement:
     """The statement as it was bound with the same relations and functions, or bound now."""
-    readable = {name: _readable(r) for name, r in relations.items()}
+    readable = {name: readable_of(r) for name, r in relations.items()}
     functions = query.offered(known.functions)
     keys, plan = tuple(f.key for f in functions.values()), known.plan
     if plan is not None and plan.functions == keys and plan.readable == readable:
@@ -225,7 +225,7 @@ def _shown(asked: AskedQuery, body: str) -> str:
     return f"{text} OFFSET {asked.offset}" if asked.offset else text
 
 
-def _readable(relation: Relation) -> Readable:
+def readable_of(relation: Relation) -> Readable:
     """As the dialect names it: names that the system gives are read without quotes."""
     given = isinstance(relation, TopicRelation | StoreRelation)
     fields = [

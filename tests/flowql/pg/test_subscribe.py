@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 
+from flowql.pg.errors import PgError
+from flowql.pg.execution import Execution, Shared
 from tests.flowql.pg.conftest import Shop
 from tests.flowql.pg.wire import Failed, Wire, fields_of, rows_of, tags, values
 
@@ -86,3 +91,16 @@ def test_what_cannot_be_subscribed(shop: Shop) -> None:
         ):
             with pytest.raises(Failed, match=state):
                 rows_of(w.ask(sql))
+
+
+def test_a_request_to_cancel_that_comes_during_a_look_is_not_lost() -> None:
+    async def run() -> None:
+        execution = Execution(Shared.__new__(Shared), lambda: False)
+        execution.shared.at_once, execution.shared.threads = asyncio.Semaphore(1), ThreadPoolExecutor(1)
+        loop = asyncio.get_running_loop()
+        await execution.run(lambda: loop.call_soon_threadsafe(execution.cancel) and time.sleep(0.05))
+        with pytest.raises(PgError, match="user request"):
+            await execution.pause(0.01)
+        execution.shared.threads.shutdown()
+
+    asyncio.run(run())
