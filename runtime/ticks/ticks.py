@@ -87,8 +87,9 @@ class TickHost(Protocol):
 class Follower:
     """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
 
-    lines: of their inputs; None while they go on freely. tick_ms: the wall clock of the tick that the lines are of. late: a cut found them on the way. rested: the last cut found them at the end of
-    `done`. ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
+    lines: of their inputs; None while they go on freely. tick_ms: the wall clock of the tick that the lines are of. late: a cut found
+    them on the way. rested: the last cut found them at the end of `done`. ends: of the topic, by tick; whole: the state, by tick, and when
+    it was committed.
     """
 
     writers: Writers
@@ -224,9 +225,8 @@ class Ticks:
                 if f.writers.upstream and f.target is None:
                     f.rested = False
                     self._choose(f)
-                    self._host.commit.dirty = (
-                        True  # for those upstream may have nothing to do, and have finished nothing yet
-                    )
+                    # A tick has to be drawn: queries upstream may have nothing to do, and have finished none since the start.
+                    self._host.commit.dirty = True
                 _set_lines(f, [task])
 
     def _draw(self, ends: Ends) -> None:
