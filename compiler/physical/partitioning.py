@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
-from flowql.compiler.plan.expr import Column
-from flowql.compiler.plan.logical import Format, Node, Project, Rekey, Scan
+from flowql.compiler.plan.expr import Call, Column, Expr
+from flowql.compiler.plan.logical import Filter, Format, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind
 from flowql.compiler.schemas.ref import JSON_OBJECT
@@ -24,13 +24,14 @@ class Spread:
 
     columns: None when they follow no column of the node any more. moved: the key has changed since the rows were last
     written, and is another one than these columns, so that a keyed operator may need a repartition first. origin: the source whose topic decides, None behind an
-    exchange.
+    exchange. nulls: rows in which all of these columns are NULL may be on any partition, as records of a stream without a key are.
     """
 
     columns: tuple[str, ...] | None
     format: Format
     moved: bool = False
     origin: str | None = None
+    nulls: bool = False
 
 
 def exchange_format(fields: Sequence[Field]) -> Format:
@@ -39,10 +40,12 @@ def exchange_format(fields: Sequence[Field]) -> Format:
     return Format("KAFKA" if plain else "JSON", wrap=False)
 
 
-def spread_of_scan(node: Node, spec: Scan) -> Spread:
+def spread_of_scan(node: Node, spec: Scan, partitions: Mapping[str, int]) -> Spread:
+    """partitions: of sources, where known."""
     if spec.key_format.name == JSON_OBJECT:  # whose bytes have the names of columns in them, and maybe a schema
         return Spread(None, spec.key_format, origin=spec.source)
-    return Spread(tuple(f.name for f in node.schema.key) or None, spec.key_format, origin=spec.source)
+    nulls = spec.kind == "stream" and partitions.get(spec.source) != 1
+    return Spread(tuple(f.name for f in node.schema.key) or None, spec.key_format, origin=spec.source, nulls=nulls)
 
 
 def spread_through(node: Node, below: Spread) -> Spread:
@@ -57,7 +60,19 @@ def spread_through(node: Node, below: Spread) -> Spread:
         if node.inputs[0].schema.window is not None:  # its writer may have partitioned it by key and window together
             return replace(below, columns=None, moved=True)
         return replace(below, columns=kept, moved=below.moved or not same)
+    if isinstance(node.spec, Filter) and below.nulls:
+        return replace(below, nulls=not _is_there(node.spec.predicate, below.columns or ()))
     return below
+
+
+def _is_there(predicate: Expr, columns: tuple[str, ...]) -> bool:
+    """Whether a condition is true only where one of these columns is not NULL."""
+    match predicate:
+        case Call(name="and", args=args):
+            return any(_is_there(a, columns) for a in args)
+        case Call(name="is_not_null", args=(Column(name=name),)):
+            return name in columns
+    return False
 
 
 def renamed(columns: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -72,7 +87,7 @@ def together(spread: Spread, columns: tuple[str, ...], schema: Schema) -> bool:
 
     Formats of users do not say so of doubles, whose zeros have two signs.
     """
-    if spread.columns is None or (columns and not spread.columns):
+    if spread.columns is None or spread.nulls or (columns and not spread.columns):
         return False
     types = {f.name: f.type.kind for f in schema}
     exact = spread.format == MEMCOMPARABLE or all(types[c] is not Kind.DOUBLE for c in spread.columns)

@@ -146,14 +146,16 @@ class _Planner:
         self._marks = follows
         match node.spec:
             case Scan():
-                return self._add(_Fragment(topics=[node.spec.topic]), node, (), spread_of_scan(node, node.spec))
+                return self._add(
+                    _Fragment(topics=[node.spec.topic]), node, (), spread_of_scan(node, node.spec, self._partitions)
+                )
             case Join():
                 return self._join(node, node.spec, inputs[0], inputs[1])
             case Aggregate() | Materialise():
                 (below,) = inputs
                 if self._lies_together(node.spec, below):
                     return self._add(below.fragment, node, (below,), below.spread)
-                if below.spread.moved or (below.spread.columns is None and isinstance(node.spec, Aggregate)):
+                if self._must_be_moved(node.spec, below.spread):
                     format_ = exchange_format(below.last.schema.key)
                     null_group = node.spec.null_groups if isinstance(node.spec, Aggregate) else node.spec.null_group
                     below = self._exchange(below, format_, self._names.upcoming(_role(node)), null_group=null_group)
@@ -194,18 +196,19 @@ class _Planner:
         keys = tuple(f.name for f in node.schema.key)
         return self._add(left.fragment, node, merged, Spread(keys, format_, origin=left.spread.origin))
 
-    def _lies_together(self, spec: Aggregate | Materialise, below: _Lowered) -> bool:
-        """Whether rows of one group are in one task although their key is another one than that they are placed by.
+    @staticmethod
+    def _must_be_moved(spec: Aggregate | Materialise, spread: Spread) -> bool:
+        """Whether rows of one key may be in several tasks."""
+        if isinstance(spec, Materialise):
+            return spread.moved
+        return spread.moved or spread.columns is None or (spec.null_groups and spread.nulls)
 
-        Records without a key may be in any partition of a source, and NULL is one group. So rows stay only where there is one partition, or where
-        moving them would send a watermark to every partition.
-        """
+    def _lies_together(self, spec: Aggregate | Materialise, below: _Lowered) -> bool:
+        """Whether rows of one group are in one task although their key is another one than that they are placed by."""
         if isinstance(spec, Materialise) or not spec.null_groups or not below.spread.moved:
             return False
         keys = tuple(f.name for f in below.last.schema.key)
-        origin = below.spread.origin
-        is_single = origin is not None and self._partitions.get(origin) == 1
-        return (below.marked or is_single) and together(below.spread, keys, below.last.schema)
+        return together(below.spread, keys, below.last.schema)
 
     def _over_changes(self, node: Node, below: _Lowered) -> _Lowered:
         """Rows that are equal in the columns that the operator keeps its state by come to one task."""

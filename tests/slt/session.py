@@ -30,6 +30,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import Producer
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.table_writer import POLICY
@@ -76,6 +77,10 @@ class SqlSession:
 
     def close(self) -> None:
         self._instance.close()
+
+    def producer(self) -> Producer:
+        """Writes records as other applications do."""
+        return self._log.producer("other")
 
     def restart(self) -> None:
         """Start again from what is committed: what is processed since the last commit is lost."""
