@@ -26,7 +26,8 @@ def of_kind(query: QueryPlan, *kinds: type) -> list[str]:
 
 @pytest.mark.parametrize("final", [True, False])
 def test_a_watermark_closes_the_groups_of_a_fold(final: bool) -> None:
-    query = planned(WINDOWS.format("count(*) AS n, sum(v) AS s") + (" EMIT ON WINDOW CLOSE" if final else ""))
+    view = WINDOWS.format("count(*) AS n, sum(v) AS s") + (" EMIT ON WINDOW CLOSE" if final else "")
+    query = planned(view, partitions=1)
     assert of_kind(query, GroupAggregate, Consolidate, ExchangeSink) == []
     (fold,) = (o for s in query.subtopologies for o in s.operators if isinstance(o.spec, Aggregate))
     assert fold.spec.closing == (Closing(fold.schema.names[0], 60_000),)
@@ -47,10 +48,15 @@ def test_rows_of_one_identity_from_different_groups_are_put_together() -> None:
     assert of_kind(planned(view.format(*parts)), Consolidate) == ["consolidate-1"]
 
 
-@pytest.mark.parametrize(("mark", "partitions", "moved"), [(MARK, 3, False), ("", 3, True), ("", 1, False)])
+@pytest.mark.parametrize("mark", [MARK, ""])
+@pytest.mark.parametrize(("partitions", "moved"), [(3, True), (1, False)])
 def test_rows_stay_where_no_record_without_a_key_is_elsewhere(mark: str, partitions: int, *, moved: bool) -> None:
-    """NULL is one group, and records without a key may be in any partition. With a watermark they stay all the same."""
+    """NULL is one group, and records without a key may be in any partition."""
     query = planned(WINDOWS.format("count(*) AS n"), mark=mark, partitions=partitions)
     assert bool(of_kind(query, ExchangeSink)) == moved
+    query = planned(
+        "SELECT k, count(*) AS n FROM s WHERE k IS NOT NULL AND v > 1 GROUP BY k", mark=mark, partitions=partitions
+    )
+    assert not of_kind(query, ExchangeSink), "no record without a key is left"
     query = planned("SELECT v, count(*) AS n FROM s GROUP BY v", mark=mark, partitions=partitions)
     assert of_kind(query, ExchangeSink), "groups of another column come from all partitions"
