@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.plan import changes
 from flowql.compiler.plan.generations import topics_read
+from flowql.compiler.plan.logical import Project
 from flowql.compiler.plan.topology import Plan, QueryPlan
 
 CHANGES = tuple(c for c in vars(changes).values() if isinstance(c, type) and c.__module__ == changes.__name__)
@@ -26,8 +27,8 @@ class Writers:
 
 
 def writers_of(plan: Plan) -> list[Writers]:
-    """Of views over changing rows, and of all queries that these read; upstream ones first. Queries that read their own results, by whatever
-    way, are none: there is no tick that they could finish.
+    """Of views of standard SQL, and of all queries that these read; upstream ones first. Queries that read their own results, by whatever way,
+    are none: there is no tick that they could finish.
     """
     reads = {q.id: frozenset(topics_read(q)) for q in plan.queries}
     following = _following(plan, reads)
@@ -44,7 +45,8 @@ def writers_of(plan: Plan) -> list[Writers]:
 
 
 def _following(plan: Plan, reads: Mapping[str, frozenset[str]]) -> set[str]:
-    todo = [q for q in plan.queries if _has_changes(q)]
+    relations = {s.query for s in plan.sources if s.relation}
+    todo = [q for q in plan.queries if q.id in relations or _is_view(q)]
     found = set[str]()
     while todo:
         query = todo.pop()
@@ -54,8 +56,10 @@ def _following(plan: Plan, reads: Mapping[str, frozenset[str]]) -> set[str]:
     return found
 
 
-def _has_changes(query: QueryPlan) -> bool:
-    return any(isinstance(op.spec, CHANGES) for sub in query.subtopologies for op in sub.operators)
+def _is_view(query: QueryPlan) -> bool:
+    """Whether an operator has the meaning of standard SQL."""
+    specs = (op.spec for sub in query.subtopologies for op in sub.operators)
+    return any(isinstance(s, CHANGES) or (isinstance(s, Project) and s.drop_failed) for s in specs)
 
 
 def _in_order(upstream: Mapping[str, Iterable[str]]) -> list[str]:

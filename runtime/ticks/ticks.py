@@ -205,8 +205,7 @@ class Ticks:
                     self._keep(f, f.done, snapshot, now_ms)
                 if f.writers.upstream and f.target is None:
                     self._advance(f, snapshot, now_ms)
-            for f in self._followers.values():
-                self._let_go(f, now_ms)
+            self._let_go(now_ms)
             snapshot.close()
             self._sources = {n: self._sources[n] for n in worth_keeping(self._sources)}
             self._walls = {n: self._walls[n] for n in self._sources}
@@ -385,16 +384,18 @@ class Ticks:
             f.whole[tick][0].close()
         f.whole[tick] = snapshot.retain(), now_ms
 
-    def _let_go(self, f: Follower, now_ms: int) -> None:
-        """Snapshots that no answer will be of: others have come further, and are not behind. None is kept for more than `STALE_MS`, as
-        the store cannot drop old rows that it shows, be they of this query or not.
+    def _let_go(self, now_ms: int) -> None:
+        """Snapshots older than the newest tick that all have finished: no answer will be of them. None is kept for more than `STALE_MS`, as the
+        store cannot drop old rows that it shows, be they of this query or not.
         """
-        wanted = worth_keeping(f.whole) | {other.done for other in self._followers.values()}
-        for n, (kept, at_ms) in list(f.whole.items()):
-            if n not in wanted or now_ms - at_ms > STALE_MS:
-                kept.close()
-                del f.whole[n]
-        f.ends = {n: f.ends[n] for n in worth_keeping(f.ends)}
+        finished = [set(f.whole) for f in self._followers.values() if f.whole]
+        oldest = max(set.intersection(*finished), default=0) if finished else 0
+        for f in self._followers.values():
+            for n, (kept, at_ms) in list(f.whole.items()):
+                if n < oldest or now_ms - at_ms > STALE_MS:
+                    kept.close()
+                    del f.whole[n]
+            f.ends = {n: f.ends[n] for n in worth_keeping(f.ends)}
 
     def _move(self, f: Follower, tick: int) -> None:
         lines = {tp: end for tp, end in self._sources.get(tick, {}).items() if tp.topic in f.writers.sources}
