@@ -179,9 +179,9 @@ class Ticks:
                 f.late = True
                 continue
             f.done, f.target, f.late = f.target, None, False
-            finished.append((topic, f.done))
             if not f.writers.upstream:
                 self._go_on(f)
+            finished.append((topic, f.done))
         return finished
 
     def committed(self, finished: Sequence[tuple[str, int]]) -> None:
@@ -348,13 +348,17 @@ class Ticks:
             )
 
     def _go_on(self, f: Follower) -> None:
-        """Queries that read sources alone go on freely from the newest tick, and to the next line from an older one."""
-        if f.done == self._newest:
-            if not self._halts:
-                f.lines = f.tick_ms = None
-                _set_lines(f, self._tasks(f))
-        else:
-            self._choose(f)
+        """Queries that read sources alone go on freely from the newest tick, and to the next line from an older one. A tick that brings them no
+        rows is finished by the same cut: else the commit that it asked for would draw another one, and so on for ever.
+        """
+        while f.done < self._newest and self._choose(f):
+            assert f.target is not None
+            if not self._is_here(f):
+                return
+            f.done, f.target = f.target, None
+        if not self._halts:
+            f.lines = f.tick_ms = None
+            _set_lines(f, self._tasks(f))
 
     def _advance(self, f: Follower, snapshot: StateSnapshot, now_ms: int) -> None:
         """To the next tick that all upstream have finished. One that brings no rows is finished by it, if the end of the topic is known."""

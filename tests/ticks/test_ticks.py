@@ -139,3 +139,25 @@ def test_views_have_one_present_moment(seed: int) -> None:
         bank.driver.round()
     assert bank.rows("young", "recent") == ({"young": [], "recent": []}, "")
     bank.instance.close()
+
+
+def test_an_instance_at_rest_draws_no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a line was drawn after the cut that it was asked for: that draws two for the next one."""
+    bank = Bank(5)
+    go_on(bank, 120)
+    late, draw = list[Any](), Ticks._draw
+    monkeypatch.setattr(Ticks, "_draw", lambda self, ends: late.append(ends))
+    go_on(bank, 150)
+    monkeypatch.setattr(Ticks, "_draw", draw)
+    assert late, "a commit waited for a line in vain"
+    for _ in range(2):
+        with_all = bank.log.admin().end_offsets(sorted(late[-1]))
+        bank.instance.ticks._draw(with_all)
+    bank.driver.run_until_caught_up()
+    for _ in range(200):
+        bank.driver.round()
+    commits = bank.instance.metrics.commits
+    for _ in range(400):
+        bank.driver.round()
+    assert bank.instance.metrics.commits == commits
+    bank.instance.close()
