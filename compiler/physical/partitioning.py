@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
-from flowql.compiler.plan.expr import Call, Column, Expr
+from flowql.compiler.plan.expr import Call, Column, Expr, conjuncts
 from flowql.compiler.plan.logical import Filter, Format, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind
@@ -67,12 +67,8 @@ def spread_through(node: Node, below: Spread) -> Spread:
 
 def _is_there(predicate: Expr, columns: tuple[str, ...]) -> bool:
     """Whether a condition is true only where one of these columns is not NULL."""
-    match predicate:
-        case Call(name="and", args=args):
-            return any(_is_there(a, columns) for a in args)
-        case Call(name="is_not_null", args=(Column(name=name),)):
-            return name in columns
-    return False
+    there = {c.args[0] for c in conjuncts(predicate) if isinstance(c, Call) and c.name == "is_not_null"}
+    return any(isinstance(e, Column) and e.name in columns for e in there)
 
 
 def renamed(columns: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -79,7 +79,7 @@ API = Record(
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """What a token permits. hash: SHA-256 of the token, in hexadecimal. results: streams and tables; empty: all."""
+    """The rights of a token. hash: SHA-256 of the token, in hexadecimal. results: the streams and tables that it may use; empty: all."""
 
     hash: str
     roles: Sequence[str]

@@ -48,7 +48,7 @@ class PgSettings:
     key: str = ""
 
     def tls(self) -> ssl.SSLContext | None:
-        """What connections are encrypted with; None without a certificate. Raises OSError for files that cannot be used."""
+        """The context that encrypts connections; None without a certificate. Raises OSError if a file cannot be used."""
         if not self.certificate:
             return None
         import ssl  # 10 ms

@@ -133,7 +133,7 @@ _FORMAT_TYPE = (
 
 
 class Catalogue:
-    """The catalogue of the serving plan, made anew when that changes. Any thread."""
+    """The catalogue of the serving plan. A new plan gets a new catalogue. Any thread."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading

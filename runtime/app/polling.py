@@ -36,6 +36,7 @@ from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.input_buffer import LogInput
 
+LINE_MS = 250  # that nothing is handed out for the sake of a line: a broker that is away must not stop all queries
 ANSWER_MS = 5  # between two looks for an answer that wakes no thread
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
 HEAD_GAP = 100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest
@@ -85,6 +86,7 @@ class PollingStep:
         self._line: tuple[Future[dict[TopicPartition, int]], Callable[[Mapping[TopicPartition, int]], None]] | None = (
             None
         )
+        self._line_ms = 0  # when it was asked for
 
     def command(self, action: Callable[[], None]) -> None:
         """Let the polling thread do something between two steps. Any thread."""
@@ -119,11 +121,11 @@ class PollingStep:
     ) -> None:
         """Ends of partitions that no input has passed: nothing is handed out between the question and `take`, in this thread. Any thread.
 
-        If brokers do not answer, `take` is not called.
+        If brokers do not answer within `LINE_MS`, `take` is not called, and records go on.
         """
 
         def ask() -> None:
-            self._line = self._admin.ask_end_offsets(partitions()), take
+            self._line, self._line_ms = (self._admin.ask_end_offsets(partitions()), take), self._now_ms
 
         self.command(ask)
 
@@ -132,9 +134,11 @@ class PollingStep:
         if self._line is None:
             return False
         answer, take = self._line
-        if not answer.done():
+        if not answer.done() and self._now_ms - self._line_ms < LINE_MS:
             return True
         self._line = None
+        if not answer.done():
+            return False
         with suppress(LogError):  # the next refresh of all ends meets it again
             take(answer.result())
         return False

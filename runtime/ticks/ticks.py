@@ -129,6 +129,7 @@ class Ticks:
         self._plan: Plan | None = None
         self._followers: dict[str, Follower] = {}  # by topic, upstream ones first
         self._of_query: dict[str, Follower] = {}
+        self._stores: dict[str, str] = {}  # the query of each store
         self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
         self._walls: dict[int, int] = {}  # the wall clock of these, in ms
         self._newest = 0
@@ -307,8 +308,7 @@ class Ticks:
         if at_rest:
             return TakenSnapshot(newest, is_whole=True)
         by_query = {q: f.whole[tick][0].retain() for q, f in followers.items()}
-        stores = {store.name: q.id for q, store in stores_of(self._host.running)}
-        return TakenSnapshot(CombinedSnapshot(by_query, newest, stores), is_whole=True, newest=False)
+        return TakenSnapshot(CombinedSnapshot(by_query, newest, self._stores), is_whole=True, newest=False)
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
@@ -338,6 +338,7 @@ class Ticks:
         for topic, f in before.items():
             if self._followers.get(topic) is not f:
                 f.forget()
+        self._stores = {store.name: q.id for q, store in stores_of(plan)}
         self._of_query = {q: f for f in self._followers.values() for q in f.writers.queries}
         self._host.commit.dirty |= bool(self._followers)
 
