@@ -3,7 +3,7 @@
     python -m benchmarks.editing [--queries 100] [--rounds 5] [--profile]
 
 A project of streams, filters, tables and joins is deployed to a background instance over a few records. Timed, as whole commands
-with the start of their process: `flowql plan`, `deploy` of nothing new, `deploy` of one changed filter until its result serves,
+with the start of their process: `flowql compile`, `deploy` of nothing new, `deploy` of one changed filter until its result serves,
 and the same of a query at the root of all. The processor time of the command, and of the
 instance meanwhile, is printed as well; it is more reliable on a machine with other load. --profile prints a profile of `plan` and of the deployment
 of one change.
@@ -118,7 +118,7 @@ class Editing:
 
 def measure(editing: Editing, rounds: int) -> None:
     show("deploy of all", [editing.timed("deploy")])
-    show("plan", [editing.timed("plan") for _ in range(rounds)], PLAN_S)
+    show("plan", [editing.timed("compile") for _ in range(rounds)], PLAN_S)
     show("deploy of nothing new", [editing.timed("deploy") for _ in range(rounds)])
     show("deploy of one change", [_edited(editing, over=n + 1) for n in range(rounds)], DEPLOY_S)
     show("deploy of the root of all", [_edited(editing, over=rounds, root=-n - 1) for n in range(2)])

@@ -55,7 +55,7 @@ BEFORE = (
 )
 SHOWN = (
     "sed -i 's/amount >= 100/amount >= 50/' queries.sql",
-    "flowql deploy --dry-run",
+    "flowql plan",
     "flowql deploy",
     'flowql query "SELECT * FROM large_orders ORDER BY id"',
 )

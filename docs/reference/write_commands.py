@@ -9,8 +9,19 @@ from typing import Any
 from flowql.cli.app import commands_of, program
 
 GROUPS = {
-    "Write a project": ("init", "validate", "explain", "lineage", "plan", "dev", "test", "import", "export"),
-    "Run and deploy": ("run", "deploy", "serve", "stop", "diff", "promote", "abandon", "deployments", "backfill"),
+    "Write a project": ("init", "validate", "explain", "lineage", "compile", "dev", "test", "import", "export"),
+    "Run and deploy": (
+        "run",
+        "plan",
+        "deploy",
+        "serve",
+        "stop",
+        "diff",
+        "promote",
+        "abandon",
+        "deployments",
+        "backfill",
+    ),
     "Query and change rows": ("query", "exec", "shell", "subscribe", "state"),
     "Topics and dead letters": ("topic", "dlq"),
     "Monitor": ("status", "top", "logs", "pause", "resume", "priority", "metrics"),
@@ -21,7 +32,7 @@ SHARED_MIN = 3  # an option that so many commands have is described once
 HEAD = """\
 # Commands
 
-`flowql COMMAND --help` shows these descriptions. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (`status`) the instance runs and does not
+`flowql COMMAND --help` shows these descriptions. Exit codes: 0 done, 1 failed, 2 wrong usage (`plan`: changes), 3 (`status`) the instance runs and does not
 answer, 130 interrupted. `flowql --install-completion` lets the shell complete commands and options.
 """
 SHARED = """\

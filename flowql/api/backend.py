@@ -51,8 +51,8 @@ class Backend(Protocol):
         """The project to deploy, with its mistakes, and the topics that its ASSERT statements are about: None for those of its log."""
         ...
 
-    def carry_out(self, decided: Decided) -> Document:
-        """Carries out a deployment and returns its document. decided: called once, with the current deployment."""
+    def carry_out(self, decided: Decided, *, dry_run: bool = False) -> Document:
+        """Carries out a deployment and returns its document. decided: called once, with the current deployment. dry_run: change nothing."""
         ...
 
     def deployed(self, project: Project) -> None:

@@ -189,9 +189,9 @@ class Connection:
             refresh = tuple(find_query(wanted, n).id for n in texts(full_refresh, "full_refresh"))
             about = replace(request.about, how="deploy from Python")
             request = replace(request, refresh=refresh, about=about, forward=forward, shadow=shadow)
-            return wanted, replace(request, accept_history=accept_history, dry_run=dry_run)
+            return wanted, replace(request, accept_history=accept_history)
 
-        done = self._backend.carry_out(decided)
+        done = self._backend.carry_out(decided, dry_run=dry_run)
         if not dry_run:
             self._backend.deployed(found)
         return done
@@ -212,9 +212,9 @@ class Connection:
 
         def decided(_: Record, _topics: Mapping[str, int]) -> tuple[Plan, DeployRequest]:
             wanted, request = rolled_back(*self._backend.history(plans=True), number)
-            return wanted, replace(request, shadow=shadow, accept_history=accept_history, dry_run=dry_run)
+            return wanted, replace(request, shadow=shadow, accept_history=accept_history)
 
-        return self._backend.carry_out(decided)
+        return self._backend.carry_out(decided, dry_run=dry_run)
 
     def deployments(self) -> list[Document]:
         """The last 50 deployments, oldest first, as `flowql deployments -o json`."""

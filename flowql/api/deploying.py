@@ -16,8 +16,8 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.deploy.assertions import Topics, check_assertions
-from flowql.deploy.costs import costs_of
-from flowql.deploy.decision import decide
+from flowql.deploy.costs import Costs, costs_of
+from flowql.deploy.decision import Deployment, decide
 from flowql.deploy.history import before, entry_of
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen
@@ -124,27 +124,46 @@ def carry_out(
     wanted: Plan,
     request: DeployRequest,
     started: Callable[[Client], None] = lambda client: None,
-) -> tuple[Client | None, Document]:
-    """Deploys to the running instance, or starts one; with `asked.dry_run` it only decides. Waits until every query runs.
+) -> tuple[Client, Document]:
+    """Deploys to the running instance, or starts one. Waits until every query runs.
 
-    client: None if no instance runs. deployed, topics: what is on record there. started: told of a new instance. Returns the client
-    (still None after a dry run without an instance), and the document that `flowql deploy -o json` prints. Raises CommandError.
+    client: None if no instance runs. deployed, topics: what is on record there. started: told of a new instance. Returns the client,
+    and the document that `flowql deploy -o json` prints. Raises CommandError.
     """
     if client is None:
-        decision = decide(deployed, wanted, request, partitions=topics)
-        costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
-        if request.dry_run:
-            return None, decision.to_data(costs, applied=False)
+        _, costs = _decided(settings, deployed, topics, wanted, request)
         costs.check(accept_history=request.accept_history)  # what is refused starts no instance
         client = spawn(settings, started)
     return client, deploy_to(client, wanted, request)
 
 
+def planned(
+    client: Calls | None,
+    settings: Settings,
+    deployed: Deployed,
+    topics: Mapping[str, int],
+    wanted: Plan,
+    request: DeployRequest,
+) -> Document:
+    """The document of the deployment that `carry_out` would make. Changes nothing and starts no instance. Arguments as there."""
+    if client is not None:
+        return client.planned(wanted, request)
+    decision, costs = _decided(settings, deployed, topics, wanted, request)
+    return decision.to_data(costs, applied=False)
+
+
+def _decided(
+    settings: Settings, deployed: Deployed, topics: Mapping[str, int], wanted: Plan, request: DeployRequest
+) -> tuple[Deployment, Costs]:
+    """The decision where no instance runs."""
+    decision = decide(deployed, wanted, request, partitions=topics)
+    return decision, costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
+
+
 def deploy_to(client: Calls, wanted: Plan, request: DeployRequest) -> Document:
     """The document of the deployment, when every query runs. Raises CommandError."""
     done = client.deploy(wanted, request)
-    if not request.dry_run:
-        _await_running(client)
+    _await_running(client)
     return done
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
 from flowql.api.changing import execute
-from flowql.api.deploying import Document, carry_out, history
+from flowql.api.deploying import Document, carry_out, history, planned
 from flowql.api.querying import answer_of
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import Entry
@@ -87,11 +87,14 @@ class Folder:
             raise CommandError(title, code=NOT_HERE, help="leave `project` out, or connect to the other folder")
         return read_project(self._start, target=self._target, variables=self._variables), None
 
-    def carry_out(self, decided: Decided) -> Document:
+    def carry_out(self, decided: Decided, *, dry_run: bool = False) -> Document:
         client = connect_past_freeze(self._settings.data_dir)
         try:
             record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
-            client, done = carry_out(client, self._settings, record, topics, *decided(record, topics))
+            wanted, request = decided(record, topics)
+            if dry_run:
+                return planned(client, self._settings, record, topics, wanted, request)
+            client, done = carry_out(client, self._settings, record, topics, wanted, request)
         finally:
             if client is not None:
                 client.close()

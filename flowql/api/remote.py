@@ -78,8 +78,9 @@ class Remote:
             raise self._not_here("this machine does not know its project", 'name its folder:  deploy(project="shop")')
         return read_project(Path(project), target=self._target, variables=self._variables), self._topics
 
-    def carry_out(self, decided: Decided) -> Document:
-        return deploy_to(self._client, *decided(*self._client.deployed()))
+    def carry_out(self, decided: Decided, *, dry_run: bool = False) -> Document:
+        wanted, request = decided(*self._client.deployed())
+        return self._client.planned(wanted, request) if dry_run else deploy_to(self._client, wanted, request)
 
     def deployed(self, project: Project) -> None:
         pass

@@ -1,6 +1,6 @@
 """The `flowql` program: its verbs, what holds for all of them, and what it exits with.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly, 3 (of `status`) the instance runs and does not answer, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 used wrongly (of `plan`: there are changes), 3 (of `status`) the instance runs and does not answer, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ VERBS = {
     "validate": "Check the project and show all mistakes.",
     "explain": "Show the plan of queries, or an error's page.",
     "lineage": "Show inputs and dependents of streams and tables.",
-    "plan": "Write the project's plan.json.",
+    "compile": "Compile the project and print the plan as JSON, for programs.",
+    "plan": "Show what `flowql deploy` would change, and change nothing.",
     "run": "Run the project here, until Ctrl-C.",
     "deploy": "Deploy the project to an instance in the background.",
     "dev": "Run the project, deploy at every save, and show changed rows, until Ctrl-C.",
@@ -81,7 +82,9 @@ def build_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
         else:
-            app.command(verb)(getattr(module, "command", None) or getattr(module, verb))
+            app.command(verb, cls=getattr(module, "Command", None))(
+                getattr(module, "command", None) or getattr(module, verb)
+            )
     return app
 
 

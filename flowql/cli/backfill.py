@@ -67,7 +67,6 @@ def command(
         request = replace(request, backfills=tuple(str(c.folder.absolute()) for c in computed))
         client, done = carry_out(client, settings, deployed, topics, wanted, request)
         _finish(done, computed, as_json=scope.as_json)
-        assert client is not None, "this is no dry run"
         stack.callback(client.close)
         if not no_wait and not await_built(client):
             raise typer.Exit(130)

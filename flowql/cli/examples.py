@@ -13,7 +13,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("flowql explain LARGE_ORDERS -t spark", "how each node runs on Spark"),
         ("flowql explain FQ2002", "an error's page"),
     ),
-    "plan": (("flowql plan > plan.json", "for both engines"),),
+    "compile": (("flowql compile > plan.json", "for both engines"),),
     "run": (
         ("flowql run", "until Ctrl-C"),
         ("flowql run --until-caught-up", "until all existing records are processed"),
@@ -21,7 +21,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("flowql run -s LARGE_ORDERS", "one query"),
     ),
     "deploy": (
-        ("flowql deploy --dry-run", "what would change"),
+        ("flowql plan", "what would change"),
         ("flowql deploy", "apply it"),
         ("flowql deploy --prune", "also end queries that the project no longer has"),
     ),

@@ -22,6 +22,10 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.render import render
 
 _EMPTY = "(none)"
+_COLORS = {
+    name: f"\x1b[{code}m"
+    for name, code in {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}.items()
+}
 
 
 def note(text: str) -> None:
@@ -63,14 +67,21 @@ def print_text(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: str = "table") -> None:
-    """Rows on stdout as `table`, `json` (an array of objects) or `csv`."""
+def print_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: str = "table", colors: Sequence[str] = ()
+) -> None:
+    """Rows on stdout as `table`, `json` (an array of objects) or `csv`. colors: of the lines of a table in a terminal, one for each row,
+    none of which may have a line break.
+    """
     if output == "table":
         rows = list(rows)
         if not rows:
             note(_EMPTY)
         right = [numeric(column) for column in zip(*rows, strict=True)] if rows else None
-        write_lines(sys.stdout, table_lines(columns, ([plain(v) for v in row] for row in rows), right))
+        lines = table_lines(columns, ([plain(v) for v in row] for row in rows), right)
+        if colors and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+            lines = (f"{_COLORS[color]}{line}\x1b[0m" for line, color in zip(lines, ("bold", *colors), strict=True))
+        write_lines(sys.stdout, lines)
     elif output == "csv":
         write_csv(sys.stdout, columns, rows)
     else:

@@ -10,19 +10,21 @@ from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.physical.unrepeatable import unrepeatable_calls
 from flowql.compiler.plan.deployed import Deployed, Hold
 from flowql.compiler.plan.diff import ForwardRefused, PlanChange, QueryChange, decide_change
-from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.generations import runtime_name, topic_of
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions
-from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import functions_called
 from flowql.deploy.control import with_paused
 from flowql.deploy.costs import Costs, Reads
+from flowql.deploy.relations import relations_changed
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import merged
 from flowql.errors import CommandError
 
 REFUSED = "FQ5220"
 NO_COSTS = Costs()
+NOTHING = Deployed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Deployment:
 
     plan: the plan after the deployment. change: the actions of the engine, and the deployment record. fates: of every
     query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and continue to run. forward: ids of
-    queries that continue with their new text without a rebuild. waiting: queries whose built generation waits for promotion already.
-    left: rows that stayed in topics before it (`Deployed.left`).
+    queries that continue with their new text without a rebuild.
+    before: what was on record.
     """
 
     plan: Plan
@@ -40,8 +42,7 @@ class Deployment:
     fates: tuple[Fate, ...]
     withheld: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    left: tuple[tuple[str, InsertValues], ...] = ()
+    before: Deployed = NOTHING
 
     @property
     def changes(self) -> tuple[QueryChange, ...]:
@@ -61,21 +62,47 @@ class Deployment:
     def to_data(self, costs: Costs = NO_COSTS, *, applied: bool) -> dict[str, Any]:
         """The public JSON of a deployment."""
         found = [self._change_data(f, costs.reads.get(f.change.query)) for f in self.fates]
+        relations = relations_changed(self.before.plan, self.change.deployed.plan)
+        added, statements = self._rows_added(), self._statements_added()
         return {
             "id": self.change.deployed.id,
             "changes": found,
+            "relations": [r.to_data() for r in relations],
+            "rows_added": added,
+            "statements_added": statements,
+            "changed": self._queries_changed() + sum(r.query is None for r in relations) + bool(added or statements),
             "applied": applied,
             "withheld": list(self.withheld),
             "lost_history": list(costs.lost),
             "disk_bytes": costs.disk_bytes,
             "held": list(self.change.deployed.held),
-            "waiting": list(self.waiting),
+            "waiting": list(self.before.held),
             "rows_left": self._rows_left(),
         }
 
+    def _queries_changed(self) -> int:
+        """How many queries this deployment changes, and not an earlier one that is still building them."""
+        held = set(self.before.held) ^ set(self.change.deployed.held)  # are held from now on, or not any more
+        changed = {
+            c.query
+            for c in self.changes
+            if c.building == "dropped" or (c.action != "none" and c.building != "continued")
+        }
+        return len({*changed, *(c.query for c in self.changes if c.query in held)} - set(self.withheld))
+
+    def _rows_added(self) -> dict[str, int]:
+        """By topic, how many rows of INSERT VALUES it writes."""
+        known = self.before.rows_inserted()
+        topics = [t for row in self.plan.inserts if ((t := topic_of(self.plan, row)), row) not in known]
+        return {topic: topics.count(topic) for topic in dict.fromkeys(topics)}
+
+    def _statements_added(self) -> int:
+        """How many statements that change rows of tables it carries out."""
+        return sum(c not in self.before.plan.changes for c in self.plan.changes)
+
     def _rows_left(self) -> dict[str, int]:
         """By topic, how many rows of INSERT VALUES the project no longer has, from this deployment on."""
-        new = [topic for topic, row in self.change.deployed.left if (topic, row) not in self.left]
+        new = [topic for topic, row in self.change.deployed.left if (topic, row) not in self.before.left]
         return {topic: new.count(topic) for topic in dict.fromkeys(new)}
 
     def _change_data(self, fate: Fate, reads: Reads | None) -> dict[str, Any]:
@@ -113,7 +140,7 @@ def decide(
     change = _decided(deployed, plan, request, forward, partitions)
     withheld = () if prune else tuple(removed)
     fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
-    return Deployment(plan, change, fates, withheld, forward, deployed.held, deployed.left)
+    return Deployment(plan, change, fates, withheld, forward, deployed)
 
 
 def _decided(

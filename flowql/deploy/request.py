@@ -15,8 +15,7 @@ class DeployRequest:
 
     selected: ids of the queries to deploy; None: all. prune: remove queries that the project no longer has. refresh: ids of queries to rebuild
     although they did not change. rebuild: drop state of queries that no longer fits (Spark). accept_history: rebuild although the beginning of
-    an input was deleted. forward: selected queries that changed continue with their new text, without a rebuild. dry_run: change nothing.
-    about: for the history. shadow: rebuilt generations wait until they are promoted. backfills: one folder for each query that is rebuilt
+    an input was deleted. forward: selected queries that changed continue with their new text, without a rebuild. about: for the history. shadow: rebuilt generations wait until they are promoted. backfills: one folder for each query that is rebuilt
     with a computed history (`flowql backfill`). without: ids of queries that are paused from this deployment on.
     """
 
@@ -26,7 +25,6 @@ class DeployRequest:
     rebuild: bool = False
     accept_history: bool = False
     forward: bool = False
-    dry_run: bool = False
     about: About = DEPLOY
     shadow: bool = False
     backfills: tuple[str, ...] = ()

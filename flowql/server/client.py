@@ -86,10 +86,12 @@ class Calls:
 
     def deploy(self, wanted: Plan, request: DeployRequest | None = None) -> dict[str, Any]:
         """wanted: the whole project."""
-        from flowql.compiler.plan import codec
+        found: dict[str, Any] = self._call("POST", "/v1/deployments", _deployment(wanted, request))
+        return found
 
-        body = {"plan": codec.line(wanted), **(request.to_data() if request is not None else {})}
-        found: dict[str, Any] = self._call("POST", "/v1/deployments", body)
+    def planned(self, wanted: Plan, request: DeployRequest | None = None) -> dict[str, Any]:
+        """The document of a deployment, of which nothing is carried out. Arguments as for `deploy`."""
+        found: dict[str, Any] = self._call("POST", "/v1/plan", _deployment(wanted, request))
         return found
 
     def deployments(self, *, plans: bool = False) -> list[Entry]:
@@ -162,6 +164,12 @@ class Calls:
         if writes and error.sent:
             title += "; the request may have been carried out nevertheless"
         return CommandError(title, code=LOST, help=self._help)
+
+
+def _deployment(wanted: Plan, request: DeployRequest | None) -> dict[str, Any]:
+    from flowql.compiler.plan import codec
+
+    return {"plan": codec.line(wanted), **(request.to_data() if request is not None else {})}
 
 
 class Client(Calls):

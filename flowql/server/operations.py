@@ -31,7 +31,7 @@ _IDS = {"type": "object", "properties": {"queries": {"type": "array", "items": {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment(DeployRequest):
-    """A deployment. plan: the compiled project, as `flowql plan` prints it, in a string."""
+    """A deployment. plan: the compiled project, as `flowql compile` prints it, in a string."""
 
     plan: str
 
@@ -97,6 +97,11 @@ async def _plan(call: Call) -> Response:
 async def _deploy(call: Call) -> Response:
     wanted, request = call.body
     return JSONResponse(await _done(call, lambda service: service.deploy(wanted, request)))
+
+
+async def _planned(call: Call) -> Response:
+    wanted, request = call.body
+    return JSONResponse(await _done(call, lambda service: service.planned(wanted, request)))
 
 
 async def _deployments(call: Call) -> Response:
@@ -179,6 +184,16 @@ OPERATIONS: Sequence[Entry] = (
     ),
     Entry("GET", "/v1/plan", _plan, "read", "The deployed plan, and the partitions of topics.", limit=_PLAN),
     Entry(
+        "POST",
+        "/v1/plan",
+        _planned,
+        "read",
+        "Shows what the deployment of a compiled project would change, and changes nothing.",
+        body=Deployment,
+        read=_deployment_of,
+        limit=_PLAN,
+    ),
+    Entry(
         "GET",
         "/v1/deployments",
         _deployments,
@@ -191,7 +206,7 @@ OPERATIONS: Sequence[Entry] = (
         "/v1/deployments",
         _deploy,
         "deploy",
-        "Deploys a compiled project. With `dry_run`, only shows what would change.",
+        "Deploys a compiled project.",
         body=Deployment,
         read=_deployment_of,
         limit=_PLAN,

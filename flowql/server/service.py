@@ -57,13 +57,20 @@ class Service:
 
     def deploy(self, wanted: Plan, request: DeployRequest = DEFAULT_REQUEST) -> dict[str, Any]:
         """The public JSON of the deployment; what runs is changed at one commit. wanted: the whole project."""
+        return self._deploy(wanted, request, dry_run=False)
+
+    def planned(self, wanted: Plan, request: DeployRequest = DEFAULT_REQUEST) -> dict[str, Any]:
+        """The document of a deployment, of which nothing is carried out. Raises the errors that would refuse it, except about lost history and room."""
+        return self._deploy(wanted, request, dry_run=True)
+
+    def _deploy(self, wanted: Plan, request: DeployRequest, *, dry_run: bool) -> dict[str, Any]:
         with self._deploying:
             check_functions(wanted, self._root)
             while True:
                 seen = self._engine.deployed
                 deployment = decide(seen, wanted, request, partitions=self._engine.topics())
                 costs = costs_of(seen, deployment.plan, deployment.begun, self._engine)
-                if not request.dry_run:
+                if not dry_run:
                     costs.check(accept_history=request.accept_history)
                 try:
                     done = self._engine.deploy(
@@ -75,14 +82,14 @@ class Service:
                         about=request.about,
                         swap=Hold(hold=request.shadow),
                         backfills=request.backfills,
-                        dry_run=request.dry_run,
+                        dry_run=dry_run,
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue
                 assert tuple(done) == deployment.change.changes, "what was shown is what was done"
                 break
-            told = deployment.to_data(costs, applied=not request.dry_run)
-            changed = {} if request.dry_run else self._engine.carry_out(deployment.plan)
+            told = deployment.to_data(costs, applied=not dry_run)
+            changed = {} if dry_run else self._engine.carry_out(deployment.plan)
             return {**told, "rows_changed": dict(changed)} if changed else told
 
     def deployments(self) -> list[Entry]:

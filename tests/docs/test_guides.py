@@ -30,7 +30,7 @@ WORDS_MAX, WORDS_BEFORE_MAX = 1200, 120
 EXPLAINING = {"install.md", "concepts.md", "comparison.md"}  # nothing to type, or nothing before FlowQL is installed
 
 LIVE = ("flowql bench", "flowql top", "flowql logs", "flowql priority")  # they show other numbers at every look
-FIGURED = ("flowql app", "flowql backup", "flowql deploy", "flowql doctor", "flowql restore")
+FIGURED = ("flowql app", "flowql backup", "flowql deploy", "flowql doctor", "flowql plan", "flowql restore")
 FIGURES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]+Z|<?[\d.]+(?=(?:ms|s)\b)|[\d.,]+ (?:B|KB|MB|GB)\b|(?<=bytes\n).*?[\d,]+$"
     r"|(?<=\bcommit )\d+|\d+(?= files)|(?<=replaced-)\w+",

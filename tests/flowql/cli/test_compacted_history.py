@@ -69,7 +69,7 @@ def test_a_join_is_not_rebuilt_over_versions_that_compaction_has_removed(shop: S
     shop.compact("names")
     assert shop.sold() == ALL
     shop.write(SOLD.format(table="NAMES").replace("V, NAME", "V + 1 AS V, NAME"))
-    (said,) = shop.deploy("--dry-run")["lost_history"]
+    (said,) = shop.plan()["lost_history"]
     assert said == "CSAS_SOLD reads every record of names-0, and compaction has removed some"
     refused = shop("deploy")
     assert (refused.code, "FQ5208" in refused.err) == (1, True)

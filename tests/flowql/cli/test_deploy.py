@@ -53,6 +53,12 @@ class Site:
         document: dict[str, Any] = json.loads(done.out)
         return document
 
+    def plan(self, *arguments: str) -> dict[str, Any]:
+        done = self("plan", "-o", "json", *arguments)
+        document: dict[str, Any] = json.loads(done.out)
+        assert done.code == (2 if document["changed"] else 0), done
+        return document
+
     def settle(self) -> None:
         """Until everything there is now is processed, and nothing is rebuilt."""
         done, limit = self.host.engine.catch_up(), time.monotonic() + 60
@@ -75,36 +81,36 @@ def site(flowql: Program, host: Host, folder: Path) -> Site:
     return Site(flowql, folder, host)
 
 
-def test_a_dry_run_shows_what_is_rebuilt_and_why(site: Site, golden: Callable[[str, str], None]) -> None:
+def test_a_plan_shows_what_is_rebuilt_and_why(site: Site, golden: Callable[[str, str], None]) -> None:
     site.write(A, BIG, PER_V, TWICE, OLD)
     site.deploy("--no-wait")
     site.settle()
     new = "CREATE TABLE NEW AS SELECT K, MAX(V) AS M FROM BIG GROUP BY K;\n"
     site.write(A.replace("TABLE A", "TABLE A WITH (PRIORITY = 'high')"), CHANGED, PER_V, TWICE, new)
-    for form in ("table", "json"):
-        shown = str(site("deploy", "--dry-run", "-o", form))
-        golden(f"cli/deploy_dry_run_{form}.txt", re.sub(r"(?<=about )\d+ B|(?<=disk_bytes\": )\d+", "#", shown))
+    for form in ("tree", "json", "markdown"):
+        shown = str(site("plan", "--format", form))
+        golden(f"cli/plan_{form}.txt", re.sub(r"(?<=about )\d+ B|(?<=disk_bytes\": )\d+", "#", shown))
 
 
-def test_a_dry_run_refuses_what_a_deployment_refuses(site: Site) -> None:
+def test_a_plan_refuses_what_a_deployment_refuses(site: Site) -> None:
     """It showed what would be rebuilt, and the deployment was refused: rows of the table lay in a topic with other records."""
     site.write(A, BIG, PER_V)
     site.deploy()
     site.settle()
     produce(site.instance.log, "by-hand", (TopicPartition("BIG", 0), [(7, b"c", b'{"V": 50}')]))
     site.write(A, CHANGED, PER_V)
-    for options in (("--dry-run",), ()):
-        refused = site("deploy", *options)
+    for verb in ("plan", "deploy"):
+        refused = site(verb)
         assert refused.code == 1
         assert "error[FQ4048]: BIG holds records that by-hand has written" in refused.err
 
 
-def test_a_dry_run_says_what_is_done(site: Site) -> None:
+def test_a_plan_says_what_is_done(site: Site) -> None:
     site.write(A, BIG, PER_V, OLD)
     site.deploy()
     site.settle()
     site.write(A, CHANGED, PER_V, TWICE)
-    planned, done = site.deploy("--dry-run", "--prune"), site.deploy("--prune")
+    planned, done = site.plan("--prune"), site.deploy("--prune")
     assert planned["changes"] == done["changes"]
     assert [(c["query"], c["class"], c["because"]) for c in done["changes"]] == [
         ("CTAS_A", "unchanged", None),
@@ -120,7 +126,7 @@ def test_columns_that_a_query_does_not_use_are_compatible(site: Site) -> None:
     site.write(A)
     site.deploy()
     (site.folder / "demo.sql").write_text(SOURCE.replace("V INT", "V INT, W INT") + A)
-    (change,) = site.deploy("--dry-run")["changes"]
+    (change,) = site.plan()["changes"]
     assert (change["class"], change["state"]) == ("compatible", "kept")
     assert change["why"] == "S has changed only in columns that it does not use"
 
@@ -131,7 +137,7 @@ def test_a_changed_declaration_is_the_reason_of_a_rebuild(site: Site) -> None:
     site.deploy()
     assert "KAFKA_TOPIC" in SOURCE
     (site.folder / "demo.sql").write_text(SOURCE.replace("KAFKA_TOPIC", "MAX_AHEAD = '1 DAY', KAFKA_TOPIC") + A)
-    (change,) = site.deploy("--dry-run")["changes"]
+    (change,) = site.plan()["changes"]
     assert (change["class"], change["why"]) == ("rebuilt", "the declaration of S has changed")
 
 
@@ -159,7 +165,7 @@ def test_history_that_is_gone_is_not_left_out_silently(site: Site) -> None:
     site.settle()
     site.instance.admin.drop_before(TopicPartition("s", 0), 2)
     site.write(A.replace("COUNT(*)", "COUNT(*) + 10"))
-    assert "s-0 begins at offset 2" in site.deploy("--dry-run")["lost_history"][0]
+    assert "s-0 begins at offset 2" in site.plan()["lost_history"][0]
     refused = site("deploy")
     assert (refused.code, "FQ5208" in refused.err) == (1, True)
     site.settle()
@@ -177,7 +183,7 @@ def test_two_generations_need_room(site: Site, monkeypatch: pytest.MonkeyPatch) 
     site.write(A.replace("COUNT(*)", "COUNT(V)"))
     usage = shutil.disk_usage(site.folder)
     monkeypatch.setattr(extents.shutil, "disk_usage", lambda _: usage._replace(free=10))
-    assert site.deploy("--dry-run")["disk_bytes"] > 10
+    assert site.plan()["disk_bytes"] > 10
     refused = site("deploy")
     assert (refused.code, "FQ5209" in refused.err) == (1, True)
 
@@ -268,7 +274,7 @@ def test_a_changed_text_goes_forward_where_that_is_asked_for(site: Site) -> None
     site.deploy()
     site.settle()
     site.write(A, CHANGED, PER_V)
-    planned = site.deploy("--forward", "--dry-run")
+    planned = site.plan("--forward")
     done = site.deploy("--forward")
     assert planned["changes"] == done["changes"]
     assert [(c["query"], c["class"], c["state"], c["generation"], c["reads"]) for c in done["changes"]] == [
@@ -285,7 +291,7 @@ def test_a_changed_text_goes_forward_where_that_is_asked_for(site: Site) -> None
     shown = site("deployments", "show", str(entry["id"]))
     assert "CSAS_BIG: its new text has read s-0 from offset 3; its results are BIG-0 from offset 2" in shown.err
     site.write(A, BIG.replace("V > 0", "V > 2"), PER_V)
-    (big,) = [c for c in site.deploy("--dry-run")["changes"] if c["query"] == "CSAS_BIG"]
+    (big,) = [c for c in site.plan()["changes"] if c["query"] == "CSAS_BIG"]
     assert (big["class"], big["why"]) == (
         "rebuilt",
         "its text has changed; all history with the newest text, deployed with --forward in deployment 3",
@@ -297,8 +303,8 @@ def test_what_cannot_go_forward_is_refused_with_the_way_out(site: Site) -> None:
     site.deploy()
     site.settle()
     site.write(A.replace("COUNT(*)", "COUNT(V)"))
-    for arguments in (("--dry-run",), ()):
-        refused = site("deploy", "--forward", *arguments)
+    for verb in ("plan", "deploy"):
+        refused = site(verb, "--forward")
         assert (refused.code, "error[FQ5220]" in refused.err) == (1, True), refused
         assert "CTAS_A cannot continue with its new SQL: the store CTAS_A-aggregate-1" in refused.err
         assert "flowql deploy --full-refresh CTAS_A" in refused.err
@@ -330,12 +336,12 @@ def test_a_query_says_itself_that_it_goes_forward(site: Site) -> None:
     )
 
 
-def test_a_dry_run_says_what_will_not_be_the_same_again(site: Site) -> None:
+def test_a_plan_says_what_will_not_be_the_same_again(site: Site) -> None:
     site.write(A, BIG.replace("K, V", "K, V, RANDOM() AS R, UUID() AS U"))
     site.deploy()
     site.settle()
     site.write(A, CHANGED.replace("K, V", "K, V, RANDOM() AS R, UUID() AS U"))
-    _, change = site.deploy("--dry-run")["changes"]
+    _, change = site.plan()["changes"]
     assert change["why"] == "its text has changed; RANDOM, UUID will give other values"
 
 
@@ -345,5 +351,5 @@ def test_a_function_of_the_clock_over_an_argument_is_the_same_again(site: Site) 
     site.deploy()
     site.settle()
     site.write(A, CHANGED.replace("K, V", at))
-    _, change = site.deploy("--dry-run")["changes"]
+    _, change = site.plan()["changes"]
     assert change["why"] == "its text has changed"

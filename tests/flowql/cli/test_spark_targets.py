@@ -53,7 +53,7 @@ def test_where_nothing_has_run(flowql: Program) -> None:
     assert (status["instance"]["engine"], status["instance"]["pid"], status["queries"]) == ("spark", None, [])
     told = flowql("query", "SELECT 1", "-t", "spark").err
     assert ("error[FQ5105]" in told, "in their files alone" in told) == (True, False)
-    planned = json.loads(flowql("deploy", "-t", "spark", "--dry-run", "-o", "json").out)
+    planned = json.loads(flowql("plan", "-t", "spark", "-o", "json").out)
     assert [c["action"] for c in planned["changes"]] == ["add"]
 
 

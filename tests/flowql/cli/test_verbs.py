@@ -79,8 +79,8 @@ def test_output_is_as_agreed(flowql: Program, golden: Golden, name: str, argumen
 
 
 @pytest.mark.usefixtures("shop")
-def test_explain_as_json_and_plan_are_the_plan(flowql: Program) -> None:
-    explained, planned = flowql("explain", "-p", "shop", "-o", "json"), flowql("plan", "-p", "shop")
+def test_explain_as_json_and_compile_are_the_plan(flowql: Program) -> None:
+    explained, planned = flowql("explain", "-p", "shop", "-o", "json"), flowql("compile", "-p", "shop")
     assert (explained.code, explained.err, planned.err) == (0, "", "")
     assert json.loads(explained.out) == json.loads(planned.out)
     assert [q.id for q in codec.loads(planned.out).queries] == ["CSAS_LARGE_ORDERS", "CTAS_SPENT_PER_HOUR"]

@@ -36,6 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/returning": {"statements": "DELETE FROM S RETURNING V;", "variables": {}},
     "/changes": {"what": "A", "start": "earliest", "limit": 1},
     "/v1/deployments": {"plan": "{}", "selected": None, "prune": False, "refresh": [], "backfills": [], "about": {"how": "x", "files": []}},
+    "/v1/plan": {"plan": "{}", "selected": ["CTAS_A"], "prune": True, "refresh": ["CTAS_A"], "forward": False},
     "/v1/priority": {"query": "A", "priority": "high", "weight": 2, "latency_target_ms": None},
     "/v1/pause": {"queries": ["A"], "paused": False},
     "/v1/promote": {"query": "A"},
@@ -45,7 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 REQUIRED = {
     "/v1/query": ["sql"], "/v1/execute": ["statements"], "/v1/returning": ["statements"],
-    "/changes": ["what", "start", "limit"], "/v1/deployments": ["plan"], "/v1/priority": ["query", "priority"],
+    "/changes": ["what", "start", "limit"], "/v1/deployments": ["plan"], "/v1/plan": ["plan"], "/v1/priority": ["query", "priority"],
     "/v1/pause": ["queries", "paused"], "/v1/promote": ["query"], "/v1/abandon": ["query"], "/v1/diff": ["result"],
     "/append": ["records"],
 }  # fmt: skip

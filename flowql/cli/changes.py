@@ -1,0 +1,81 @@
+"""The options of `flowql plan` and `flowql deploy`, and the deployment that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
+
+from flowql.api.deploying import deploy_request, history, rolled_back, wanted_plan
+from flowql.cli.options import Scope
+from flowql.cli.render import show_diagnostics
+from flowql.cli.without import left_out
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.topology import Plan
+from flowql.config.project import Project
+from flowql.deploy.request import DeployRequest
+from flowql.deploy.selection import find_query
+from flowql.deploy.settings import Settings
+
+IdArgument = Annotated[
+    int | None,
+    typer.Argument(help="With --rollback: number in `flowql deployments`.", metavar="[ID]", show_default=False),
+]
+PruneOption = Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")]
+RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Discard state that no longer fits and recompute it.")]
+RefreshOption = Annotated[
+    list[str] | None, typer.Option("--full-refresh", help="Rebuild this unchanged query.", metavar="QUERY")
+]
+RollbackOption = Annotated[bool, typer.Option("--rollback", help="Roll back to the previous deployment, or to ID.")]
+ForwardOption = Annotated[
+    bool, typer.Option("--forward", help="Apply changed SQL to new records only, without a rebuild.")
+]
+ShadowOption = Annotated[bool, typer.Option("--shadow", help="Build new generations; `flowql promote` swaps them in.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options as given. number: of the deployment to roll back to."""
+
+    number: int | None = None
+    prune: bool = False
+    rebuild: bool = False
+    full_refresh: Sequence[str] = ()
+    rollback: bool = False
+    forward: bool = False
+    shadow: bool = False
+    accept_history: bool = False
+    without: Sequence[str] = ()
+
+    def check(self, scope: Scope) -> None:
+        """Raises usage errors."""
+        if self.number is not None and not self.rollback:
+            title = f"{self.number}: a number is for --rollback; to deploy one query: --select QUERY"
+            raise typer.BadParameter(title)
+        if self.rollback and (scope.select or self.full_refresh):
+            raise typer.BadParameter("--rollback concerns all queries: it takes neither --select nor --full-refresh")
+
+    def against(
+        self, scope: Scope, project: Project, settings: Settings, deployed: Deployed, topics: Mapping[str, int]
+    ) -> tuple[Plan, DeployRequest, Settings]:
+        """What is to be deployed where this is on record: the plan, the request, and the settings of an instance that starts for it."""
+        if self.rollback:
+            wanted, request = rolled_back(*history(settings, plans=True), self.number)
+        else:
+            wanted = wanted_plan(project, running=deployed.plan, topics=topics, warn=show_diagnostics)
+            request = self.request(scope, project, wanted, deployed.plan)
+        settings = left_out(self.without, settings, deployed.plan, wanted)
+        request = replace(request, accept_history=self.accept_history, forward=self.forward, shadow=self.shadow)
+        return wanted, replace(request, without=settings.without), settings
+
+    def request(self, scope: Scope, project: Project, wanted: Plan, running: Plan) -> DeployRequest:
+        """The deployment of the project, without the options that a rollback has too."""
+        request = deploy_request(scope.select, project, wanted, running, prune=self.prune, rebuild=self.rebuild)
+        refresh = tuple(find_query(wanted, name).id for name in self.full_refresh)
+        return replace(request, refresh=refresh, about=replace(request.about, how=self._how(refresh)))
+
+    def _how(self, refresh: Sequence[str]) -> str:
+        how = "deploy --forward" if self.forward else "deploy"
+        return f"{how}, full refresh of {', '.join(refresh)}" if refresh else how
