@@ -314,21 +314,21 @@ class LogInput:
         return int(decoded.batch.rowtime[cursor]) if cursor < len(decoded.batch) else None
 
     def peek(self, rows_max: int) -> PeekedRows:
-        """The next decoded rows, up to the first that has to wait."""
-        decoded = self.decoded
+        """The next decoded rows, up to the first that has to wait. Rows of a later tick do not follow them: others go on without these."""
+        decoded, line = self.decoded, self.line  # read once: other threads set the line
         if decoded is None:
             return EMPTY
-        end = self._readable(decoded)
-        rows = min(rows_max, end - decoded.cursor)
-        return peeked_rows([decoded.batch], decoded.cursor, rows, more=False)
+        of_tick = self._rows_before(decoded, line)
+        end = min(of_tick, self._rows_before(decoded, self.stop_at))
+        rows = decoded.batch.rowtime[decoded.cursor : min(end, decoded.cursor + rows_max)]
+        return PeekedRows([decoded.batch], decoded.cursor, rows, more=decoded.cursor + len(rows) < of_tick)
 
-    def _readable(self, decoded: DecodedRows) -> int:
-        """The index of the first decoded row that has to wait; the number of rows if none has to."""
+    def _rows_before(self, decoded: DecodedRows, offset: int | None) -> int:
+        """The index of the first decoded row at an offset or behind it; the number of rows if there is none."""
         assert decoded.raw is not None
-        rows = self.raw_rows(decoded.raw, 0)
-        if rows == decoded.raw_rows:
+        if offset is None or offset >= decoded.raw.next_offset:
             return len(decoded.batch)
-        return max(decoded.cursor, int(np.searchsorted(decoded.origin, rows)))
+        return max(decoded.cursor, int(np.searchsorted(decoded.origin, _row_of(decoded.raw, offset))))
 
     def head(self) -> RawBatch | None:
         """The first batch, joined with those after it while they are small together. Only the thread that takes from the buffer calls it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from flowql.compiler.plan import types as t
@@ -14,9 +15,10 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput
 from flowql.runtime.task.program import InputSpec, Output
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import MicroBatchResult, Task
@@ -40,6 +42,12 @@ class Program:
 
     def start(self, run: MicroBatchContext) -> list[Output]:
         return cast(list[Output], ["of no rows"])
+
+    def decode(self, operator: str, state: Any, raw: RawBatch, fetched: Sequence[RawBatch]) -> DecodedRows:
+        """The offset of each record as its time."""
+        ms = raw.records.column("offset").to_pylist()
+        rows = from_rows(SCHEMA, [(n,) for n in ms], ms, [0] * len(ms), list(range(len(ms))))
+        return DecodedRows(rows, np.arange(len(ms)), len(ms), [], raw)
 
     def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
         rows = sorted((int(seq), row[0]) for b in batches.values() for seq, row in zip(b.seq, b.rows(), strict=True))
@@ -108,6 +116,24 @@ def test_an_open_input_holds_back_what_may_belong_behind_its_next_row() -> None:
     task.exchanges["a"].upstream_idle = lambda _known: True
     assert task.process(SLICE_NS) == 1
     assert program.runs[1:] == [[4]]
+
+
+def test_rows_of_a_later_tick_hold_back_no_other_input() -> None:
+    """Input `a` is at its line, and its next rows are fetched already: `b` goes on to its own line."""
+    program = Program()
+    program.inputs = tuple(InputSpec(n, n, is_table=False, exchange=False) for n in ("a", "b"))
+    task, _ = made(program)
+    task.exchanges, task.channels = {}, ConsumerChannels.joined([])
+    task.logs = {n: LogInput(n, TopicPartition(n, 0), 0) for n in ("a", "b")}
+    task.logs["a"].add(fetched([0, 1, 2], 3))
+    task.logs["b"].add(fetched([0, 1], 2))
+    task.logs["a"].line, task.logs["b"].line = 0, 2
+    task.process(SLICE_NS)
+    assert program.runs == [[0, 1]]
+    task.logs["a"].line = 2
+    task.process(SLICE_NS)
+    assert program.runs[1:] == [[0, 1]], "the third one is of a later tick"
+    assert not task.runnable
 
 
 def test_results_of_no_rows_are_published_once() -> None:
