@@ -22,11 +22,11 @@ from flowql.compiler.analyze.standard_functions import (
     ADVICE,
     OF_OTHER_SYSTEMS,
     beside_numbers,
-    beside_times,
+    beside_typed,
     in_micros,
     is_time_and_number,
     row_as,
-    sql_time,
+    text_as,
     time_advice,
 )
 from flowql.compiler.catalog.catalog import Catalog
@@ -407,15 +407,13 @@ class Binder:
     def _text_adapts(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
         """A text literal has no type of its own in SQL: beside a number or truth value it is read as one."""
         text, other = (left, right) if _is_text(left) else (right, left)
-        if other.type.form or other.type.kind is Kind.BYTES:
-            of_form = (
-                convert(text, other.type) if other.type.form else Call(other.type, "sql_to_bytes", (text,), node.span)
-            )
-            return (of_form, right) if text is left else (left, of_form)
+        if other.type.form or other.type.kind in (Kind.BYTES, Kind.ARRAY):
+            as_other = text_as(text, other.type)
+            return (as_other, right) if text is left else (left, as_other)
         if not other.type.is_numeric and other.type.kind is not Kind.BOOLEAN:
             return left, right
         try:
-            _, (read, _) = unify(beside_times((text, other)), strict=True)
+            _, (read, _) = unify(beside_typed((text, other)), strict=True)
         except FunctionTypeError as problem:
             title = f"{text_of(node)}: {problem}"
             raise mistake("FQ2005", title, node.span, f"beside {other.type}", help=problem.hint) from None
@@ -423,7 +421,7 @@ class Binder:
 
     def _standard_time(self, e: Expr, to: SqlType) -> Expr:
         """A text beside a time: each dialect reads it as its casts do."""
-        return sql_time(e, to) if self.standard else e
+        return text_as(e, to) if self.standard else e
 
     def _is_time(self, e: Expr) -> bool:
         """A row time or window bound: a BIGINT that texts may be compared with."""
@@ -464,6 +462,8 @@ class Binder:
             return self._moment_cast(node, operand, to)
         if to == SPAN and operand.type.kind in (Kind.INTERVAL, Kind.NULL):
             return operand if operand.type.kind is Kind.INTERVAL else Literal(INTERVAL, None, node.span)
+        if to == SPAN and operand.type.kind is Kind.STRING:
+            return Call(INTERVAL, "sql_to_interval", (operand,), node.span)
         if to == SPAN:
             title = f"CAST of {operand.type} to the type INTERVAL is not supported: {text_of(node.operand)}"
             raise unsupported(

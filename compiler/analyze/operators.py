@@ -7,14 +7,14 @@ from functools import partial
 
 from flowql.compiler.analyze.json_functions import json_equal
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
+from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_typed, called
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
-from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
+from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_intervals import total_micros
 from flowql.compiler.plan.expr import Call, Expr, Literal
@@ -68,7 +68,7 @@ def _standard_case(bind: Bind, node: Func) -> Expr:
     pairs = len(node.args) // 2
     whens = [bind(a) for a in node.args[0 : pairs * 2 : 2]]
     results = [a for a in _results(node) if a in node.args]
-    known = dict(zip(map(id, results), beside_times([bind(a) for a in results]), strict=True))
+    known = dict(zip(map(id, results), beside_typed([bind(a) for a in results]), strict=True))
     conditions = [convert(e, BOOLEAN) if e.type.kind is Kind.NULL else e for e in whens]
     return _case_of(lambda a: known[id(a)] if id(a) in known else bind(a), node, conditions, strict=True)
 
@@ -103,7 +103,7 @@ def _standard_in(bind: Bind, node: Func) -> Expr:
     found = [bind(a) for a in node.args]
     if any(e.type.kind is Kind.INTERVAL for e in found):
         found = [interval_number(_text_interval(e)) for e in found]
-    found = beside_times(found)
+    found = beside_typed(found)
     known = dict(zip(map(id, node.args), found, strict=True))
     common, args = _unified(lambda a: known[id(a)], node, node.args, strict=True)
     if common.kind is Kind.NULL:

@@ -15,10 +15,10 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
-from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
+from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_casts import sql_cast
@@ -27,7 +27,19 @@ from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal, walk
-from flowql.compiler.plan.types import DOUBLE, JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, array, decimal
+from flowql.compiler.plan.types import (
+    DOUBLE,
+    INTERVAL,
+    JSONB,
+    SPAN,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    SqlType,
+    array,
+    decimal,
+)
 
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 # Functions of other systems -> what means the same here.
@@ -67,6 +79,7 @@ _NOT_WRITTEN = (Kind.NULL, Kind.BYTES, Kind.MAP)  # beside a text in `||`
 _MOMENTS = (Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 _DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.MICROS)
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
+_READ = (*_TIMES, Kind.BYTES, Kind.ARRAY, Kind.INTERVAL)  # what a text in quotes is beside a value of such a type
 
 
 def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
@@ -111,14 +124,20 @@ def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:
         raise mistake("FQ2005", title, node.span, "of different types", help=problem.hint or "add a CAST") from None
 
 
-def sql_time(e: Expr, to: SqlType) -> Expr:
-    """A text that stands beside a time, as standard SQL's cast reads it: in quotes with parts of a millisecond it is in microseconds.
+def text_as(e: Expr, to: SqlType) -> Expr:
+    """A text that stands beside a value of a type, as standard SQL's cast reads it: in quotes with parts of a millisecond it is in microseconds.
     Other expressions stay as they are.
     """
+    if e.type != STRING:
+        return e
+    span = getattr(e, "span", NOWHERE)
+    if to == SPAN or to.kind is Kind.INTERVAL:
+        read = Call(INTERVAL, "sql_to_interval", (e,), span)
+        return Call(SPAN, "sql_interval_kept", (read,), span) if to == SPAN else read
     if to.form:
-        return convert(e, to) if e.type == STRING else e
-    to = finer(to) if in_micros(e) else to
-    return Call(to, sql_cast(e.type, to), (e,), getattr(e, "span", NOWHERE)) if e.type == STRING else e
+        return convert(e, to)
+    to = finer(to) if to.kind in _TIMES and in_micros(e) else to
+    return Call(to, sql_cast(e.type, to), (e,), span)
 
 
 def in_micros(e: Expr) -> bool:
@@ -126,12 +145,12 @@ def in_micros(e: Expr) -> bool:
     return isinstance(e, Literal) and isinstance(e.value, str) and has_finer_part(e.value)
 
 
-def beside_times(found: Sequence[Expr]) -> list[Expr]:
-    """Values of one type; where there is a date, a time, a timestamp or JSONB among them, a text literal is one, too."""
-    time = next((e.type for e in found if e.type.kind in _TIMES or e.type.form), None)
-    if time is None and any(e.type.kind is Kind.DOUBLE for e in found):
+def beside_typed(found: Sequence[Expr]) -> list[Expr]:
+    """Values of one type; where there is one among them whose type no number has, a text in quotes is of this type, too."""
+    other = next((e.type for e in found if e.type.kind in _READ or e.type.form), None)
+    if other is None and any(e.type.kind is Kind.DOUBLE for e in found):
         return [Literal(DOUBLE, float(str(e.value)), e.span) if _is_not_finite(e) else e for e in found]
-    return [sql_time(e, time) if time is not None and isinstance(e, Literal) else e for e in found]
+    return [text_as(e, other) if other is not None and isinstance(e, Literal) else e for e in found]
 
 
 def _is_not_finite(e: Expr) -> TypeGuard[Literal]:
@@ -148,7 +167,7 @@ def beside_numbers(args: Sequence[Expr]) -> Sequence[Expr]:
     if not number.type.is_numeric:
         return args
     try:
-        common, read = unify(beside_times(args), strict=True)
+        common, read = unify(beside_typed(args), strict=True)
     except FunctionTypeError:
         return args
     return read if common == number.type or number.type.kind is Kind.DECIMAL else args
@@ -156,7 +175,7 @@ def beside_numbers(args: Sequence[Expr]) -> Sequence[Expr]:
 
 def _alike(bind: Bind, node: Func) -> Expr:
     """Arguments of one type, which literals adapt to."""
-    args = beside_times([bind(a) for a in node.args])
+    args = beside_typed([bind(a) for a in node.args])
     unified = _unified(node, args)
     if unified and unified[0].type.kind is Kind.NULL:
         return Literal(STRING, None, node.span)  # of what has no type PostgreSQL makes a text
@@ -184,7 +203,7 @@ def _in_zone(bind: Bind, node: Func) -> Expr:
     """A date, or a text in quotes, is a moment of UTC where the clock of a zone is asked for."""
     args = [bind(a) for a in node.args]
     if len(args) > 1:
-        args[1] = convert(args[1], TIMESTAMPTZ) if args[1].type.kind is Kind.DATE else sql_time(args[1], TIMESTAMPTZ)
+        args[1] = convert(args[1], TIMESTAMPTZ) if args[1].type.kind is Kind.DATE else text_as(args[1], TIMESTAMPTZ)
     return called(node, args)
 
 
@@ -216,10 +235,10 @@ def _of_spans(bind: Bind, node: Func) -> Expr:
     args = [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE and node.name != "ISFINITE" else a for a in args]
     zoned = TIMESTAMPTZ if any(a.type.zoned for a in args) else TIMESTAMP
     if node.name in ("DATE_BIN", "AGE"):
-        args = [sql_time(a, zoned) if isinstance(a, Literal) else a for a in args]
+        args = [text_as(a, zoned) if isinstance(a, Literal) else a for a in args]
     elif node.name in ("DATE_ADD", "DATE_SUBTRACT"):
         args = [
-            sql_time(args[0], TIMESTAMPTZ) if isinstance(args[0], Literal) else args[0],
+            text_as(args[0], TIMESTAMPTZ) if isinstance(args[0], Literal) else args[0],
             *map(_span_of(bind), node.args[1:]),
         ]
     return called(node, args)

@@ -10,11 +10,11 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func
-from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions import assignment
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.evaluate import RowFunction, compile_row
+from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.registry import FAILURES
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_intervals import interval_text

@@ -108,7 +108,7 @@ def _convert_constructor(e: Call, target: SqlType) -> Expr:
 
 def _loose(e: Expr, strict: bool) -> SqlType:
     """The type of `e` with text literals left open, also inside constructors."""
-    if isinstance(e, Literal) and e.type.kind is Kind.STRING:
+    if isinstance(e, Literal) and e.type == STRING:
         return _WEAK
     if isinstance(e, Call) and e.name == "array" and e.args:
         return array(_merge_all([_loose(a, strict) for a in e.args], e.args, strict))

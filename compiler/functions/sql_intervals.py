@@ -11,6 +11,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
+from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
 from flowql.compiler.functions.registry import define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
@@ -135,6 +136,14 @@ def interval_of(text: str) -> Interval:
     return months, days, micros
 
 
+def read(text: str) -> Interval:
+    """The interval of any text that PostgreSQL reads. Raises ValueError."""
+    found = read_interval(text)
+    if found is None:
+        raise ValueError(f'invalid input syntax for type interval: "{text}"')
+    return interval(found.months, found.days, found.micros)
+
+
 def _of_numbers(types: tuple[SqlType, ...]) -> Resolution:
     if len(types) != 3 or any(t.kind not in (Kind.INT, Kind.BIGINT, Kind.NULL) for t in types):
         raise FunctionTypeError("an interval is made of months, days and microseconds")
@@ -196,6 +205,21 @@ define(
     lambda _r: interval_of,
     summary="The interval that a column has.",
     example="sql_interval_micros(sql_interval_taken(sql_interval_kept(sql_interval(0, 1, 0)))) -> 86400000000",
+)
+
+
+def _of_text(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 1 or types[0].kind is not Kind.STRING:
+        raise FunctionTypeError(f"a text is needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, INTERVAL)
+
+
+define(
+    "sql_to_interval",
+    _of_text,
+    lambda _r: read,
+    summary="Reads an interval as PostgreSQL does: `1.5 months`, `2 days 03:00`, `P1Y`.",
+    example="sql_interval_micros(sql_to_interval('2 days')) -> 172800000000",
 )
 
 

@@ -41,6 +41,12 @@ VIEWS = {
     "split_in_from": "SELECT k, w FROM u CROSS JOIN LATERAL regexp_split_to_table(s || ' b  c', E'\\\\s+') AS w",
     "split_in_select": "SELECT k, string_to_table(s || ',z', ',') AS w, regexp_split_to_table(s || '-y', '-') AS v FROM t",
     "several_percentiles": "SELECT k % 2 AS g, percentile_cont(ARRAY[0, 0.5]) WITHIN GROUP (ORDER BY a) AS p, percentile_disc(ARRAY[0.5, 1]) WITHIN GROUP (ORDER BY n) FILTER (WHERE k < 3) FROM t GROUP BY k % 2",
+    "merged_column_in_rollup": "SELECT a, u.a AS b, GROUPING(u.a) AS g, COUNT(*) AS n FROM u JOIN t USING (a) GROUP BY ROLLUP (a, u.a)",
+    "merged_column_in_rollup_of_full_join": "SELECT a, u.a AS b, GROUPING(u.a) AS g, COUNT(*) AS n FROM u FULL JOIN t USING (a) GROUP BY ROLLUP (a, u.a)",
+    "intervals_of_texts": "SELECT k, (a || ' month')::interval AS i, DATE '2024-01-31' + (k || ' days 01:30')::interval AS d, '-1.5 months'::interval AS m, '1.26 decades'::interval AS y FROM t",
+    "quoted_in_values": "SELECT k, jsonb_typeof(v) AS j, d + k AS d, i, x[1] AS x FROM t, (VALUES (NULL::jsonb, DATE '2024-01-01', INTERVAL '1 day', ARRAY[1]), ('[1]', '2024-01-02', '2 days', '{2,3}')) AS w(v, d, i, x)",
+    "quoted_in_union": "SELECT k, DATE '2024-01-01' AS d, j FROM t UNION ALL SELECT k, '2024-02-29', '{}' FROM u UNION ALL SELECT '7', NULL, NULL FROM u",
+    "quoted_beside_arrays": "SELECT k, ARRAY[a] = '{1}' AS e, COALESCE(NULLIF(ARRAY[a], '{2}'), '{7}') AS c, CASE WHEN k = 1 THEN '1 day' ELSE INTERVAL '2 days' END AS i FROM t",
     "null_if_equal": "SELECT k, NULLIF(j -> 'p', '1.100') AS v, j -> 'p' = ANY(ARRAY['1.100'::jsonb]) AS a FROM t",
 }
 CHANGES = (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import kept as kept_value
 from flowql.compiler.analyze.relation import retracting, scan
 from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder
 from flowql.compiler.analyze.relations.relation import (
@@ -17,6 +18,7 @@ from flowql.compiler.analyze.relations.relation import (
     selected,
     with_identity,
 )
+from flowql.compiler.analyze.standard_functions import beside_typed
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.dialect.ast import Func, Star
 from flowql.compiler.dialect.standard import tree as t
@@ -57,7 +59,7 @@ def values(rows: Sequence[Sequence[t.Expr]], node: t.Values, rel: Rel, binder: R
     columns: list[list[Expr]] = []
     for n, written in enumerate(zip(*rows, strict=True), 1):
         try:
-            common, converted = unify([binder.bound(e) for e in written], strict=True)
+            common, converted = unify(beside_typed([binder.bound(e) for e in written]), strict=True)
         except FunctionTypeError as problem:
             title = f"the values of column {n} have no common type: {problem}"
             raise mistake("FQ2005", title, node.span, help=problem.hint) from None
@@ -67,7 +69,7 @@ def values(rows: Sequence[Sequence[t.Expr]], node: t.Values, rel: Rel, binder: R
     named = [f"column{n}" for n in range(1, len(columns) + 1)]
     if len(rows) == 1:
         return selected(rel, [(n, c[0]) for n, c in zip(named, columns, strict=True)], names)
-    lists = [Call(array(c[0].type), "array", tuple(c)) for c in columns]
+    lists = [Call(array(c[0].type), "array", tuple(c)) for c in (list(map(kept_value, column)) for column in columns)]
     made, exprs, _ = exploded(rel, lists, names, kept=False)
     return selected(made, list(zip(named, exprs, strict=True)), names)
 

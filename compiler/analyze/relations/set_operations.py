@@ -10,6 +10,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import equality_value, kept, taken
 from flowql.compiler.analyze.relations.grouping import grouped_with_intervals
 from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, column_of, projected, selected
+from flowql.compiler.analyze.standard_functions import beside_typed
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -58,7 +59,9 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
     columns: list[list[Expr]] = [[] for _ in sides]
     for at, same in enumerate(zip(*shown, strict=True)):
         try:
-            common, converted = unify([_typed(s, c) for s, c in zip(sides, same, strict=True)], strict=True)
+            common, converted = unify(
+                beside_typed([_typed(s, c) for s, c in zip(sides, same, strict=True)]), strict=True
+            )
             if common == NULL:
                 converted = tuple(c.expr() for c in same)
         except FunctionTypeError as problem:
@@ -81,11 +84,12 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
 
 
 def _typed(side: Rel, column: RelColumn) -> Expr:
-    """The column; one that is NULL in all rows takes the type of the others."""
+    """The column; one that is NULL or a text in quotes in all rows takes the type of the others."""
     spec = side.node.spec
     exprs = [c.expr for c in spec.columns if c.name == column.column] if isinstance(spec, Project) else []
-    none = any(isinstance(e, Literal) and e.value is None and e.type == STRING for e in exprs)
-    return Literal(NULL, None) if none else column.expr()
+    for written in (e for e in exprs if isinstance(e, Literal) and e.type == STRING):
+        return Literal(NULL, None) if written.value is None else written
+    return column.expr()
 
 
 def _corresponding(sides: Sequence[Rel], body: t.SetOperation) -> list[list[RelColumn]]:

@@ -13,12 +13,12 @@ from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, 
 from flowql.compiler.dialect.forms import with_t
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import LEVELS
-from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.standard.lower_types import lower_cast_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.words import BY_CODE_POINT, SPECIAL_VALUES
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 from flowql.compiler.functions import sql_array_parts, sql_bits, sql_jsonb
+from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.numeric import MAX_PRECISION
 from flowql.compiler.plan.types import BIGINT
 

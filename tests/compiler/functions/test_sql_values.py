@@ -366,7 +366,7 @@ REFUSED = {
     "ts + 1": "unsupported arithmetic types: TIMESTAMP + INT",
     "ts + tt": "unsupported arithmetic types: TIMESTAMP + TIMESTAMP",
     "ts * INTERVAL '1 day'": "unsupported arithmetic types: TIMESTAMP * INTERVAL",
-    "CAST(s AS INTERVAL)": "the type INTERVAL",
+    "CAST(n AS INTERVAL)": "the type INTERVAL",
     "CAST(s AS CHAR(3))": "CHAR(n)",
     "GREATEST(ts, n)": "operator does not exist",
     "DATETRUNC('day', ts)": "DATE_TRUNC",

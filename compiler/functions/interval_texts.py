@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-from flowql.compiler.dialect.words import singular
-
 _MICROS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -15,6 +13,7 @@ _MICROS = {
     "MINUTE": 60_000_000,
     "HOUR": 3_600_000_000,
 }
+_DAY_MICROS, _MONTH_DAYS = 86_400_000_000, 30
 _DAYS = {"DAY": 1, "WEEK": 7}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "DECADE": 120, "CENTURY": 1200}
 _SHORT = {
@@ -73,9 +72,14 @@ def read_interval(text: str, units: tuple[str, ...] = ()) -> Duration | None:
         elif unit in _DAYS:
             whole = int(amount * _DAYS[unit])
             days += whole
-            micros += (amount * _DAYS[unit] - whole) * 86_400_000_000
-        elif unit in _MONTHS and amount * _MONTHS[unit] == int(amount * _MONTHS[unit]):
-            months += int(amount * _MONTHS[unit])
+            micros += (amount * _DAYS[unit] - whole) * _DAY_MICROS
+        elif unit == "MONTH":
+            months += int(amount)
+            part = amount % 1 * _MONTH_DAYS
+            days += int(part)
+            micros += part % 1 * _DAY_MICROS
+        elif unit in _MONTHS:
+            months += round(amount * _MONTHS[unit])
         else:
             return None
     found = Duration(months, days, round(micros))
@@ -101,7 +105,10 @@ def _plain(text: str) -> str:
 
 
 def _unit(written: str) -> str:
-    unit = singular(written) if len(written) > 2 else written.upper()
+    """`DAYS` and `day` as `DAY`."""
+    unit = written.upper()
+    if len(unit) > 2:
+        unit = unit.removesuffix("S")
     return _SHORT.get(unit, _SHORT.get(written.upper(), unit))
 
 
