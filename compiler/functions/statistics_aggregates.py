@@ -209,20 +209,22 @@ _register_variance(
     "STDDEV_SAMP", "STDDEV", sample=True, root=True, summary="Sample standard deviation; NULL below two values."
 )
 
-Sums = tuple[int, ...]  # n, pairs that are not finite, then m and e of the five sums
-_NO_PAIRS: Sums = (0,) * 12
+# n; how many x are NaN; m and e of the five sums, of finite numbers; how many x are Infinity and -Infinity; how many y are NaN, Infinity and -Infinity.
+Sums = tuple[int, ...]
+_NO_PAIRS: Sums = (0,) * 17
+_ZERO: Scaled = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """n pairs: their means, and the sums of the products of what each value differs from its mean."""
+    """n pairs: their means, and the sums of the products of what each value differs from its mean: NaN of values that are not finite."""
 
     n: int
-    mean_x: Fraction
-    mean_y: Fraction
-    xx: Fraction
-    yy: Fraction
-    xy: Fraction
+    mean_x: Fraction | float
+    mean_y: Fraction | float
+    xx: Fraction | float
+    yy: Fraction | float
+    xy: Fraction | float
 
 
 def _pairs(args: Sequence[SqlType]) -> Callable[[tuple[Any, ...], int], Sums | None]:
@@ -233,12 +235,18 @@ def _pairs(args: Sequence[SqlType]) -> Callable[[tuple[Any, ...], int], Sums | N
         if None in row:
             return None
         y, x = y_of(row[0]), x_of(row[1])
-        if y is None or x is None:
-            return (weight, weight, *_NO_PAIRS[2:])
-        sums = [x, y, _times(x, x), _times(y, y), _times(x, y)]
-        return (weight, 0, *(p for m, e in sums for p in reduced(m * weight, e)))
+        of_x, of_y = ([k * weight for k in _kind(v)] if e is None else [0, 0, 0] for v, e in ((row[1], x), (row[0], y)))
+        none = x is None or y is None
+        x, y = x or _ZERO, y or _ZERO
+        sums = [x, y, _times(x, x), _times(y, y), _ZERO if none else _times(x, y)]
+        return (weight, of_x[0], *(p for m, e in sums for p in reduced(m * weight, e)), *of_x[1:], *of_y)
 
     return part
+
+
+def _kind(v: float) -> tuple[int, int, int]:
+    """Whether a number that is not finite is NaN, Infinity or -Infinity."""
+    return int(v != v), int(v > 0), int(v < 0)
 
 
 def _exact(t: SqlType) -> Callable[[Any], Scaled | None]:
@@ -255,8 +263,15 @@ def _times(a: Scaled, b: Scaled) -> Scaled:
 
 def _added(a: Sums, b: Sums) -> Sums:
     """The accumulator of both sets of rows."""
+    a, b = (acc + _NO_PAIRS[len(acc) :] for acc in (a, b))  # of a state that an earlier version wrote
     sums = (p for i in range(2, 12, 2) for p in plus((a[i], a[i + 1]), (b[i], b[i + 1])))
-    return (a[0] + b[0], a[1] + b[1], *sums)
+    return (a[0] + b[0], a[1] + b[1], *sums, *(x + y for x, y in zip(a[12:], b[12:], strict=True)))
+
+
+def _mean(total: Fraction, n: int, nans: int, above: int, below: int) -> Fraction | float:
+    if nans or (above and below):
+        return math.nan
+    return math.inf if above else -math.inf if below else total / n
 
 
 def _pairs_result(function: str, args: Sequence[SqlType]) -> Callable[[Sums], Any]:
@@ -270,11 +285,19 @@ def _pairs_result(function: str, args: Sequence[SqlType]) -> Callable[[Sums], An
             return n
         if not n:
             return None
-        if acc[1]:
-            return math.nan
+        _, x_nan, *_, x_above, x_below, y_nan, y_above, y_below = acc + _NO_PAIRS[len(acc) :]
         x, y, xx, yy, xy = (Fraction(acc[i]) * Fraction(2) ** acc[i + 1] for i in range(2, 12, 2))
         x, y, xx, yy, xy = x * unit_x, y * unit_y, xx * unit_x**2, yy * unit_y**2, xy * unit_x * unit_y
-        found = compute(Pairs(n, x / n, y / n, xx - x * x / n, yy - y * y / n, xy - x * y / n))
+        odd_x, odd_y = x_nan or x_above or x_below, y_nan or y_above or y_below
+        pairs = Pairs(
+            n,
+            _mean(x, n, x_nan, x_above, x_below),
+            _mean(y, n, y_nan, y_above, y_below),
+            math.nan if odd_x else xx - x * x / n,
+            math.nan if odd_y else yy - y * y / n,
+            math.nan if odd_x or odd_y else xy - x * y / n,
+        )
+        found = compute(pairs)
         return ratio(found.numerator, 0, found.denominator) if isinstance(found, Fraction) else found
 
     return result
