@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from flowql.query.push import Replaced, Start, Subscription
 
 SILENT = "FQ5106"
-_SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
+_SELECT = re.compile(
+    r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL
+)  # behind comments and brackets
 _WAIT_S, _WAIT_S_MAX = 0.05, 0.2  # between two looks; the longer, the longer nothing has come
 _SWAP_S = 60.0  # a swap on Kafka takes some seconds, more if an instance dies in it
 _RETENTION_S = 2.0  # no swap is recorded for so long after records are gone: retention has deleted them

@@ -22,6 +22,7 @@ class Known:
 
 
 ACCEPTED: tuple[Known, ...] = (
+    Known("one letter becomes two in another case", r"\b(UPPER|LOWER|INITCAP)\b", "against postgres", shown="[ßẞİǄ]"),
     Known("PostgreSQL adds doubles in the order of rows", r"\bsums\b", "against postgres", "^other values: .*double"),
 )
 OPEN: tuple[Known, ...] = ()

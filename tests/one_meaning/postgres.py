@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date, datetime, time
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ BIN = Path("/usr/lib/postgresql/15/bin")
 _BOOL, _TEXTS, _DATE, _TIME, _STAMP, _STAMPTZ, _JSONB = 16, (25, 1043, 2950), 1082, 1083, 1114, 1184, 3802
 _NUMBERS, _DOUBLES = (20, 21, 23, 1700), (700, 701)
 _ARRAYS = {1000: _BOOL, 1005: 21, 1007: 23, 1016: 20, 1231: 1700, 1022: 701, 1009: 25, 1015: 25, 1182: _DATE, 1115: _STAMP, 1185: _STAMPTZ, 3807: _JSONB}  # fmt: skip
-_EPOCH = datetime(1970, 1, 1)
 
 
 def installed() -> bool:
@@ -163,14 +162,14 @@ def _day(text: str) -> int:
 
 
 def _moment(text: str) -> Any:
-    try:
-        at = datetime.fromisoformat(
-            text.removesuffix("+00").ljust(26, "0") if "." in text else text.removesuffix("+00")
-        )
-    except ValueError:
+    """In microseconds, of any year."""
+    era = " BC" if text.endswith(" BC") else ""
+    day, _, clock = text.removesuffix(" BC").removesuffix("+00").partition(" ")
+    if not clock:  # infinity
         return text
-    since = at - _EPOCH
-    return ("at", (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    hours, minutes, seconds = clock.split(":")
+    whole = (_day(day + era) * 24 + int(hours)) * 60 + int(minutes)
+    return ("at", whole * 60_000_000 + int(Decimal(seconds) * 1_000_000))
 
 
 def _array(text: str, type_: int) -> Any:

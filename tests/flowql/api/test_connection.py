@@ -110,6 +110,14 @@ def test_a_change_with_a_date_beyond_python_is_an_error_that_says_so(instance: f
         next(changes)
 
 
+def test_a_push_query_may_begin_with_a_comment(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    shop.produce("ORDERS", ORDERS)
+    sql = "-- of each\n/* customer */ SELECT CUSTOMER FROM LARGE EMIT CHANGES"
+    with shop.subscribe(sql, start="earliest", limit=2) as changes:
+        assert sorted(c.row["CUSTOMER"] for c in changes if isinstance(c, flowql.Change)) == ["ada", "bob"]
+
+
 def test_a_subscription_ends_when_another_thread_closes_it(instance: flowql.Instance) -> None:
     changes = instance.connection.subscribe("LARGE")
     found: list[object] = []
