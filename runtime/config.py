@@ -65,7 +65,11 @@ class InstanceConfig:
     @property
     def transactional_id(self) -> str:
         """Of this instance's producer; two that run at the same time never have the same."""
-        return f"{self.application_id}-{self.process_id}" if self.shared else self.application_id
+        return self.transactional_id_of(self.process_id) if self.shared else self.application_id
+
+    def transactional_id_of(self, process_id: str) -> str:
+        """Of a member's producer."""
+        return f"{self.application_id}-{process_id}"
 
     @property
     def budget(self) -> MemoryBudget:

@@ -250,7 +250,7 @@ class TransactionAborted(LogError):
 
 
 class StaleMember(LogError):
-    """The group metadata of a member is stale; the transaction was aborted."""
+    """The other members have given this one up, or another process has come to write; nothing was committed."""
 
     code = "FQ4045"
     retriable = True

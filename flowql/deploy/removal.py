@@ -18,7 +18,9 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.app.application_topics import groups_of_application, topics_of
 from flowql.runtime.app.plan_topic import read_deployed, read_others
+from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.base import Log
+from flowql.runtime.placement.reading import living
 
 if TYPE_CHECKING:
     from flowql.runtime.log.kafka.groups import GroupAdmin
@@ -101,12 +103,14 @@ def _check(settings: Settings, how: How) -> None:
 
 
 def _refuse_running(settings: Settings) -> None:
-    """FQ5320 where an instance has the state of this folder open, or members are in the group."""
+    """FQ5320 where an instance has the state of this folder open, or members run elsewhere."""
     app, stop = settings.application_id, "flowql stop   # on each machine"
     if _is_locked(settings.state_dir / "LOCK"):
         raise CommandError(f"an instance of {app} is running", code=RUNS, help="flowql stop")
-    if settings.kafka is not None and (members := _groups(settings).members(app)):
-        raise CommandError(f"the group {app} has {members} running instances", code=RUNS, help=stop)
+    if settings.kafka is not None and settings.kafka.shared:
+        with closing(log_at(settings.log_dir, settings.kafka, app)) as log:
+            if members := living(log, app, SystemClock().wall_ms()):
+                raise CommandError(f"the group {app} has {len(members)} running instances", code=RUNS, help=stop)
 
 
 def _is_locked(path: Path) -> bool:

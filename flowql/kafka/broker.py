@@ -253,10 +253,6 @@ def server_properties(data: Path, port: int, controller_port: int, more: Mapping
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
-        "group.consumer.min.session.timeout.ms": "6000",
-        "group.consumer.session.timeout.ms": "6000",
-        "group.consumer.min.heartbeat.interval.ms": "1000",
-        "group.consumer.heartbeat.interval.ms": "1000",
         # Records carry the times of what happened: by the usual seven days history would be gone as soon as it is written.
         "log.retention.ms": "-1",
         # A stopped broker should not wait for anything; a started one recovers few, small logs.

@@ -14,6 +14,8 @@ from flowql.runtime.app.plan_topic import topic_name as plan_topic
 from flowql.runtime.app.written_keys import topic_name as written_keys_topic
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import topic_name as repairs_topic
+from flowql.runtime.placement.heartbeats import heartbeat_topic
+from flowql.runtime.placement.record import placement_topic
 from flowql.runtime.state.changelog import changelog_topic, metadata_topic
 from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
 
@@ -27,6 +29,7 @@ def topics_of(log: Log, application_id: str, deployed: Deployed) -> dict[str, Us
     state = {metadata_topic(app), changelog_topic(app, EXCHANGE_STORE.name), *deployed_internal(log, app, known)}
     names = (plan_topic, dead_letter_topic, repairs_topic, members_topic, written_keys_topic)
     record = {*(name(app) for name in names), hung_topic(app).topic, counter_of(app).topic}
+    record |= {placement_topic(app).topic, heartbeat_topic(app).topic}
     record |= {t for g in groups_of(deployed) for t in g.staging.values()}
     record |= {t for t in known if t.startswith(f"{dead_letter_topic(app)}-of-")}
     found: dict[str, Use] = {**dict.fromkeys(record, "record"), **dict.fromkeys(state, "state")}

@@ -28,6 +28,7 @@ class Driver:
             instance.restore.loop,
             instance.restoration,
             instance.polling,
+            *([instance.placement] if instance.group is not None else []),
             instance.reconciler,
             *instance.processing,
             instance.commit,

@@ -33,7 +33,8 @@ from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
 from flowql.runtime.events import INFO, say
-from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
+from flowql.runtime.log.base import TopicDescription, TopicPartition
+from flowql.runtime.placement.record import PlacementChange, PlacementEvent
 from flowql.runtime.state.changelog import (
     WrittenTask,
     WrittenTasks,
@@ -44,10 +45,11 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
-from flowql.runtime.topology.query import check_tasks
+from flowql.runtime.topology.query import check_tasks, input_topics
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
+MORE_MS = 5_000  # between two looks whether topics have more partitions
 FRONTIER_MS = 30  # interval of polling the upstream tasks of channels that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
 TIDY_MS = 5_000  # after a plan, until unused topics are deleted
@@ -77,7 +79,8 @@ class GroupStep(Reconciler):
         self._look_at_ms = 0
         self._plans = PlanReader(host.log, self._group)
         self._next_plan: Deployed | None = None
-        self._plan_at_ms = 0
+        self._plan_at_ms = self._topics_at_ms = 0
+        self._asked_topics: tuple[Counter[str], Future[dict[str, TopicDescription]]] | None = None
         self._stale_at_ms = 0
         self._purge_at_ms = 0
         self._repartitions = RepartitionCleanup(host.admin, host.state)
@@ -91,7 +94,7 @@ class GroupStep(Reconciler):
         self.hung = host.hung
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
-        host.commit.on_fenced = self.lose
+        host.commit.on_fenced, host.commit.confirm = self.lose, host.placement.confirm
 
     # -- any thread
 
@@ -102,7 +105,12 @@ class GroupStep(Reconciler):
 
     def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
         """Of runs that do not end, as far as their tasks are this member's. See `HungQueries.tell`."""
-        return self.hung.tell(stuck, lambda task: any(str(t) == task for t in self.planned.within(self._owned)))
+        owns = {str(t) for t in self.planned.within(self._owned)}
+        return self.hung.tell(stuck, owns.__contains__, self._host.placement.confirm)
+
+    def stay_away(self, *, away: bool) -> None:
+        """Of this member's group, while a step of it does not end."""
+        self._host.placement.stay_away(away=away)
 
     def applied(self, offset: int) -> Future[None]:
         """Done when everything before this offset of the plan topic runs here."""
@@ -128,8 +136,8 @@ class GroupStep(Reconciler):
     look_ms = 30
 
     def observe(self, now_ms: int) -> None:
-        for changed in self._host.main.group_events():
-            self._take(changed.event)
+        for event in self._host.placement.events():
+            self._take(event)
         self._advance_frontier(now_ms)
 
     def next(self, now_ms: int) -> Coroutine | None:
@@ -164,19 +172,17 @@ class GroupStep(Reconciler):
         except LogError as error:
             self.trouble = str(error)
 
-    def _take(self, event: GroupEvent) -> None:
-        """Handles an event of the group. After a loss, commits are stopped before newer group metadata is passed on."""
+    def _take(self, event: PlacementEvent) -> None:
         tps = set(event.partitions)
-        if event.change is GroupChange.LOST:
+        if event.change is PlacementChange.LOST:
             self._owned, self._leaving, self._revoking = set(), set(), False
-            self._host.commit.lose("the group has given this instance up: it was silent for too long")
+            self._host.commit.lose("the other members have given this instance up: it was silent for too long")
             self._lost = True
-        elif event.change is GroupChange.ASSIGN:
+        elif event.change is PlacementChange.ASSIGN:
             self._owned |= tps
-        elif event.change is GroupChange.REVOKE:
+        elif event.change is PlacementChange.REVOKE:
             self._leaving |= tps
             self._revoking = True
-        self._host.commit.group_metadata = event.metadata
 
     def _next(self) -> Coroutine | None:
         """The most urgent coroutine to run, if any."""
@@ -263,18 +269,26 @@ class GroupStep(Reconciler):
             self._plan_at_ms = now_ms + PLAN_MS
             with self._another_time():
                 self._next_plan = self._plans.newer() or self._next_plan
-                self._plan_for_more_partitions()
+            if now_ms >= self._topics_at_ms:
+                self._topics_at_ms = now_ms + (MORE_MS if self._asked_topics is not None else 0)
+                with self._another_time():
+                    self._plan_for_more_partitions()
         with self._another_time():
             self.hung.look(now_ms)
-        if self._host.deployed.wanted is not None:
+        if self._host.deployed.wanted is not None and self._next_plan is None:  # else it may be half applied
             with self._another_time():
                 self.swap.look(self._read_written().tasks, self._tasks, now_ms)
 
     def _plan_for_more_partitions(self) -> None:
-        """Partitions that were added to a topic have tasks too. The broker assigns them, to a member that may read no other of that topic."""
-        topics = self.planned.topics
-        if any(tp.topic in topics and tp not in self.planned.partitions for tp in self._owned):
-            self._learn_plan(self._host.running)
+        """Partitions that were added to a topic have tasks too."""
+        asked = self._asked_topics
+        if asked is None:
+            known = Counter(tp.topic for tp in self.planned.partitions)
+            self._asked_topics = known, self._host.admin.describe_topics(known)
+        elif asked[1].done():
+            self._asked_topics = None
+            if any(topic.partitions > asked[0][name] for name, topic in asked[1].result().items()):
+                self._learn_plan(self._host.running)
 
     def _answer_waiters(self) -> None:
         for _ in range(len(self._waiters)):
@@ -297,10 +311,10 @@ class GroupStep(Reconciler):
 
     def _learn_plan(self, plan: Plan) -> None:
         tasks_of = partial(self.mine.tasks_of, written=lambda: self._read_written().tasks)
-        before, self.planned = self.planned, PlannedTasks.of(plan, self._group, tasks_of)
+        self.planned = PlannedTasks.of(plan, self._group, tasks_of)
         self._frontier.set_plan(self.planned.upstream(), self.planned.writers)
-        if self.planned.topics != before.topics:
-            self._host.main.subscribe(self._group, self.planned.topics)
+        topics = {t for q in plan.queries for sub in q.subtopologies for t in input_topics(sub, self._group)}
+        self._host.placement.want(self._host.deployed.id, self.planned.reads.values(), topics)
 
     # -- coroutines
 
@@ -318,6 +332,7 @@ class GroupStep(Reconciler):
         self._close_unmade()
         self._host.state.disown([str(t) for t in self.planned.reads])
         self._host.query_states.reinstate()
+        self._host.placement.acknowledge()
 
     def _give_up(self, tasks: Sequence[Task]) -> Coroutine:
         """Cut, commit, close, acknowledge. Of what the log has refused there is nothing to commit."""
@@ -344,7 +359,7 @@ class GroupStep(Reconciler):
             self._host.state.disown(str(t) for t, reads in self.planned.reads.items() if reads & leaving)
             self._owned -= leaving
             self._leaving, self._revoking = set(), False
-            self._host.main.acknowledge_revoke()
+            self._host.placement.acknowledge()
 
     def _park(self, tasks: Sequence[Task]) -> Coroutine:
         """Stops tasks for a swap and marks them as parked in their last commit."""

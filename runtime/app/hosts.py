@@ -14,7 +14,6 @@ from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.config import InstanceConfig
@@ -22,6 +21,7 @@ from flowql.runtime.log.base import Admin, Log
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
+from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.topology.query import BuiltQuery, TaskServices
 
@@ -66,7 +66,7 @@ class DeploymentHost(QueryHost, Protocol):
     """Changes what runs. fatal: why the instance is broken. state_lost: why the state has to be made anew from inputs."""
 
     collector: RecordCollector
-    main: ConsumerFacade
+    placement: PlacementStep
     metrics: Metrics
     repaired: RepairedLog
     fatal: BaseException | None

@@ -47,7 +47,7 @@ class HungQueries:
     def look(self, now_ms: int) -> None:
         """Now and then: what was said since, and what was released. LogError: another time.
 
-        A member that was ended passes on what it was doing even if it gets no task: others wait for its old membership to expire, and then begin its tasks.
+        A member that was ended passes on what it was doing even if it gets no task: others wait until it has been silent for long enough, and then begin its tasks.
         """
         if now_ms >= self._at_ms:
             self._at_ms = now_ms + LOOK_MS
@@ -74,7 +74,7 @@ class HungQueries:
         earlier = {one.suspect: one.deaths for one in self._reader.hung if one.member == me}
         runs = [_run_of(f, me, earlier) for f in frozen if f.query]
         if runs:
-            write_hung(host.log, host.config.application_id, runs, None, now_ms)
+            write_hung(host.log, host.config.application_id, runs, now_ms)
         for f in frozen:
             at = {"task": f.task, "position": f.position, "where": f.where} if f.query else {}
             event = "instance.died" if f.died else "instance.frozen"
@@ -94,13 +94,13 @@ class HungQueries:
         self._host.query_states.set_hung(newest)
         self._trials.suspect([run for run in runs if run.deaths and run.query not in newest])
 
-    def tell(self, stuck: Sequence[StuckStep], owns: Callable[[str], bool]) -> bool:
-        """Records micro-batches that do not end. owns: whether a task belongs to this member now. False if it has to be repeated.
+    def tell(self, stuck: Sequence[StuckStep], owns: Callable[[str], bool], confirm: Callable[[], None]) -> bool:
+        """Records micro-batches that do not end. owns: whether a task belongs to this member now. confirm: raises StaleMember if the
+        others have given it up. False if it has to be repeated.
 
         The watchdog calls it before this member leaves its group because of them. It blocks.
         """
         host = self._host
-        group_metadata = host.commit.group_metadata  # read before the tasks: it is rejected once they are lost
         now_ms, runs = host.clock.wall_ms(), []
         for s in stuck:
             query = host.running.by_id.get(s.task.rpartition("/")[0]) if s.task is not None else None
@@ -112,7 +112,8 @@ class HungQueries:
         if not runs:
             return True
         try:
-            write_hung(host.log, host.config.application_id, runs, group_metadata, now_ms)
+            confirm()  # a frozen member that was replaced tells nothing
+            write_hung(host.log, host.config.application_id, runs, now_ms)
         except LogError as error:
             say(WARNING, "log.trouble", f"other members do not learn what hangs here: {error}", query=runs[0].query)
             return not error.retriable

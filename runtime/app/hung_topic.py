@@ -1,8 +1,7 @@
 """Queries whose function hung on a member, told to the members that get its tasks: a compacted topic with a record per member and query.
 
-A member that leaves its group because a micro-batch does not end records that first, with its group metadata (`write_hung`). The
-brokers reject the record if other members already have its tasks, as it would say nothing about these. Each member reads
-the topic to its end before it builds tasks, and at intervals after that. A record is valid while the query has the definition and the
+A member that leaves its group because a micro-batch does not end records that first (`write_hung`), unless other members already have
+its tasks: it would say nothing about these. Each member reads the topic to its end before it builds tasks, and at intervals after that. A record is valid while the query has the definition and the
 generation that hung; `flowql resume` deletes it (`release`).
 """
 
@@ -17,7 +16,7 @@ from typing import Any
 
 from flowql.runtime.errors import LogDenied, LogUnavailable, TopicMissing
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.log.base import EARLIEST, GroupMetadata, Log, Position, Reader, TopicPartition
+from flowql.runtime.log.base import EARLIEST, Log, Reader, TopicPartition
 from flowql.runtime.state.changelog import COMPACTED, changes, records_of
 
 DEATHS_MAX = 2  # one may have any reason
@@ -77,14 +76,8 @@ def topic_of(application_id: str) -> TopicPartition:
     return TopicPartition(f"{application_id}-hung", 0)
 
 
-def write_hung(
-    log: Log, application_id: str, runs: Collection[HungMicroBatch], group_metadata: GroupMetadata | None, now_ms: int
-) -> None:
-    """Writes the hung functions of one member and waits for the brokers. Raises LogError; StaleMember if the writer is no longer a member of its group.
-
-    Brokers check group metadata only in transactions that move a position, so this one moves the position of the topic itself, from 0 to 0.
-    group_metadata: None for a member that was ended meanwhile, or an instance alone.
-    """
+def write_hung(log: Log, application_id: str, runs: Collection[HungMicroBatch], now_ms: int) -> None:
+    """Writes the hung functions of one member and waits for the brokers. Raises LogError."""
     tp = topic_of(application_id)
     log.admin().create_topic(tp.topic, 1, COMPACTED)
     keys, values = [one.key for one in runs], [json.dumps(asdict(one)).encode() for one in runs]
@@ -93,8 +86,6 @@ def write_hung(
     try:
         producer.begin()
         producer.send(tp, records_of(keys, values, now_ms))
-        if group_metadata is not None:
-            producer.send_positions(application_id, {tp: Position(0)}, group_metadata)
         producer.commit()
     finally:
         producer.close()

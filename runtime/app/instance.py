@@ -56,6 +56,7 @@ from flowql.runtime.log.base import Clients, Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
+from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.scheduler.executor import ProcessingStep
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.changelog import (
@@ -208,6 +209,9 @@ class Instance:
         )
         dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
         self.hung = HungQueries(self)
+        self.placement = PlacementStep(
+            log, config.application_id, config.process_id, clock.wall_ms, config.transactional_id_of
+        )
         self.group = group = GroupStep(self) if config.shared else None
         away_since_ms = last_commit_ms(log, config.application_id) if config.changelogs else None
         self._known_times = KnownTimes(
@@ -278,9 +282,11 @@ class Instance:
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake
+        members: list[NamedStep] = []
         if self.group is not None:
-            self.main.loop.notify_group, self.main.loop.pause = reconciler.wake, main.wait
-        return [main, restore, restoration, polling, reconciler, *processing, commit, *watching]
+            members = [named("placement", self.placement)]
+            self.placement.wake, self.placement.notify = members[0].wake, reconciler.wake
+        return [main, restore, restoration, polling, reconciler, *members, *processing, commit, *watching]
 
     def start(self, beats: BeatFile | None = None) -> None:
         """Start the threads. Not used with a driver. beats: where they note what they begin."""
@@ -317,7 +323,6 @@ class Instance:
             self._last_commit()
             if self.group is not None:  # partitions that are revoked from here on must not be committed any more
                 self.commit.lose("the instance stops")
-                self.main.loop.ending = True
             stuck = self._threads.stop()
         self.close()
         return stuck
@@ -328,6 +333,8 @@ class Instance:
             for closing in (self.log, self.state, self.restoration, self.commit, self.restore.loop, self.main.loop):
                 last.callback(closing.close)
             last.callback(self.ticks.let_go)
+            if self.group is not None:
+                last.callback(self.placement.close)
             if self.fatal is None:
                 with suppress(StateError):  # no space, say: the log keeps the redo
                     self.commit.flush()

@@ -5,7 +5,7 @@ The records of a swap and their writers:
 - the plan topic, key `plan`: `Deployed`, with `swap` from the beginning of a swap to its end. Only `PlanWriter` writes it, so each
   record follows from the one before, and a fenced writer can write nothing more.
 - the metadata topic, key = task: `parked` in a task's metadata is the id of the swap for which it has stopped. The last commit of the task
-  writes it, with the group metadata of its member: so only the owner can write it, together with all results of the task. (A single instance
+  writes it, with the producer of its member: so only the owner can write it, together with all results of the task. (A single instance
   needs no such mark: no other process runs its tasks.)
 - the plan topic, key `swap-STAGING-PARTITION`: the progress of a `Move`. `MoveExecutor` writes it in the transaction that appends
   the records themselves.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.events import ERROR, INFO, WARNING, say
@@ -24,8 +23,8 @@ LEAVE_MS = 120_000  # tasks that move cost their new owner a restoration: not fo
 TELL_MS = 30_000  # before that it tries for this long to record the hung micro-batch
 # A compaction has no time limit.
 PATIENT = frozenset({"cleanup"})
-# Another member could not take over the work of these steps. A consumer that is not polled is removed by its group in any case.
-STAYS = PATIENT | {"consumer-main", "consumer-restore", "rates", "sizes", "merge", "memory", "watchdog"}
+# Another member could not take over the work of these steps. Without a placement step a member sends no heartbeats, and others take over in any case.
+STAYS = PATIENT | {"placement", "consumer-main", "consumer-restore", "rates", "sizes", "merge", "memory", "watchdog"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,8 @@ class StuckStep:
 class GroupMember(Protocol):
     """The part of an instance that is a member of a group."""
 
-    def lose(self) -> None:
-        """Drops all tasks, as after a loss of all partitions."""
+    def stay_away(self, *, away: bool) -> None:
+        """Leaves its group, with the loss of all partitions, or joins it again."""
         ...
 
     def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
@@ -64,7 +63,6 @@ class WatchedHost(Protocol):
     clock: Clock
     manager: TaskManager
     commit: CommitStep
-    main: ConsumerFacade
 
     @property
     def group(self) -> GroupMember | None: ...
@@ -124,8 +122,7 @@ class Watchdog:
             self._leave(member, causes, now_ms)
         elif leaves and not causes:
             say(INFO, "member.returned", "it joins its group again")
-            member.lose()  # also if it was in no group yet, so that the client does not report lost partitions
-            self._host.main.stay_away(away=False)
+            member.stay_away(away=False)
             self.is_away, self._leaves_ms = False, None
 
     def _leave(self, member: GroupMember, causes: list[StuckStep], now_ms: int) -> None:
@@ -139,5 +136,5 @@ class Watchdog:
         if not told and now_ms - self._leaves_ms < TELL_MS:
             return
         say(WARNING, "member.left", why, task=causes[0].task)
-        self._host.main.stay_away(away=True)
+        member.stay_away(away=True)
         self.is_away = True

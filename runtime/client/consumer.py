@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from flowql.runtime.client.events import (
-    AcknowledgeRevoke,
     ApplicationEvent,
     AssignPartitions,
     BackgroundEvent,
-    GroupChanged,
-    JoinGroup,
     ReadChunk,
     SeekPartition,
-    StayAway,
 )
 from flowql.runtime.client.fetch_buffer import FetchBuffer
 from flowql.runtime.client.loop import ConsumerLoop
@@ -34,10 +30,9 @@ class ConsumerFacade:
     def __init__(self, log: Log, client_id: str, buffer_bytes: int) -> None:
         self._events: deque[ApplicationEvent] = deque()
         self._replies: deque[BackgroundEvent] = deque()
-        self._group_replies: deque[GroupChanged] = deque()
         self._buffer = FetchBuffer(buffer_bytes)
         self.client_id = client_id
-        self.loop = ConsumerLoop(log, client_id, self._events, self._replies, self._group_replies, self._buffer)
+        self.loop = ConsumerLoop(log, client_id, self._events, self._replies, self._buffer)
         self.wake: Callable[[], None] = lambda: None
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -46,25 +41,6 @@ class ConsumerFacade:
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self._send(SeekPartition(tp, offset, self._buffer.restart([tp])[tp]))
-
-    def subscribe(self, group: str, topics: Iterable[str]) -> None:
-        """Become a member of a group, or change what it reads. Called by the thread that takes `group_events`."""
-        self._send(JoinGroup(group, tuple(sorted(topics))))
-
-    def stay_away(self, *, away: bool) -> None:
-        """Leaves the group, so that other members take over at once, or joins again. No acknowledgement of a pending revocation is awaited. Any thread."""
-        self._send(StayAway(away))
-
-    def acknowledge_revoke(self) -> None:
-        """Completes the pending revocation: its partitions are committed and no longer assigned to tasks."""
-        self._send(AcknowledgeRevoke())
-
-    def group_events(self) -> list[GroupChanged]:
-        """What happened in the group since the last call, in order. One thread, which need not be the polling thread."""
-        out: list[GroupChanged] = []
-        while self._group_replies:
-            out.append(self._group_replies.popleft())
-        return out
 
     def read_chunk(self, tp: TopicPartition, offset: int, now_ms: int, max_records: int = 20_000) -> Future[object]:
         """Records from `offset` beside the assigned position: resolves to list[RawBatch]."""

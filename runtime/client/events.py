@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from flowql.runtime.log.base import GroupEvent, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 
 NO_PARTITION = TopicPartition("", 0)
 
@@ -36,26 +36,6 @@ class SeekPartition(ApplicationEvent):
     tp: TopicPartition
     offset: int
     generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class JoinGroup(ApplicationEvent):
-    """Become a member of a group that reads these topics, or change the topics."""
-
-    group: str
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StayAway(ApplicationEvent):
-    """Leaves the group, or joins it again."""
-
-    away: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgeRevoke(ApplicationEvent):
-    """Completes the pending revocation, after the last commit of the revoked partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +68,6 @@ class BackgroundEvent:
 @dataclass(frozen=True, slots=True)
 class FetchArrived(BackgroundEvent):
     """Something new is in the fetch buffer."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupChanged(BackgroundEvent):
-    """The group gave partitions, wants them back, or has taken them away."""
-
-    event: GroupEvent
 
 
 @dataclass(frozen=True, slots=True)

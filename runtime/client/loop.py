@@ -6,21 +6,16 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from flowql.runtime.client.events import (
-    AcknowledgeRevoke,
     ApplicationEvent,
     AssignPartitions,
     BackgroundEvent,
     ClientFailed,
     CompletableEvent,
     FetchArrived,
-    GroupChanged,
-    JoinGroup,
     ReadChunk,
     SeekPartition,
-    StayAway,
 )
 from flowql.runtime.client.fetch_buffer import FetchBuffer
-from flowql.runtime.client.membership import Membership
 from flowql.runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from flowql.runtime.log.base import (
     Consumer,
@@ -53,23 +48,17 @@ class ConsumerLoop:
         client_id: str,
         events: deque[ApplicationEvent],
         replies: deque[BackgroundEvent],
-        group_replies: deque[GroupChanged],
         buffer: FetchBuffer,
     ) -> None:
         self._log = log
         self._consumer: Consumer = log.consumer(client_id)
         self._events, self._replies, self._buffer = events, replies, buffer
-        self._group_replies = group_replies
-        self.membership = Membership(self._consumer)
         self._assigned: set[TopicPartition] = set()
         self._waits_to_assign = False  # an assignment did not get through yet
         self._paused: set[TopicPartition] = set()
         self._generations: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}  # of each generation: the offset after what was fetched
         self.notify: Callable[[], None] = lambda: None  # something arrived; wakes the polling thread
-        self.notify_group: Callable[[], None] = lambda: None  # something happened in the group
-        self.pause: Callable[[float], object] = lambda _seconds: None  # how its thread waits for events
-        self.ending = False  # the instance stops: no thread will acknowledge a revocation
         self._now_ms = self._progress_ms = 0
         self._chunks: list[ReadChunk] = []  # asked for and not answered, oldest first
         self._chunk_readers: OrderedDict[tuple[TopicPartition, bool], Reader | KeyValueReader] = OrderedDict()
@@ -77,12 +66,10 @@ class ConsumerLoop:
     def run_once(self, now_ms: int) -> int:
         self._now_ms = now_ms
         progress = self._serve_events()
-        self.membership.poll(self._serve_in_callback)
         if self._waits_to_assign:
             self._assign()
         progress |= self._answer_chunks()
         progress |= self._fetch()
-        progress |= self._pass_on()
         if progress:
             self._progress_ms = now_ms
             self.notify()
@@ -95,7 +82,7 @@ class ConsumerLoop:
     def _at_work(self) -> bool:
         """Something may come from the log. Else it is asked for first, or room is made for it, which both wake the thread."""
         reads = bool(self._assigned) and len(self._paused) < len(self._assigned)
-        return reads or self.membership.joins or bool(self._chunks) or self._waits_to_assign
+        return reads or bool(self._chunks) or self._waits_to_assign
 
     def _serve_events(self) -> bool:
         progress = bool(self._events)
@@ -103,28 +90,8 @@ class ConsumerLoop:
             self._handle(self._events.popleft(), self._now_ms)
         return progress
 
-    def _serve_in_callback(self) -> None:
-        """The client waits inside of `poll` until a revoke is acknowledged: everything but fetching goes on (rule R8)."""
-        self._pass_on()
-        if self.ending:
-            self.membership.acknowledge()
-        elif not (self._serve_events() or self._answer_chunks()):
-            self.pause(IDLE_MS / 1000)
-
-    def _pass_on(self) -> bool:
-        """Passes group events on to the owner of the tasks, and stops reading partitions that are no longer owned."""
-        events = self.membership.take()
-        for event in events:
-            self._group_replies.append(GroupChanged(event))
-        if events:
-            self._assigned &= self.membership.readable
-            self._paused &= self._assigned
-            self.notify_group()
-        return bool(events)
-
     def close(self) -> None:
         """Fail what is still waiting, then close the client."""
-        self.membership.terminate()
         unanswered: list[ApplicationEvent] = [*self._chunks, *self._events]
         self._chunks = []
         self._events.clear()
@@ -147,14 +114,7 @@ class ConsumerLoop:
             self._assign()
         elif isinstance(event, SeekPartition):
             self._generations[event.tp], self._next[event.tp] = event.generation, event.offset
-            if not self.membership.joins or event.tp in self._assigned:  # else it was lost meanwhile
-                self._consumer.seek(event.tp, event.offset)
-        elif isinstance(event, JoinGroup):
-            self.membership.join(event.group, event.topics)
-        elif isinstance(event, StayAway):
-            self.membership.stay_away(away=event.away)
-        elif isinstance(event, AcknowledgeRevoke):
-            self.membership.acknowledge()
+            self._consumer.seek(event.tp, event.offset)
 
     def _assign(self) -> None:
         """Nothing is read if one of the partitions is gone: the polling thread is told and assigns anew without it.
@@ -165,8 +125,6 @@ class ConsumerLoop:
         try:
             self._consumer.assign(self._next)
             self._assigned = set(self._next)
-            if self.membership.joins:
-                self._assigned &= self.membership.readable
         except LogError as error:
             self._waits_to_assign = error.retriable
             self._replies.append(ClientFailed(error))
@@ -228,7 +186,7 @@ class ConsumerLoop:
         return batches
 
     def _fetch(self) -> bool:
-        if not self._assigned and not self.membership.joins:  # a member must poll to stay one
+        if not self._assigned:
             return False
         full = self._buffer.full(self._assigned)
         if full - self._paused:
@@ -236,7 +194,7 @@ class ConsumerLoop:
         if self._paused - full:
             self._consumer.resume(sorted(self._paused - full))
         self._paused = full
-        if len(full) == len(self._assigned) and not self.membership.joins:
+        if len(full) == len(self._assigned):
             return False
         try:
             batches = self._consumer.poll(FETCH_ROWS, FETCH_BYTES)

@@ -12,8 +12,9 @@ topic that is not readable, or if state has no durable form, all results of that
 sent again (rule R1). A position in a topic that is gone is left out, because tasks' own records hold the exact positions. `Fenced` ends the instance.
 Only this step's thread uses the producer.
 
-A member of a group commits with its group metadata. It must not commit results of lost partitions: `lose` stops all commits at once, and `start_over`
-drops the epoch and makes a new producer. A fenced member does the same: its transaction took longer than the brokers allow, and they aborted it.
+A member of a group must not commit results of lost partitions: `lose` stops all commits at once, and `start_over` drops the epoch and makes a new
+producer. A fenced member does the same: the others have given it up, or its transaction took longer than the brokers allow. A new producer has escaped
+the fence of the one before it, so `confirm` asks whether this member still owns what it has.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.events import DEBUG, ERROR, INFO, say
 from flowql.runtime.log.base import (
-    GroupMetadata,
     Log,
     Position,
     Producer,
@@ -67,7 +67,6 @@ from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
 LOOK_MS = 1  # between two looks whether a commit may be cut
-STALE_MAX = 25  # rejections of the group metadata in a row: the group has removed this member, without its knowledge
 LOSSES_MAX, LOSSES_MS = 10, 60_000  # slow brokers alone do not cause more losses in this time
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
@@ -158,13 +157,13 @@ class CommitStep:
         self._next_ms = self._cut_ms = 0  # when the next cut is due, and when the last one was
         self.cpu_ns = self._began_ns = 0  # processor time of the last commit, and of its thread before it
         self._losses: list[int] = []  # when this member was fenced
-        self._redo_bytes, self._stale = 0, 0  # sent since the last flush; rejections of the group metadata in a row
+        self._redo_bytes = 0  # sent since the last flush
         self._lost: RuntimeFailure | None = None  # why nothing more may be committed of the pending epoch
         self._unknown = self._found_out = (
             False  # whether the last transaction was committed; what became of it before that
         )
         self._restart: Future[None] | None = None
-        self.group_metadata: GroupMetadata | None = None  # the newest, of a member; set by the group step
+        self.confirm: Callable[[], None] = lambda: None  # of a member (`PlacementStep.confirm`)
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
@@ -202,10 +201,7 @@ class CommitStep:
         return any(r.done is done and r.withdrawable for r in tuple(self._requests)) and done.cancel()
 
     def lose(self, reason: str) -> None:
-        """Prevents the commit of pending epochs and fails pending commit requests. Any thread.
-
-        Called before `group_metadata` is renewed, so that no transaction carries old positions with new group metadata.
-        """
+        """Prevents the commit of pending epochs and fails pending commit requests. Any thread."""
         self._lost = StaleMember(reason)
         self.wake()
 
@@ -277,7 +273,8 @@ class CommitStep:
         """Drops the pending epoch, after resolving whether the last transaction committed."""
         if not self._found_out:
             try:
-                self._renew_producer()
+                with suppress_errors(StaleMember):  # nothing is committed with it before the loss is acknowledged
+                    self._renew_producer()
                 last = self._log.last_sequence(self._writer)
             except LogError as error:  # brokers are away: again in a moment
                 self.blocked = str(error)
@@ -299,7 +296,7 @@ class CommitStep:
             self._state.abandon()
             self.dirty, self.latency_samples, self.replacements, self.reshapes = False, [], [], []
         restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
-        self._busy, self._stale = False, 0
+        self._busy = False
         self._free()
         restart.set_result(None)
 
@@ -307,6 +304,7 @@ class CommitStep:
         with suppress_errors(RuntimeFailure):  # it may hold memory and connections
             self._producer.close()
         self._producer = self._log.producer(self._writer)
+        self.confirm()  # the one before may have been fenced, and this one is not
         self._unknown = False
 
     def close(self) -> None:
@@ -378,7 +376,7 @@ class CommitStep:
 
     def _committed(self, epoch: Epoch, sequence: int) -> bool:
         """Applies a committed epoch to the state and completes its commit requests. False to try again later."""
-        self._sequence, self._stale = sequence, 0
+        self._sequence = sequence
         # The state of a member may have been that of another instance.
         applied = max(sequence, self._state.applied_sequence + 1) if self._member else sequence
         self._applying = epoch, applied
@@ -466,9 +464,6 @@ class CommitStep:
             with suppress_errors(LogError):  # brokers may be away as well
                 topics = self._log.admin().topics()
                 epoch.positions = {tp: o for tp, o in epoch.positions.items() if tp.topic in topics}
-        self._stale = self._stale + 1 if isinstance(error, StaleMember) else 0
-        if self._stale > STALE_MAX:
-            self._lose_all(error)
         if not isinstance(error, LogFull):  # then nothing of the transaction is left and the producer is as good as new
             self._unknown = True
 
@@ -502,11 +497,9 @@ class CommitStep:
         return last if last == self._sequence + 1 else None
 
     def _transaction(self, epoch: Epoch, redo: bytes) -> int:
-        producer, group_metadata = self._producer, self.group_metadata
-        if self._lost is not None:  # after the group metadata was read: see `lose`
+        producer = self._producer
+        if self._lost is not None:
             raise self._lost
-        if self._member and epoch.positions and group_metadata is None:
-            raise StaleMember("this instance is no member of its group yet")
         producer.begin()
         for reshape in epoch.reshapes:
             reshape_topic(producer, reshape)
@@ -528,7 +521,7 @@ class CommitStep:
             for tp, o in epoch.positions.items()
         }
         if positions:
-            producer.send_positions(self._id, positions, group_metadata)
+            producer.send_positions(self._id, positions)
         if redo:
             producer.attach_redo(redo)
         return producer.commit()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -141,45 +140,6 @@ class Position:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
-    """Proof that a consumer is member of a group, as of one moment: a value that any thread may hold.
-
-    A transaction that moves positions of the group carries it (`Producer.send_positions`). It is stale when the member's epoch has
-    gone on, and worthless when the group has given the member up. token: opaque, the log's own.
-    """
-
-    group: str
-    member: str
-    token: bytes = b""
-
-
-class GroupChange(Enum):
-    """A change of the partitions or the metadata of a member of a group.
-
-    ASSIGN: these partitions are owned in addition. Nothing of them is read before `Consumer.assign` names them.
-    REVOKE: these partitions have to be given up. They stay owned, and their positions may be committed, until
-    `acknowledge_revoke`; no other member is assigned them before that.
-    LOST: the group has removed this member, and all its partitions may have other owners already. Results of them must not be committed
-    any more. The consumer joins the group again by itself, so ASSIGN follows. A REVOKE that was not acknowledged is void.
-    EPOCH: only the group metadata changed; the older one is stale. partitions is empty.
-    """
-
-    ASSIGN = "assign"
-    REVOKE = "revoke"
-    LOST = "lost"
-    EPOCH = "epoch"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEvent:
-    """One change, in the order in which they happened. partitions: sorted. metadata: from this moment on."""
-
-    change: GroupChange
-    partitions: tuple[TopicPartition, ...]
-    metadata: GroupMetadata
-
-
 class Admin(Protocol):
     """Topic management. Calls block briefly; never made by a processing thread."""
 
@@ -310,42 +270,10 @@ KeyValueReader = PartitionReader[KeyValues]
 
 
 class Consumer(Protocol):
-    """A client that reads many partitions. Owned by one background thread; no other thread calls it.
-
-    Without `subscribe` it reads whatever it is told to. With it, it is a member of a group and reads of what it owns.
-    """
-
-    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        """Become a dynamic member of `group` that reads `topics`, or change the topics. Does not wait for partitions: they
-        come as events. Topics that do not exist (yet) are left out until they do.
-
-        Partitions with one number of co-partitioned topics (equal partition counts, equal subscriptions of all members) come to
-        the same member (`range`); while members' subscriptions differ, they may not.
-
-        serve: `poll` may have to wait inside until a REVOKE is acknowledged (Kafka's callbacks). It then calls `serve` again and
-        again, which must hand on `group_events` and carry out what the owner's thread was asked meanwhile, but never call
-        `poll`. Raises LogError for another group than before, LogDenied; errors of brokers later come from `poll`.
-        """
-        ...
-
-    def group_events(self) -> list[GroupEvent]:
-        """What happened in the group since the last call, in order; [] without `subscribe`. Does not block."""
-        ...
-
-    def leave_group(self) -> None:
-        """Be no member until the next `subscribe`: what is owned is given back at once, and comes as a LOST event."""
-        ...
-
-    def acknowledge_revoke(self) -> None:
-        """Completes the oldest open REVOKE: its partitions are committed and given up. Without effect if none is open (it was void)."""
-        ...
+    """A client that reads many partitions. Owned by one background thread; no other thread calls it."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets (EARLIEST/LATEST allowed); others are dropped, and none is paused.
-
-        A member reads those of them that it owns at this moment, and leaves out the others without an error: they may just have
-        been lost. What it owns and is not named is not read.
-        """
+        """Read exactly these partitions from these offsets (EARLIEST/LATEST allowed); others are dropped, and none is paused."""
         ...
 
     def seek(self, tp: TopicPartition, offset: int) -> None: ...
@@ -359,13 +287,12 @@ class Consumer(Protocol):
 
         It stops when less than half of a limit is left, as it would then cut small pieces from large batches.
 
-        A LogError names the partition that cannot be read; records that were read of others are not lost. Polling keeps the membership
-        alive: the group removes a member that is not polled for minutes. Partitions of an open REVOKE are not read.
+        A LogError names the partition that cannot be read; records that were read of others are not lost.
         """
         ...
 
     def close(self) -> None:
-        """Give everything back. A member leaves its group at once and gets no more events."""
+        """Give everything back."""
         ...
 
 
@@ -386,15 +313,8 @@ class Producer(Protocol):
         """Add records (PRODUCE_SCHEMA) to the transaction."""
         ...
 
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
-        """Move positions of a group with this transaction.
-
-        metadata: of the member that owns these partitions; None for a group without members. With stale metadata
-        this call or `commit` raises StaleMember, and the transaction is aborted. It may be repeated
-        with newer metadata, but only if the partitions were not lost in between: a log checks the member, not its partitions.
-        """
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        """Move positions of a group with this transaction. The log knows no members of groups (`flowql.runtime.placement`)."""
         ...
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
@@ -472,6 +392,10 @@ class Log(Protocol):
         ...
 
     def consumer(self, client_id: str) -> Consumer: ...
+
+    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        """Append records (PRODUCE_SCHEMA) outside of any transaction of the caller; returns when the log has them. One thread at a time."""
+        ...
 
     def producer(self, transactional_id: str) -> Producer:
         """A new producer; an older one with the same id is fenced: its next call raises Fenced."""

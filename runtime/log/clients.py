@@ -10,16 +10,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from flowql.runtime.errors import CommitTorn, LogError, LogIOError, OffsetOutOfRange, StaleMember, TopicMissing
+from flowql.runtime.errors import CommitTorn, LogError, LogIOError, OffsetOutOfRange, TopicMissing
 from flowql.runtime.log.base import (
     EARLIEST,
     LATEST,
     Admin,
     Clients,
     Consumer,
-    GroupChange,
-    GroupEvent,
-    GroupMetadata,
     KeyValueReader,
     KeyValues,
     Log,
@@ -227,73 +224,19 @@ def naming(tp: TopicPartition) -> Iterator[None]:
         raise
 
 
-class OnlyMember:
-    """A group in a log that one instance runs on: its one member owns every partition of the topics it asks for."""
-
-    def __init__(self, lookup: Lookup, group: str, member: str) -> None:
-        self.metadata = GroupMetadata(group, member)
-        self.owned: set[TopicPartition] = set()
-        self.leaving: set[TopicPartition] = set()
-        self._lookup = lookup
-        self._events: list[GroupEvent] = []
-
-    def want(self, topics: Sequence[str]) -> None:
-        self._lookup.refresh()
-        known = self._lookup.topics()
-        wanted = {TopicPartition(t, p) for t in topics if t in known for p in range(known[t].partitions)}
-        gone, new = self.owned - self.leaving - wanted, wanted - self.owned
-        self.leaving |= gone
-        self.owned |= new
-        for change, tps in ((GroupChange.REVOKE, gone), (GroupChange.ASSIGN, new)):
-            if tps:
-                self._events.append(GroupEvent(change, tuple(sorted(tps)), self.metadata))
-
-    def events(self) -> list[GroupEvent]:
-        out, self._events = self._events, []
-        return out
-
-    def acknowledge(self) -> None:
-        self.owned -= self.leaving
-        self.leaving = set()
-
-
 class LogConsumer:
     """Reads many partitions in turn. Owned by one thread."""
 
     def __init__(self, lookup: Lookup, client_id: str) -> None:
         self.client_id = client_id
         self._lookup = lookup
-        self._member: OnlyMember | None = None
         self._readers: dict[TopicPartition, LogReader] = {}
         self._paused: set[TopicPartition] = set()
         self._turn = 0
         self._all_read: object = None  # as of which answer of `refresh` all partitions were read to their ends
 
-    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        """Nothing ever waits: `serve` is not called."""
-        if self._member is None:
-            self._member = OnlyMember(self._lookup, group, self.client_id)
-        if self._member.metadata.group != group:
-            raise LogError(f"consumer {self.client_id} is a member of {self._member.metadata.group}, not of {group}")
-        self._member.want(topics)
-        self._readers = {tp: r for tp, r in self._readers.items() if tp in self._member.owned - self._member.leaving}
-        self._all_read = None
-
-    def group_events(self) -> list[GroupEvent]:
-        return self._member.events() if self._member is not None else []
-
-    def leave_group(self) -> None:
-        """Does nothing: there is no other member that could take over."""
-
-    def acknowledge_revoke(self) -> None:
-        if self._member is not None:
-            self._member.acknowledge()
-
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         readers: dict[TopicPartition, LogReader] = {}
-        if self._member is not None:
-            mine = self._member.owned - self._member.leaving
-            positions = {tp: o for tp, o in positions.items() if tp in mine}
         for tp, offset in positions.items():
             with naming(tp):
                 readers[tp] = LogReader(self._lookup, tp, offset)
@@ -399,13 +342,8 @@ class LogProducer:
             self._counts[topic] = info.partitions
         return self._counts.get(topic)
 
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
-        """The holder of the log is the only member of its groups: of the group metadata only the name is checked."""
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         transaction = self._open()
-        if metadata is not None and metadata.group != group:
-            raise StaleMember(f"producer {self.transactional_id}: a member of {metadata.group}, not of {group}")
         for tp in positions:
             self._committer.check_partition(tp)
         transaction.add_positions(group, positions)
@@ -495,6 +433,16 @@ class LocalLog(Log, Admin, Lookup):
 
     def consumer(self, client_id: str) -> Consumer:
         return self._clients.consumer(LogConsumer(self, client_id))
+
+    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        """As a transaction of its own."""
+        producer = self.producer(f"{tp.topic}-append")
+        try:
+            producer.begin()
+            producer.send(tp, records)
+            producer.commit()
+        finally:
+            producer.close()
 
     def clients(self) -> Clients:
         return self._clients.count()

@@ -5,7 +5,7 @@ Who runs queries on it sees what another instance runs on and leaves no trace th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 
 from flowql.runtime.errors import CommitTorn, LogError
@@ -13,8 +13,6 @@ from flowql.runtime.log.base import (
     EARLIEST,
     Clients,
     Consumer,
-    GroupEvent,
-    GroupMetadata,
     Log,
     Position,
     RawBatch,
@@ -32,9 +30,7 @@ _NO_STARTS: Mapping[TopicPartition, int] = {}
 class _Producer(LogProducer):
     """It does not commit positions in the topics below."""
 
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         """Does nothing: these positions are never read."""
 
     def attach_redo(self, payload: bytes) -> None:
@@ -134,18 +130,6 @@ class _Consumer:
 
     def __init__(self, log: OverlayLog, below: Consumer, own: Consumer) -> None:
         self._log, self._below, self._own = log, below, own
-
-    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        raise LogError(f"{group}: a reader through an overlay joins no group")
-
-    def group_events(self) -> list[GroupEvent]:
-        return []
-
-    def leave_group(self) -> None:
-        """There is no group."""
-
-    def acknowledge_revoke(self) -> None:
-        """There is no group."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         own = {tp: o for tp, o in positions.items() if self._log.is_own(tp)}

@@ -27,7 +27,6 @@ from flowql.runtime.log.base import (
     Admin,
     Clients,
     Consumer,
-    GroupEvent,
     KeyValueReader,
     Log,
     Producer,
@@ -210,6 +209,9 @@ class RepairedLog:
     def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
         return self._log.key_values(tp, offset)
 
+    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._log.append(tp, records)
+
     def producer(self, transactional_id: str) -> Producer:
         return self._log.producer(transactional_id)
 
@@ -275,18 +277,6 @@ class _Consumer:
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         return [self._repairs.lay_over(b) for b in self._consumer.poll(max_records, max_bytes)]
-
-    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        self._consumer.subscribe(group, topics, serve)
-
-    def group_events(self) -> list[GroupEvent]:
-        return self._consumer.group_events()
-
-    def leave_group(self) -> None:
-        self._consumer.leave_group()
-
-    def acknowledge_revoke(self) -> None:
-        self._consumer.acknowledge_revoke()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self._consumer.assign(positions)

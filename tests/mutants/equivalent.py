@@ -90,7 +90,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_READ_ROWS, _READ_BYTES = 10001, 1 << 22": "a size of reads",
         "_READ_ROWS, _READ_BYTES = 10_000, 1 << 23": "a size of reads",
         "_READ_ROWS, _READ_BYTES = 10_000, 2 << 22": "a size of reads",
-        "producer.send_positions(application_id, {tp: Position(1)}, group_metadata)": "nobody reads from the position: it is moved so that brokers check who writes",
     },
     "runtime/app/instance.py": {
         "FATAL_CHECK_S = 1.05": "a length of a wait",

@@ -113,6 +113,7 @@ class Broker:
         self.writers: dict[str, Writer] = {}
         self.groups: dict[str, Group] = {}
         self.fences = True  # a planted bug takes it away
+        self.on_commit: Callable[[Transaction], None] = lambda transaction: None  # decided, and not marked yet
         self._markers: list[tuple[int, Transaction, TopicPartition | str]] = []  # when due
         self._late_ends: list[tuple[int, str, int, bool]] = []  # requests that are still on their way
 
@@ -128,11 +129,8 @@ class Broker:
 
     def group(self, name: str) -> Group:
         if name not in self.groups:
-            self.groups[name] = Group(self.clock, self._partitions_of)
+            self.groups[name] = Group()
         return self.groups[name]
-
-    def _partitions_of(self, topics: Iterable[str]) -> dict[str, int]:
-        return {t: self.topics[t].partitions for t in topics if t in self.topics}
 
     # -- transactions
 
@@ -155,15 +153,14 @@ class Broker:
         partition.append(records, transaction)
         transaction.unmarked.add(tp)
 
-    def move_positions(
-        self, name: str, epoch: int, group: str, positions: dict[TopicPartition, Position], token: bytes | None
-    ) -> None:
-        """token: of a member (`Group.check`)."""
+    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        """Outside of a transaction."""
+        self.partition(tp).append(records, None)
+
+    def move_positions(self, name: str, epoch: int, group: str, positions: dict[TopicPartition, Position]) -> None:
         writer = self.check_epoch(name, epoch)
         for tp in positions:
             self.partition(tp)
-        if token is not None:
-            self.group(group).check(token, positions, fences=self.fences)
         transaction = self._open(writer, name)
         transaction.positions.setdefault(group, {}).update(positions)
         transaction.unmarked.add(group)
@@ -176,6 +173,8 @@ class Broker:
         if transaction is None or transaction.outcome is not TransactionState.OPEN:
             return
         transaction.outcome = TransactionState.COMMITTED if commit else TransactionState.ABORTED
+        if commit:
+            self.on_commit(transaction)
         for place in sorted(transaction.unmarked, key=str):
             delay = self.marker_delay_ms(place)
             if delay:
@@ -192,7 +191,7 @@ class Broker:
         return transaction is None or transaction.finished
 
     def tick(self) -> None:
-        """What is due: markers, late requests, transactions that took too long, members that are silent."""
+        """What is due: markers, late requests, transactions that took too long."""
         now = self.clock.timer_ms()
         due = [m for m in self._markers if m[0] <= now]
         if due:
@@ -209,8 +208,6 @@ class Broker:
             if t is not None and t.outcome is TransactionState.OPEN and now - t.begun_ms > TRANSACTION_MS_MAX:
                 writer.epoch += 1
                 self._abort(writer)
-        for group in self.groups.values():
-            group.expire()
 
     def finish_markers(self) -> None:
         """All of them, now."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.placement.record import Placement, placement_topic
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
 from flowql.runtime.task.status import TaskStatus
 from tests.sim import project
-from tests.sim.broker import Broker
+from tests.sim.broker import Broker, Transaction, TransactionState
 from tests.sim.groups import Violation
 
 if TYPE_CHECKING:
@@ -41,14 +42,16 @@ def one_process(world: SimulatedCluster) -> None:
 
 
 def _up_to_date(world: SimulatedCluster, process: Process) -> bool:
-    client = process.client
-    if client is None or client.fenced or client.member not in world.broker.group(APP).members:
+    """It has read the newest placement, and its reconciler knows what that means."""
+    placement = process.instance.placement
+    if placement.placement.number != world.watch.placement().number:
         return False
-    return not (client.untold or process.instance.main._group_replies or process.group._lost)
+    return not (placement._events or placement._recovering or process.group._lost)
 
 
 class Watch:
-    """Committed positions never go back over a record. (What lies between may be markers and what was aborted.)
+    """Committed positions never go back over a record (what lies between may be markers and what was aborted), and only the owner of a
+    partition commits them.
 
     rereads: a plan is deployed in which a query begins anew; positions are the lowest of all queries.
     """
@@ -57,7 +60,30 @@ class Watch:
         self._broker = broker
         self.rereads = False
         self._positions: dict[TopicPartition, int] = {}
+        self._placement, self._until = Placement(), 0
         broker.group(APP).on_moved = self.moved
+        broker.on_commit = self.committed
+
+    def placement(self) -> Placement:
+        """The newest that was committed, whether readers see it yet or not."""
+        place = placement_topic(APP)
+        partition = self._broker.partitions.get(place)
+        if partition is None or partition.end == self._until:
+            return self._placement
+        for entry in reversed(partition.entries):
+            decided = entry.transaction is not None and entry.transaction.outcome is TransactionState.COMMITTED
+            if entry.records is not None and decided:
+                self._placement = Placement.decode(entry.records.column("value")[-1].as_py())
+                break
+        self._until = partition.end
+        return self._placement
+
+    def committed(self, transaction: Transaction) -> None:
+        self._until = -1
+        places = self.placement().places
+        for tp in transaction.positions.get(APP, {}):
+            if tp in places and f"{APP}-{places[tp].owner}" != transaction.writer:
+                raise Violation(f"{transaction.writer} commits {tp}, which is {places[tp].owner}'s")
 
     def moved(self, positions: dict[TopicPartition, Position]) -> None:
         for tp, position in positions.items():

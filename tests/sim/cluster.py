@@ -24,10 +24,11 @@ from flowql.runtime.app import group_swap, swapping
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.hung_topic import release
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.commit import coordinator
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember, Superseded
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.placement import step as placement_step
+from flowql.runtime.placement.heartbeats import MISSED_MAX
 from flowql.runtime.scheduler.executor import IDLE_MS, ProcessingStep
 from tests.crash.simulated import IN_COLUMNS, LossyPhysical, MeteredClock
 from tests.sim import project
@@ -35,11 +36,13 @@ from tests.sim.broker import Broker
 from tests.sim.checks import APP, Watch, is_done, judge, one_owner, one_process
 from tests.sim.faults import Disturbed, Faults, Killed, Link, come_back, strike
 from tests.sim.groups import Violation
-from tests.sim.log import GroupClient, SimulatedLog
+from tests.sim.log import SimulatedLog
 
 Step = Callable[[int], int]
 BEGIN_MS = 1_000_000
-TICK_MS, HEARTBEAT_MS, LOOK_MS = 20, 90, 30
+TICK_MS, LOOK_MS = 20, 30
+BEAT_MS = 100
+SILENT_MS = MISSED_MAX * BEAT_MS  # so long a member is silent before it is given up, at least
 CHAOS_MS = 2_000
 QUIET_MS = 60_000  # everything is done within so long after the last fault
 PURGE_MS = 400  # of repartitions, every 30 s in earnest
@@ -50,8 +53,9 @@ SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
     (group_swap, "TOGETHER_MS", 1_500),
     (group_swap, "DRAIN_MS", 150),
     (group_swap, "AGAIN_MS_MAX", 1_000),
-    (coordinator, "STALE_MAX", 5),  # rejections of group metadata take their time, and nothing happens meanwhile
     (swapping, "CHUNK_ROWS", 4),
+    (placement_step, "BEAT_MS", BEAT_MS),
+    (placement_step, "AGAIN_MS", 100),
 )
 SLOW_MS = 30  # so long wait threads of a slow machine at most, unless they want to wait longer
 DEPTH_MAX = 2  # interludes within interludes
@@ -74,10 +78,6 @@ class Process:
     frozen_ms: int = 0  # until then
     unreachable_ms: int = 0
     last_commit: Future[int] | None = None  # it leaves when that is done
-
-    @property
-    def client(self) -> GroupClient | None:
-        return self.log.consumers[0].client
 
     @property
     def group(self) -> GroupStep:
@@ -259,20 +259,12 @@ class SimulatedCluster:
             return
         self.digest = zlib.crc32(f"{self.now} {process.name} {name} {wait}".encode(), self.digest)
         one_owner(process)
-        if name in ("reconciler", "main"):
+        if name in ("reconciler", "placement"):
             one_process(self)
         stall = self.rng.choice((30, 150, 500)) if self.lucky(self.faults.stalls) else 0
         self.at(
             self.now + max(1, min(wait * process.pace, max(wait, SLOW_MS))) + stall, partial(self._step, process, name)
         )
-
-    def _heartbeat(self, process: Process) -> None:
-        """From a thread of the client that nothing but a frozen process holds up."""
-        if process.dead:
-            return
-        if max(process.frozen_ms, process.unreachable_ms, self.moving_ms) <= self.now and process.client is not None:
-            process.client.heartbeat()
-        self.at(self.now + HEARTBEAT_MS, partial(self._heartbeat, process))
 
     def _tick(self) -> None:
         if self.change is not None and (doubled := project.twice(self.outside)):
@@ -292,8 +284,6 @@ class SimulatedCluster:
         if any(p.name == name for p in self.processes):
             return None
         log = SimulatedLog(self.broker, link := Link(self, name))
-        member = f"{self.rng.randrange(1 << 30):08x}-{name}"
-        log.member_id = lambda client_id: member
         disk = self.disks.setdefault(name, LossyPhysical())
         rows = self.rng.choice((3, 8, 20))
         config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name, rows_per_run=rows)
@@ -310,7 +300,6 @@ class SimulatedCluster:
         self.processes.append(process)
         for step in process.steps:
             self.at(self.now + self.rng.randrange(20), partial(self._step, process, step))
-        self.at(self.now, partial(self._heartbeat, process))
         return process
 
     def kill(self, process: Process, *, wiped: bool = False) -> None:
@@ -337,7 +326,6 @@ class SimulatedCluster:
             self.at(self.now + 10, partial(self._leave, process, until_ms))
             return
         process.instance.commit.lose("the instance stops")
-        process.instance.main.loop.ending = True
         calm, self.calm = self.calm, True  # while it closes nothing else happens
         with suppress(LogUnavailable):
             process.instance.close()
@@ -423,7 +411,7 @@ def _steps_of(process: Process) -> dict[str, Step]:
     """What its threads repeat."""
     instance = process.instance
     assert instance.group is not None
-    members, consumer = instance.group.mine, next(c for c in process.log.consumers if c.client_id == f"{APP}-main")
+    members = instance.group.mine
     build = members.build
 
     def disturbed(wanted):
@@ -431,13 +419,6 @@ def _steps_of(process: Process) -> dict[str, Step]:
         for task in made:
             task.program = Disturbed(task.program, process.link)
         return made
-
-    def main(now_ms: int) -> int:
-        """While `poll` waits for an acknowledgement, its callback is all that goes on in this thread (rule R8)."""
-        if consumer.waits:
-            consumer.serve()
-            return 5
-        return instance.main.loop.run_once(now_ms)
 
     def processing(step: ProcessingStep, now_ms: int) -> int:
         """It waits for a signal and for the timers of tasks, and for nothing else: every change that lets a task run must give one."""
@@ -452,7 +433,8 @@ def _steps_of(process: Process) -> dict[str, Step]:
 
     members.build = disturbed  # type: ignore[method-assign]
     return {
-        "main": woken(main, 5),
+        "main": woken(instance.main.loop.run_once, 5),
+        "placement": woken(instance.placement.run_once, 20),
         "restore": woken(instance.restore.loop.run_once, 5),
         "restoration": woken(instance.restoration.run_once, 20),
         "polling": woken(instance.polling.run_once, 5),

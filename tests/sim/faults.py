@@ -137,12 +137,12 @@ class Link:
             raise LogUnavailable(f"the coordinator is moving: {what}")
 
     def _right_thread(self, process: Process, what: str) -> None:
-        """Clients belong to threads: tasks call none of them, and producers are the commit step's, that of the plan the reconciler's, and that
-        of what hangs the watchdog's."""
+        """Clients belong to threads: tasks call none of them, and producers are the commit step's, that of the plan the reconciler's, that of
+        the placement its own, and that of what hangs the watchdog's."""
         if self.world.stack and self.world.stack[-1][0] is process:
             step = self.world.stack[-1][1]
             if step.startswith("processing") or (
-                what in PRODUCING and step not in ("commit", "reconciler", "watchdog")
+                what in PRODUCING and step not in ("commit", "reconciler", "placement", "watchdog")
             ):
                 raise Violation(f"{process.name} {step} calls the log: {what}")
 

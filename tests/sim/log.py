@@ -1,8 +1,7 @@
 """The clients of one process on a simulated cluster, behind the interfaces of `flowql.runtime.log.base`.
 
 They behave as those of `flowql.runtime.log.kafka`: a producer's records are at the brokers before its commit, its positions with it; after
-an error whose branch is not "retry" a producer is of no more use; `last_sequence` is a committed position; group events come
-from within `poll`, and a revoke keeps `poll` until it is acknowledged.
+an error whose branch is not "retry" a producer is of no more use; `last_sequence` is a committed position.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from flowql.runtime.log.base import (
     Admin,
     Clients,
     Consumer,
-    GroupChange,
-    GroupEvent,
-    GroupMetadata,
     KeyValueReader,
     Position,
     Producer,
@@ -37,7 +33,6 @@ from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, answ
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.transaction import check_start, conform
 from tests.sim.broker import Broker, Partition, Transaction
-from tests.sim.groups import token_of
 
 VISIBLE_MS = 1_000
 
@@ -86,7 +81,7 @@ class Calm:
 
 
 class SimulatedLog:
-    """A factory of clients on `broker`. name: of the process; member_id: makes ids for members of groups."""
+    """A factory of clients on `broker`."""
 
     supports_redo = False
     drops_with_commits = False
@@ -96,7 +91,6 @@ class SimulatedLog:
         self._counter = TopicPartition(f"{application_id}-commits", 0)
         self._held: dict[str, SimulatedProducer] = {}
         self.consumers: list[SimulatedConsumer] = []
-        self.member_id: Callable[[str], str] = lambda client_id: client_id
 
     # Factory of clients
 
@@ -113,6 +107,10 @@ class SimulatedLog:
         made = SimulatedConsumer(self, client_id)
         self.consumers.append(made)
         return made
+
+    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self.network.call("append")
+        self.broker.append(tp, conform(records))
 
     def producer(self, transactional_id: str) -> Producer:
         held = self._held.pop(transactional_id, None)
@@ -317,130 +315,14 @@ class FetchedReader(LogReader):
         return batch
 
 
-class GroupClient:
-    """The client's side of a membership: what it knows of the group. Heartbeats are sent beside `poll`, callbacks come from it."""
-
-    def __init__(self, broker: Broker, group: str, member: str) -> None:
-        self._broker, self._group, self.member = broker, group, member
-        self.owned: set[TopicPartition] = set()
-        self.leaving: set[TopicPartition] = set()  # `poll` waits for an acknowledgement
-        self._assigned: set[TopicPartition] = set()
-        self._topics: tuple[str, ...] = ()
-        self._joined = self._away = False
-        self._epoch, self.fenced = 0, False  # fenced: the brokers say so, the application does not know
-        self._events: list[GroupEvent] = []
-        self._group_metadata = self.metadata
-
-    @property
-    def metadata(self) -> GroupMetadata:
-        return GroupMetadata(self._group, self.member, token_of(self.member, self._epoch))
-
-    @property
-    def untold(self) -> bool:
-        """The application has events to take."""
-        return bool(self._events)
-
-    def want(self, topics: Sequence[str]) -> None:
-        self._topics, self._away = tuple(topics), False
-        group = self._broker.group(self._group)
-        if self._joined and self.member not in group.members:  # given up, as the answer to this request says
-            self.fenced = True
-        if not self.fenced:
-            group.join(self.member, self._topics)
-            self._joined = True
-
-    def heartbeat(self) -> None:
-        if self.fenced or self._away:  # not before the application knows
-            return
-        answer = self._broker.group(self._group).heartbeat(self.member, set(self.owned))
-        if answer is None:
-            self.fenced = True
-        else:
-            self._epoch, self._assigned = answer
-
-    def call_back(self) -> None:
-        """At most one callback of those that are due."""
-        if self._away:
-            return
-        revoked, new = self.owned - self._assigned, self._assigned - self.owned
-        if self.fenced:
-            lost, self.owned, self._assigned = sorted(self.owned), set(), set()
-            self.fenced, self._joined, self._epoch = False, False, 0
-            self._add(GroupChange.LOST, lost)
-            self.want(self._topics)
-        elif revoked:
-            self.leaving = revoked
-            self._add(GroupChange.REVOKE, sorted(revoked))
-        elif new:
-            self.owned |= new
-            self._add(GroupChange.ASSIGN, sorted(new))
-
-    def events(self) -> list[GroupEvent]:
-        if self.metadata != self._group_metadata:
-            self._add(GroupChange.EPOCH, [])
-        out, self._events = self._events, []
-        return out
-
-    def acknowledge(self) -> None:
-        self.owned -= self.leaving
-        self.leaving = set()
-
-    def leave(self) -> None:
-        self._broker.group(self._group).leave(self.member)
-
-    def stay_away(self) -> None:
-        """Until something is wanted again."""
-        self.leave()
-        self.acknowledge()
-        lost, self.owned, self._assigned = sorted(self.owned), set(), set()
-        self.fenced, self._joined, self._epoch, self._away = False, False, 0, True
-        self._add(GroupChange.LOST, lost)
-
-    def _add(self, change: GroupChange, tps: Sequence[TopicPartition]) -> None:
-        self._group_metadata = self.metadata
-        self._events.append(GroupEvent(change, tuple(tps), self._group_metadata))
-
-
 class SimulatedConsumer(LogConsumer):
-    """`waits`: it is inside of `poll`, until a revoke is acknowledged. Whoever runs its thread calls `serve` meanwhile."""
+    """Positions move over what is no record."""
 
     def __init__(self, log: SimulatedLog, client_id: str) -> None:
         super().__init__(log, client_id)
         self._log = log
-        self.client: GroupClient | None = None
-        self.serve: Callable[[], None] = lambda: None
-
-    @property
-    def waits(self) -> bool:
-        return self.client is not None and bool(self.client.leaving)
-
-    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        if self.client is None:
-            self.client = GroupClient(self._log.broker, group, self._log.member_id(self.client_id))
-        if self.client.metadata.group != group:
-            raise LogError(f"consumer {self.client_id} is a member of {self.client.metadata.group}, not of {group}")
-        self.serve = serve
-        self.client.want(topics)
-
-    def group_events(self) -> list[GroupEvent]:
-        if self.client is None:
-            return []
-        readable = self.client.owned - self.client.leaving
-        self._readers = {tp: r for tp, r in self._readers.items() if tp in readable}
-        return self.client.events()
-
-    def leave_group(self) -> None:
-        if self.client is not None:
-            self.client.stay_away()
-
-    def acknowledge_revoke(self) -> None:
-        if self.client is not None:
-            self.client.acknowledge()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        if self.client is not None:
-            mine = self.client.owned - self.client.leaving
-            positions = {tp: o for tp, o in positions.items() if tp in mine}
         readers: dict[TopicPartition, Reader] = {}
         for tp, offset in positions.items():
             with naming(tp):
@@ -450,24 +332,11 @@ class SimulatedConsumer(LogConsumer):
         self._paused.clear()
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
-        assert not self.waits, "it is inside of poll"
         try:
             self._log.network.call("poll")
         except LogUnavailable:  # nothing arrives
             return []
-        if self.client is not None:
-            self.client.call_back()
-            if self.client.leaving:
-                return []
-            readable = self.client.owned
-            self._readers = {tp: r for tp, r in self._readers.items() if tp in readable}
         return super().poll(max_records, max_bytes)
-
-    def close(self) -> None:
-        super().close()
-        if self.client is not None:
-            self.client.acknowledge()
-            self.client.leave()
 
 
 class SimulatedProducer:
@@ -485,14 +354,13 @@ class SimulatedProducer:
         self._network.call("init answered")
         self._sequence = log.last_sequence(transactional_id)
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
-        self._group_metadata: dict[str, GroupMetadata] = {}
 
     def begin(self) -> None:
         self._check()
         if self._is_open:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._broker.check_epoch(self.transactional_id, self._epoch)
-        self._is_open, self._positions, self._group_metadata = True, {}, {}
+        self._is_open, self._positions = True, {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
@@ -500,14 +368,10 @@ class SimulatedProducer:
         if records.num_rows:
             self._ask("send", lambda: self._write(tp, conform(records)))
 
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_open()
         for tp in positions:
             self._broker.partition(tp)
-        if metadata is not None:
-            self._group_metadata[group] = metadata
         self._positions.setdefault(group, {}).update(positions)
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
@@ -539,9 +403,7 @@ class SimulatedProducer:
         sequence = self._sequence + 1
         self._positions.setdefault(self.transactional_id, {})[self._counter] = Position(sequence, f"seq={sequence}")
         for group, positions in self._positions.items():
-            group_metadata = self._group_metadata.get(group)
-            token = None if group_metadata is None else group_metadata.token
-            self._ask("positions", lambda g=group, p=positions, t=token: self._move(g, p, t))
+            self._ask("positions", lambda g=group, p=positions: self._move(g, p))
         transaction = self._current()
         self._ask("end", self._commit_once)
         self._is_open, self._sequence = False, sequence
@@ -566,9 +428,9 @@ class SimulatedProducer:
             raise error
         self._broker.write(self.transactional_id, self._epoch, tp, records)
 
-    def _move(self, group: str, positions: dict[TopicPartition, Position], token: bytes | None) -> None:
+    def _move(self, group: str, positions: dict[TopicPartition, Position]) -> None:
         self._network.check_read(positions)
-        self._broker.move_positions(self.transactional_id, self._epoch, group, positions, token)
+        self._broker.move_positions(self.transactional_id, self._epoch, group, positions)
 
     def _commit_once(self) -> None:
         name, epoch = self.transactional_id, self._epoch

@@ -13,7 +13,9 @@ from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.commit.coordinator import CommitStep
-from flowql.runtime.log.base import GroupChange
+from flowql.runtime.placement import leader
+from flowql.runtime.placement.record import Place, PlacementChange
+from flowql.runtime.placement.step import PlacementStep
 from tests.sim.broker import Broker
 from tests.sim.log import SimulatedProducer
 
@@ -48,7 +50,7 @@ def _give_up_without_commit(group, tasks):
     if group._revoking and leaving == group._leaving:
         group._owned -= leaving
         group._leaving, group._revoking = set(), False
-        group._host.main.acknowledge_revoke()
+        group._host.placement.acknowledge()
 
 
 def _no_comparison(group, wanted, written):
@@ -56,12 +58,8 @@ def _no_comparison(group, wanted, written):
     return {}, []
 
 
-def _without_group_metadata(producer, group, positions, metadata=None):
-    _send_positions(producer, group, positions, None)
-
-
 def _no_fences(broker, *args):
-    """Brokers look neither at epochs of producers nor at memberships."""
+    """Brokers do not look at epochs of producers."""
     _init(broker, *args)
     broker.fences = False
 
@@ -84,14 +82,13 @@ def _take_for_done(step):
 def _keep_what_was_lost(group, event):
     """A loss is taken for a revoke that nobody waits for: what there is may be committed with the next proof."""
     tps = set(event.partitions)
-    if event.change is GroupChange.LOST:
+    if event.change is PlacementChange.LOST:
         group._owned, group._leaving, group._revoking = set(), set(), False
-    elif event.change is GroupChange.ASSIGN:
+    elif event.change is PlacementChange.ASSIGN:
         group._owned |= tps
-    elif event.change is GroupChange.REVOKE:
+    elif event.change is PlacementChange.REVOKE:
         group._leaving |= tps
         group._revoking = True
-    group._host.commit.group_metadata = event.metadata
 
 
 def _unstable(broker, group, tps):
@@ -111,12 +108,28 @@ def _apart(writer, records):
         _transact(writer, [record])
 
 
+def _reassign_unfenced(step, alive):
+    """Others get the partitions of a silent member before its producer is fenced."""
+    step._transactional_id = "another of {}".format
+    _decide(step, alive)
+
+
+def _any_leader(step, now_ms):
+    """Who leads shuts out nobody: each writes with a producer of its own."""
+    app, step._app = step._app, f"{step._app}-{step.member}"
+    try:
+        _lead(step, now_ms)
+    finally:
+        step._app = app
+
+
 def _anybody(application_id):
     """Who writes the plan shuts out nobody."""
     return f"{application_id}-plan-{next(_NUMBERS)}"
 
 
 _transact, _NUMBERS = PlanWriter.transact, count()
+_decide, _lead = PlacementStep._decide, PlacementStep._lead
 # Found where queries are changed (`--rebuilds`).
 REBUILD_PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "moves-apart": (PlanWriter, "transact", _apart),
@@ -133,11 +146,14 @@ PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "outputs-apart": (CommitStep, "_transaction", _outputs_apart),
     "revoke-without-commit": (GroupStep, "_give_up", _give_up_without_commit),
     "stale-state": (GroupStep, "_compare", _no_comparison),
-    "no-group-metadata": (SimulatedProducer, "send_positions", _without_group_metadata),
     "no-fences": (Broker, "__init__", _no_fences),
     "unknown-is-failed": (CommitStep, "_resolve", _send_again),
     "unknown-is-done": (CommitStep, "_resolve", _take_for_done),
     "keep-what-is-lost": (GroupStep, "_take", _keep_what_was_lost),
+    "unconfirmed": (PlacementStep, "confirm", lambda step: None),
+    "unfenced": (PlacementStep, "_decide", _reassign_unfenced),
+    "two-leaders": (PlacementStep, "_lead", _any_leader),
+    "released-at-once": (leader, "_towards", lambda now, tp, member, alive: Place(member, member)),
     "unstable-positions": (Broker, "stable_positions", _unstable),
     **REBUILD_PLANTS,
 }

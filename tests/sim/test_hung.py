@@ -12,11 +12,12 @@ from flowql.runtime.app import hung, watchdog
 from flowql.runtime.app.freeze import Frozen, read_frozen, write_frozen
 from flowql.runtime.app.hung_topic import HungMicroBatch, release, topic_of, write_hung
 from flowql.runtime.app.progress import state_of
-from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember
+from flowql.runtime.app.watchdog import StuckStep
+from flowql.runtime.errors import LogDenied, LogUnavailable
 from flowql.runtime.state.changelog import records_of
 from tests.sim import project
 from tests.sim.checks import APP
-from tests.sim.groups import SESSION_MS
+from tests.sim.cluster import SILENT_MS
 from tests.sim.test_scenarios import ends_well, running, tasks, world
 
 pytestmark = pytest.mark.turns("long")
@@ -192,7 +193,7 @@ def test_a_member_that_was_ended_says_so_before_others_begin_its_task(world, tmp
     write_frozen(tmp_path, Frozen(world.now, 1, "no beat", "processing-0", QUERY, QUERY, definition, BAD, {}, "", ""))
     again = world.start(first.name)
     again.instance.config = replace(again.instance.config, data_dir=tmp_path)
-    joining, again.steps["main"] = again.steps["main"], lambda _: 50
+    joining, again.steps["placement"] = again.steps["placement"], lambda _: 50
     for n in range(len(world.input)):
         world.feed(n)
     world.run_until(lambda: len(tasks(second)) == 10)
@@ -200,7 +201,7 @@ def test_a_member_that_was_ended_says_so_before_others_begin_its_task(world, tmp
     assert (tasks(again), function.on) == ([], [])
     assert is_hung(second)
     assert read_frozen(tmp_path) == []
-    again.steps["main"] = joining
+    again.steps["placement"] = joining
     function.mended = True
     try_again(world)
     ends_well(world)
@@ -251,7 +252,7 @@ def test_a_record_whose_answer_was_lost_is_written_twice_and_released_once(world
 def test_a_member_that_others_have_replaced_says_nothing(world):
     """It was cut off as it hung: the others have its tasks, go on with them, and what it would say comes too late."""
     first, _ = two_members(world)
-    function = Hanging(world, (0, lambda: world.cut_off(first, SESSION_MS + 1_000)), ms=SESSION_MS + 3_000)
+    function = Hanging(world, (0, lambda: world.cut_off(first, SILENT_MS + 1_000)), ms=SILENT_MS + 3_000)
     function.attach(first)
     feed_all(world, function)
     assert function.on == [first.name]
@@ -260,13 +261,14 @@ def test_a_member_that_others_have_replaced_says_nothing(world):
     ends_well(world)
 
 
-def test_brokers_refuse_the_record_of_a_member_that_is_none_any_more(world):
+def test_a_member_that_was_given_up_tells_nothing_of_what_hangs(world):
     first, second = two_members(world)
-    group_metadata, run = first.instance.commit.group_metadata, run_of(first)
-    world.cut_off(first, SESSION_MS + 500)
+    world.cut_off(first, SILENT_MS + 500)
     world.run_until(lambda: len(tasks(second)) == 10)
-    with pytest.raises(StaleMember):
-        write_hung(world.outside, APP, [run], group_metadata, world.now)
+    world.stall(first, "placement", 2_000)
+    world.stall(first, "reconciler", 2_000)
+    world.run_until(lambda: first.unreachable_ms < world.now)
+    assert not first.group.tell_hung([StuckStep("processing-0", 200_000, str(tasks(first)[0]), "udf.py:1 f")])
     assert written(world) == []
     ends_well(world)
 
@@ -274,14 +276,14 @@ def test_brokers_refuse_the_record_of_a_member_that_is_none_any_more(world):
 def test_a_record_of_another_text_or_version_holds_nothing(world):
     """That of a member with an older plan; and one that this version cannot read."""
     first = running(world)
-    write_hung(world.outside, APP, [run_of(first, definition="an older text")], None, world.now)
+    write_hung(world.outside, APP, [run_of(first, definition="an older text")], world.now)
     producer = world.outside.producer("of another version")
     producer.begin()
     producer.send(topic_of(APP), records_of([b'["p", "CTAS_TOTALS"]'], [b'{"format": 2}'], 1))
     producer.commit()
     world.run_for(300)
     assert not is_hung(first)
-    write_hung(world.outside, APP, [run_of(first)], None, world.now)
+    write_hung(world.outside, APP, [run_of(first)], world.now)
     world.run_for(300)
     assert is_hung(first)
     try_again(world)
@@ -293,7 +295,7 @@ def test_a_record_of_another_text_or_version_holds_nothing(world):
 def test_a_new_generation_runs(world):
     """The text was changed: what hung is not what runs now."""
     first = running(world)
-    write_hung(world.outside, APP, [run_of(first)], None, world.now)
+    write_hung(world.outside, APP, [run_of(first)], world.now)
     world.run_until(lambda: is_hung(first))
     for n in range(len(world.input)):
         world.feed(n)
@@ -308,13 +310,13 @@ def test_a_topic_that_is_deleted_holds_nothing_and_is_made_again(world):
     first = running(world)
     topic = topic_of(APP).topic
     for member in ("a", "b", "c"):
-        write_hung(world.outside, APP, [run_of(first, member)], None, world.now)
+        write_hung(world.outside, APP, [run_of(first, member)], world.now)
     world.run_for(300)
     assert is_hung(first)
     world.outside.delete_topic(topic)
     world.run_for(300)
     assert not is_hung(first)
-    write_hung(world.outside, APP, [run_of(first), run_of(first, "b")], None, world.now)
+    write_hung(world.outside, APP, [run_of(first), run_of(first, "b")], world.now)
     world.run_for(300)
     assert is_hung(first)
     assert try_again(world) == [QUERY]
@@ -326,7 +328,7 @@ def test_a_topic_that_is_deleted_holds_nothing_and_is_made_again(world):
 
 def test_a_topic_that_may_not_be_read_stops_nobody(world):
     first = running(world)
-    write_hung(world.outside, APP, [run_of(first)], None, world.now)
+    write_hung(world.outside, APP, [run_of(first)], world.now)
     topic = topic_of(APP).topic
     world.denied[topic] = world.now + 2_000
     second = world.start()
@@ -364,13 +366,13 @@ def test_a_member_that_cannot_say_so_leaves_all_the_same(world, error):
             raise error("no")
 
     first.link.broken = broken
-    stay_away = first.instance.main.stay_away
+    stay_away = first.instance.placement.stay_away
 
     def away(*, away):
         left.append(world.now)
         stay_away(away=away)
 
-    first.instance.main.stay_away = away
+    first.instance.placement.stay_away = away
     begun = []
     function = Hanging(world, (0, lambda: begun.append(world.now)))
     function.attach(first)

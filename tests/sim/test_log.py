@@ -3,13 +3,12 @@
 import pytest
 
 from flowql.runtime.clock import VirtualClock
-from flowql.runtime.errors import Fenced, LogUnavailable, StaleMember
-from flowql.runtime.log.base import GroupChange, Position, TopicPartition
+from flowql.runtime.errors import Fenced, LogUnavailable
+from flowql.runtime.log.base import Position, TopicPartition
 from tests.runtime.log import test_conformance as shared
 from tests.runtime.log.kafka.test_conformance import OTHERWISE
 from tests.runtime.log.records import batch, produce, values
 from tests.sim.broker import TRANSACTION_MS_MAX, Broker
-from tests.sim.groups import SESSION_MS
 from tests.sim.log import SimulatedLog
 
 A0, A1 = TopicPartition("A", 0), TopicPartition("A", 1)
@@ -95,73 +94,3 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(lo
     with pytest.raises(Fenced):
         producer.commit()
     assert (values(log, A0), log.written_offset(A0)) == ([], 2)
-
-
-class Member:
-    """A consumer in group `g`, with what it was told."""
-
-    def __init__(self, log, name):
-        self.consumer, self.seen = log.consumer(name), []
-        self.consumer.subscribe("g", ["A"], lambda: None)
-
-    def step(self):
-        if not self.consumer.waits:
-            self.consumer.client.heartbeat()
-            self.consumer.poll(10, 1000)
-        self.seen += self.consumer.group_events()
-
-    @property
-    def owned(self):
-        return self.consumer.client.owned
-
-    @property
-    def changes(self):
-        return [(e.change, e.partitions) for e in self.seen if e.change is not GroupChange.EPOCH]
-
-
-def commit(log, tp, offset, group_metadata):
-    producer = log.producer("w")
-    producer.begin()
-    producer.send_positions("g", {tp: Position(offset)}, group_metadata)
-    producer.commit()
-
-
-def test_a_partition_goes_to_the_next_member_when_the_first_has_given_it_up(log):
-    one = Member(log, "1")
-    one.step()
-    assert one.changes == [(GroupChange.ASSIGN, (A0, A1))]
-    two = Member(log, "2")
-    for _ in range(3):
-        two.step()
-        one.step()
-    assert (one.changes[1:], two.changes) == ([(GroupChange.REVOKE, (A1,))], [])
-    commit(log, A1, 5, one.seen[-1].metadata)  # still its own
-    one.consumer.acknowledge_revoke()
-    for member in (one, two, one):
-        member.step()
-    assert (one.owned, two.owned) == ({A0}, {A1})
-    with pytest.raises(StaleMember, match="epoch"):
-        commit(log, A0, 6, one.seen[0].metadata)
-    commit(log, A0, 6, one.seen[-1].metadata)
-    two.consumer.close()
-    one.step()
-    assert one.owned == {A0, A1}
-
-
-def test_a_silent_member_is_given_up_and_learns_so_when_it_comes_back(log):
-    one, two = Member(log, "1"), Member(log, "2")
-    for member in (one, two):
-        member.step()
-    group_metadata = one.seen[-1].metadata
-    log.clock.advance(SESSION_MS + 1)
-    two.consumer.client.heartbeat()
-    log.broker.tick()
-    two.step()
-    assert two.owned == {A0, A1}
-    with pytest.raises(StaleMember, match="no member"):
-        commit(log, A0, 6, group_metadata)
-    one.step()
-    assert one.changes[-1] == (GroupChange.LOST, (A0,))
-    for member in (one, two):
-        member.step()
-    assert two.changes[-1] == (GroupChange.REVOKE, (A0,))

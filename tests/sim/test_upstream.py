@@ -158,7 +158,7 @@ def test_a_join_that_served_before_goes_on_when_nothing_upstream_moves(monkeypat
     for process in list(world.cluster.processes)[1:]:
         world.cluster.kill(process)
     (last,) = world.cluster.processes
-    world.cluster.run_until(lambda: {t.query for t in last.group._tasks} == {"CTAS_LATEST", "CSAS_SOLD"})
+    world.cluster.run_until(lambda: last.group._tasks.keys() == last.group.planned.reads.keys())
     last.instance.manager.hold("CTAS_LATEST")  # as a member that has its tasks and does nothing
     world.feed()
     last.group._waits.begin(["CSAS_SOLD"])

@@ -86,6 +86,7 @@ LOCK_HOLDERS = {
     "runtime/log/repairs.py",
     "runtime/metrics.py",
     "runtime/operators/asynchronous/operator.py",
+    "runtime/placement/step.py",
     "runtime/scheduler/manager.py",
     "runtime/state/locks.py",
     "runtime/state/rocks.py",

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from flowql.runtime.app import query_state
-from flowql.runtime.client import membership
 from flowql.runtime.task import status
 from tests.tidy.tree import PACKAGES, ROOT, own_files, text_of
 
@@ -148,7 +147,7 @@ def unplaced(text: str) -> set[str]:
 
 
 def test_the_search_for_packages_finds_what_it_should() -> None:
-    missing = unplaced("`runtime/log/kafka/member.py: KafkaMember`, runtime/task, `runtime/stateless`")
+    missing = unplaced("`runtime/log/kafka/log.py: KafkaLog`, runtime/task, `runtime/stateless`")
     assert not {"runtime/log", "runtime/log/kafka"} & missing
     assert {"runtime/log/embedded", "runtime/task", "runtime/state"} <= missing
 
@@ -172,7 +171,6 @@ def transitions(section: str) -> set[tuple[str, str]]:
     [
         ("Task", status._PREVIOUS),
         ("Query", query_state._PREVIOUS),
-        ("Member of a group", membership._PREVIOUS),
     ],
 )
 def test_a_diagram_has_the_transitions_of_the_code(section: str, previous: dict) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable
-from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
+from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.clients import naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
@@ -74,12 +74,8 @@ class AtLeastOnceProducer:
         else:
             self._produce(tp, records)
 
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_open()
-        if metadata is not None:
-            raise LogError("members of a group commit exactly once")
         for tp in positions:
             self._admin.check_partition(tp)
         self._positions.setdefault(group, {}).update(positions)

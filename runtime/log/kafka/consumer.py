@@ -1,13 +1,11 @@
-"""The main consumer on Kafka: many partitions, from positions that the instance names itself; all it wants, or as a member of a
-group what it owns (`flowql.runtime.log.kafka.member`).
-"""
+"""The main consumer on Kafka: many partitions, from positions that the instance names itself. It is a member of no group of the brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from flowql.runtime.errors import LogError
-from flowql.runtime.log.base import GroupEvent, RawBatch, TopicPartition
+from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.log.clients import naming
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
@@ -15,48 +13,17 @@ from flowql.runtime.log.kafka.reading import resolve
 
 
 class KafkaConsumer:
-    """Reads many partitions in turn. Owned by one thread. Its client is made when it is told what to read.
+    """Reads many partitions in turn. Owned by one thread. Its client is made when it is told what to read."""
 
-    make_client: for a group that it joins, or without one.
-    """
-
-    def __init__(self, admin: KafkaAdmin, make_client: Callable[[str | None], FetchClient], client_id: str) -> None:
+    def __init__(self, admin: KafkaAdmin, make_client: Callable[[], FetchClient], client_id: str) -> None:
         self.client_id = client_id
         self._admin, self._make_client = admin, make_client
-        self._group: str | None = None
         self._client: FetchClient | None = None
         self._paused: set[TopicPartition] = set()
         self._turn = 0
 
-    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        if self._client is None:
-            self._client, self._group = self._make_client(group), group
-        if self._group != group or self._client.member is None:
-            raise LogError(f"consumer {self.client_id} reads for {self._group or 'no group'}, it cannot join {group}")
-        self._client.member.subscribe(topics, serve)
-
-    def group_events(self) -> list[GroupEvent]:
-        """Events of the group. Fetched records of partitions that are no longer owned are dropped."""
-        client = self._client
-        if client is None or client.member is None:
-            return []
-        client.forget_given_up()
-        return client.member.events()
-
-    def leave_group(self) -> None:
-        if self._client is not None and self._client.member is not None:
-            self._client.stop(list(self._client.cursors))
-            self._client.member.leave()
-
-    def acknowledge_revoke(self) -> None:
-        if self._client is not None and self._client.member is not None:
-            self._client.member.acknowledge()
-
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         resolved: dict[TopicPartition, int] = {}
-        if self._client is not None and self._client.member is not None:
-            mine = self._client.member.owned - self._client.member.leaving
-            positions = {tp: o for tp, o in positions.items() if tp in mine}
         for tp, offset in positions.items():
             try:
                 with naming(tp):
@@ -69,7 +36,7 @@ class KafkaConsumer:
                     offset  # its brokers are away: the client goes on asking, and the others are read meanwhile
                 )
         if self._client is None:
-            self._client = self._make_client(None)
+            self._client = self._make_client()
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
         moved = {tp: o for tp, o in resolved.items() if not self._client.is_at(tp, o)}
         if moved:

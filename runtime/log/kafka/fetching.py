@@ -28,7 +28,6 @@ from flowql.runtime.log.clients import fitting
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
-from flowql.runtime.log.kafka.member import SETTINGS, KafkaMember
 from flowql.runtime.log.kafka.records import to_arrow, to_key_values
 
 CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
@@ -160,15 +159,12 @@ class FetchClient:
         client_id: str,
         group: str,
         wait_ms: int,
-        *,
-        joins: bool = False,
     ) -> None:
         self._admin, self._group, self.closed = admin, group, False
         self._clock = SystemClock()
         settings = connection.consumer(client_id, group, wait_ms)
-        self._client = KafkaClient({**settings, **SETTINGS} if joins else settings, logger=LOGGER)
+        self._client = KafkaClient(settings, logger=LOGGER)
         _keep(self._client)
-        self.member = KafkaMember(self._client, group, admin.begin_offsets) if joins else None
         self.cursors: dict[TopicPartition, Cursor] = {}
         self._found: set[str] = set()  # topics whose leaders the client was told
 
@@ -178,7 +174,7 @@ class FetchClient:
         return cursor is not None and cursor.position == offset and cursor.error is None
 
     def start(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> Cursor:
-        """Read a partition from an offset; where it was read before is forgotten. A member owns it."""
+        """Read a partition from an offset; where it was read before is forgotten."""
         self.start_all({tp: offset}, bare=bare)
         return self.cursors[tp]
 
@@ -187,44 +183,28 @@ class FetchClient:
         self.stop(offsets)
         now = self._clock.timer_ms()
         cursors = {tp: Cursor(tp, offset, offset, bare, started_ms=now) for tp, offset in offsets.items()}
-        if self.member is None:
-            with errors.naming(f"{', '.join(map(str, offsets))} cannot be read"):
-                self._find({tp.topic for tp in offsets})
-                self._client.incremental_assign([c.place for c in cursors.values()])
+        with errors.naming(f"{', '.join(map(str, offsets))} cannot be read"):
+            self._find({tp.topic for tp in offsets})
+            self._client.incremental_assign([c.place for c in cursors.values()])
         self.cursors |= cursors
-        if self.member is not None:
-            self._begin(list(cursors.values()))
 
     def _begin(self, cursors: Sequence[Cursor]) -> None:
-        """Have partitions of a member read. Each by itself: what is refused of one holds up no other.
-
-        Moved first and resumed then: a client that resumes first fetches from where the partition was assigned, which may be below
-        the start of the log by now. It gives the partition up for that, and then refuses to move it.
-        """
-        now, moved = self._clock.timer_ms(), []
+        """Have partitions read again. Each by itself: what is refused of one holds up no other."""
+        now = self._clock.timer_ms()
         for cursor in cursors:
             try:
-                if cursor.lost:
-                    self._assign_anew(cursor.place)
+                if (
+                    cursor.lost
+                ):  # what the client has given up it does not move; only a new assignment makes it read again
+                    with suppress(KafkaException):  # it is not assigned
+                        self._client.incremental_unassign([cursor.place])
+                    self._client.incremental_assign([cursor.place])
                 else:
                     self._client.seek(cursor.place)
                 cursor.retry_ms, cursor.lost = None, False
-                moved.append(cursor)
             except KafkaException as error:
                 late = cursor.started_ms is not None and now - cursor.started_ms >= PATIENT_MS
                 cursor.retry(now, errors.failure(errors.of(error), f"{cursor.tp} cannot be read yet"), lost=late)
-        if moved and self.member is not None:
-            with errors.naming("partitions cannot be resumed"):
-                self._client.resume([c.place for c in moved])
-
-    def _assign_anew(self, place: KafkaPartition) -> None:
-        """What the client has given up it does not move; only a new assignment makes it read again."""
-        if self.member is not None:
-            self.member.assign_anew(place)
-            return
-        with suppress(KafkaException):  # it is not assigned
-            self._client.incremental_unassign([place])
-        self._client.incremental_assign([place])
 
     def _mend(self) -> None:
         """Start again what is not read though it should be: refused, given up after an error, or silent."""
@@ -254,21 +234,9 @@ class FetchClient:
 
     def stop(self, tps: Iterable[TopicPartition]) -> None:
         known = [tp for tp in tps if self.cursors.pop(tp, None) is not None]
-        if self.member is not None:
-            known = [tp for tp in known if tp in self.member.owned]
         if known:
-            places = [KafkaPartition(tp.topic, tp.partition) for tp in known]
             with errors.naming("partitions cannot be given up"):
-                if self.member is None:
-                    self._client.incremental_unassign(places)
-                else:  # what a member owns only its group takes away
-                    self._client.pause(places)
-
-    def forget_given_up(self) -> None:
-        """Drops fetched records of partitions that this member no longer owns."""
-        if self.member is not None:
-            readable = self.member.owned - self.member.leaving
-            self.stop([tp for tp in self.cursors if tp not in readable])
+                self._client.incremental_unassign([KafkaPartition(tp.topic, tp.partition) for tp in known])
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Take over what has arrived; wait for the first message if there is none."""
@@ -278,19 +246,13 @@ class FetchClient:
             if not messages and wait_s > 0:
                 first = self._client.poll(wait_s)
                 messages = [] if first is None else [first, *self._client.consume(CONSUME_MAX, 0.0)]
-        emptied = len(messages) < CONSUME_MAX  # the client's queue: callbacks, too
-        if emptied and self.member is not None and not self.member.served_all():
-            self.stop(list(self.cursors))
-            self.member.leave()
-            self.member.join_again()
-        self.forget_given_up()  # in a callback, just now: to start it again would assign it behind the group's back
         for (topic, partition, failed), run in _runs(messages):
             cursor = self.cursors.get(TopicPartition(topic, partition)) if topic is not None else None
             if failed:
                 self._report(run, cursor)
             elif cursor is not None:
                 self._add(cursor, run)
-        if emptied:
+        if len(messages) < CONSUME_MAX:  # the client's queue is empty
             self._mend()
 
     def committed(self, tps: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Position]:
@@ -331,8 +293,6 @@ class FetchClient:
     def close(self) -> None:
         again, self.closed = self.closed, True
         self.cursors.clear()
-        if self.member is not None:
-            self.member.close()
         try:
             self._client.close()
         # Raised by the client library. The consumer is not used any more, and the group removes it when its session ends.

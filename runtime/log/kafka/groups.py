@@ -1,4 +1,4 @@
-"""Consumer groups as a whole: who is in them, and their removal. For commands; an instance moves positions through its own clients."""
+"""The removal of consumer groups. For commands; an instance moves positions through its own clients."""
 
 from __future__ import annotations
 
@@ -20,17 +20,6 @@ class GroupAdmin:
 
     def __init__(self, settings: KafkaSettings, application_id: str) -> None:
         self._client = AdminClient(Connection.to(settings).admin(f"{application_id}-groups"), logger=LOGGER)
-
-    def members(self, group: str) -> int:
-        """How many members a group has; 0 for a group that does not exist."""
-        with errors.naming(f"group {group} cannot be described"):
-            try:
-                asked = self._client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)
-                return len(asked[group].result(TIMEOUT_S).members)
-            except KafkaException as error:
-                if errors.of(error).code() == _GONE:
-                    return 0
-                raise
 
     def delete(self, groups: Sequence[str]) -> None:
         """Deletes groups without members, with their positions. Groups that do not exist are left out."""

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 
+import pyarrow as pa
+
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import CommitTorn, Fenced, LogError, TopicMissing
 from flowql.runtime.log.base import (
@@ -28,6 +30,7 @@ from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.consumer import KafkaConsumer
 from flowql.runtime.log.kafka.fetching import FetchClient
+from flowql.runtime.log.kafka.plain import PlainWriter
 from flowql.runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
 from flowql.runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
 from flowql.runtime.log.kafka.settings import KafkaSettings
@@ -61,6 +64,7 @@ class KafkaLog:
         self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
         self._term = 0  # of the only instance of an application, since `hold`
         self._torn: Torn = {}
+        self._appending: PlainWriter | None = None
         self._clients = OpenClients()
         self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
@@ -76,11 +80,15 @@ class KafkaLog:
         return KafkaKeyValues(self._reading, tp, offset)
 
     def consumer(self, client_id: str) -> Consumer:
-        def make(group: str | None) -> FetchClient:
-            joins = group is not None
-            return self._fetch_client(client_id, MAIN_WAIT_MS, group or self._application_id, joins=joins)
+        def make() -> FetchClient:
+            return self._fetch_client(client_id, MAIN_WAIT_MS, self._application_id)
 
         return KafkaConsumer(self._admin, make, client_id)
+
+    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        if self._appending is None:
+            self._appending = self._clients.producer(PlainWriter(self._connection, f"{self._application_id}-append"))
+        self._appending.write(tp, records)
 
     def producer(self, transactional_id: str) -> Producer:
         held = self._held.pop(transactional_id, None)
@@ -152,6 +160,9 @@ class KafkaLog:
         if self._shared is not None:
             self._shared.close()
             self._shared = None
+        if self._appending is not None:
+            self._appending.close()
+            self._appending = None
         self._asking.close()
 
     # Groups
@@ -184,7 +195,7 @@ class KafkaLog:
             client.commit(positions)
 
     def group_metadata(self, group: str) -> object:
-        """What transactions prove their membership with; of a group without members it is a constant."""
+        """What transactions that move positions of a group name; of a group without members it is a constant."""
         if group not in self._metadata:
             with self._client_of(group) as client:
                 self._metadata[group] = client.group_metadata()
@@ -221,8 +232,8 @@ class KafkaLog:
             self._shared = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-restore", WAIT_MS, app))
         return self._shared
 
-    def _fetch_client(self, client_id: str, wait_ms: int, group: str, *, joins: bool = False) -> FetchClient:
-        client = FetchClient(self._connection, self._admin, client_id, group, wait_ms, joins=joins)
+    def _fetch_client(self, client_id: str, wait_ms: int, group: str) -> FetchClient:
+        client = FetchClient(self._connection, self._admin, client_id, group, wait_ms)
         return self._clients.consumer(client)
 
     def _new_producer(self, transactional_id: str) -> KafkaProducer | AtLeastOnceProducer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NoReturn
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ class PlainWriter:
         config = {**connection.plain_producer(client_id), "on_delivery": self._undelivered}
         self._client = ProducerClient(config, logger=LOGGER)
         self._refused: KafkaError | None = None
+        self.closed = False
 
     def write(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         """Returns when brokers have all of them. LogUnavailable if they do not take them."""
@@ -37,6 +39,12 @@ class PlainWriter:
             raise errors.failure(self._refused, str(tp))
         if left:
             self._full(tp)
+
+    def close(self) -> None:
+        """What brokers have not taken is thrown away."""
+        self.closed = True
+        with suppress(KafkaException):
+            self._client.purge(in_queue=True, in_flight=True)
 
     def _wait(self, tp: TopicPartition) -> None:
         if self._client.flush(COMMIT_S):

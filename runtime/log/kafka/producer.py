@@ -34,7 +34,7 @@ from flowql.runtime.errors import (
     TopicMissing,
     TransactionAborted,
 )
-from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
+from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.calls import ProducerClient, ending
@@ -124,7 +124,6 @@ class KafkaProducer:
         self._admin, self._groups, self._counter, self._term = admin, groups, counter, term
         self._clock = SystemClock()
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
-        self._group_metadata: dict[str, GroupMetadata] = {}
         self._sent: set[TopicPartition] = set()
         self._marks: dict[TopicPartition, int] = {}  # of the last records sent
         self._check_commit = check
@@ -161,7 +160,7 @@ class KafkaProducer:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._guard(self._client.begin_transaction)
         self._is_open, self._positions, self._sent, self._refused = True, {}, set(), None
-        self._group_metadata, self._marks = {}, {}
+        self._marks = {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
@@ -177,12 +176,8 @@ class KafkaProducer:
                 self._fail(error, tp)
             self._serve()
 
-    def send_positions(
-        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
-    ) -> None:
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_open()
-        if metadata is not None:
-            self._group_metadata[group] = metadata
         for tp in positions:
             self._admin.check_partition(tp)
         self._positions.setdefault(group, {}).update(positions)
@@ -238,8 +233,7 @@ class KafkaProducer:
 
     def _send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
-        group_metadata = self._group_metadata.get(group)
-        metadata = self._groups.group_metadata(group) if group_metadata is None else group_metadata.token
+        metadata = self._groups.group_metadata(group)
         self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
 
     def _send_count(self, counted: Position) -> None:

@@ -5,13 +5,13 @@ import json
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+from flowql.runtime.log.kafka.member import SETTINGS as MEMBER
 
 from flowql.config.load import load_project
 from flowql.config.storage import check_engine, open_log
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError, ProjectError
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
-from flowql.runtime.log.kafka.member import SETTINGS as MEMBER
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.memory import MemoryLog
 

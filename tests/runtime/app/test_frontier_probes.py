@@ -64,7 +64,7 @@ class Site:
 
     def process(self, tp: TopicPartition, to: int, group: str = GROUP) -> None:
         self.producer.begin()
-        self.producer.send_positions(group, {tp: Position(to)}, None)
+        self.producer.send_positions(group, {tp: Position(to)})
         self.producer.commit()
 
     def channel(self, tp: TopicPartition = R, source: int = 0) -> LogInput:

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,6 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.app.status import instance_metrics
-from flowql.runtime.client.membership import IllegalMemberTransition, MemberState
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import (
@@ -21,8 +21,8 @@ from flowql.runtime.errors import (
     OtherMode,
     TopicMissing,
 )
-from flowql.runtime.log.base import GroupChange, GroupEvent, GroupMetadata
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.placement.record import Place, PlacementChange
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.contents import DEAD_LETTERS, contents_of, differences
 from tests.crash.project import APPENDED, UPSERTED, append, compiled, create_topics, customers, orders
@@ -176,17 +176,18 @@ def test_two_that_fence_each_other_end():
         fence_each_other()
 
 
-def tell(instance, change, tps, member="one"):
-    """What a group of several members would say."""
-    group = instance.main.loop.membership._consumer._consumer._member
-    group.metadata = GroupMetadata(APP, member)
-    if change is GroupChange.LOST:
-        group.owned, group.leaving = set(), set()
-    elif change is GroupChange.ASSIGN:
-        group.owned |= set(tps)
-    else:
-        group.leaving |= set(tps)
-    group._events.append(GroupEvent(change, tuple(sorted(tps)), group.metadata))
+def tell(instance, change, tps):
+    """What another member would write as the leader."""
+    step = instance.placement
+    step._lead = lambda now_ms: None
+    now, me = step.placement, step.member
+    place = {
+        PlacementChange.LOST: Place("another", "another"),
+        PlacementChange.ASSIGN: Place(me, me),
+        PlacementChange.REVOKE: Place(me, "another"),
+    }[change]
+    with step._lock:
+        step._learn(replace(now, number=now.number + 1, places={**now.places, **dict.fromkeys(tps, place)}))
 
 
 def test_a_member_that_was_given_up_commits_nothing_of_what_it_had(expected):
@@ -198,13 +199,13 @@ def test_a_member_that_was_given_up_commits_nothing_of_what_it_had(expected):
         for _ in range(n + 2):  # and some of it is processed, and not committed
             driver.round()
         before = log.committed(APP), log.last_sequence("flowql-one")
-        tell(instance, GroupChange.LOST, everything)
+        tell(instance, PlacementChange.LOST, everything)
         while instance.group._tasks:
             instance.group.run_once(0)
             driver.round()
         assert not any(q.built.tasks for q in instance.queries.values())
         assert log.committed(APP) == before[0]
-        tell(instance, GroupChange.ASSIGN, everything, member=f"one again {n}")
+        tell(instance, PlacementChange.ASSIGN, everything)
         settle(instance, driver)
     assert instance.restoration.records == 0  # what it had committed is here
     assert not differences(expected, result(log, instance))
@@ -233,12 +234,12 @@ def test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_wa
         done = instance.commit.request()
         while log.silent:
             instance.commit.run_once(0)
-        tell(instance, GroupChange.LOST, everything := instance.group.planned.partitions)
+        tell(instance, PlacementChange.LOST, everything := instance.group.planned.partitions)
         assert not done.done()
         while instance.group._tasks or not done.done():
             driver.round()
         assert done.result() == log.last_sequence("flowql-one")
-        tell(instance, GroupChange.ASSIGN, everything)
+        tell(instance, PlacementChange.ASSIGN, everything)
         settle(instance, driver)
     assert not differences(expected, result(log, instance))
 
@@ -246,22 +247,22 @@ def test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_wa
 def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected, monkeypatch):
     log, parts = world(), list(orders(300, 1, 50))
     instance, driver = start(log, shared=True, process_id="one")
-    acknowledge, acknowledged = instance.main.acknowledge_revoke, []
+    acknowledge, acknowledged = instance.placement.acknowledge, []
 
     def noted():
         assert not instance.commit._requests, "the commit of what leaves is made"
         acknowledged.append(log.committed(APP))
         acknowledge()
 
-    monkeypatch.setattr(instance.main, "acknowledge_revoke", noted)
+    monkeypatch.setattr(instance.placement, "acknowledge", noted)
     half = {tp for tp in instance.group.planned.partitions if tp.partition == 1}
     for part in parts:
         append(log, part)
         for _ in range(5):
             driver.round()
-        tell(instance, GroupChange.REVOKE, half)
+        tell(instance, PlacementChange.REVOKE, half)
         processed = {}
-        while instance.main.loop.membership.state is not MemberState.JOINED or half & instance.group._owned:
+        while instance.placement._leaving or half & instance.group._owned:
             tasks = [t for q in instance.queries.values() for t in q.built.tasks if t.id.partition == 1]
             processed |= {i.tp: i.position for t in tasks for i in t.logs.values() if i.channel is None}
             driver.round()
@@ -271,7 +272,7 @@ def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected, monkey
         for _ in range(20):  # the rest goes on, as far as it need not wait for what went
             driver.round()
         assert {tp: log.committed(APP)[tp] for tp in half} == {tp: committed[tp] for tp in half}
-        tell(instance, GroupChange.ASSIGN, half)
+        tell(instance, PlacementChange.ASSIGN, half)
         settle(instance, driver)
     assert not differences(expected, result(log, instance))
 
@@ -291,13 +292,13 @@ def test_a_task_runs_only_where_all_its_partitions_are_owned(expected):
     settle(instance, driver)
     before = reads_of(instance)
     gone = min(min(reads) for reads in before.values() if len(reads) > 1)
-    tell(instance, GroupChange.REVOKE, {gone})
-    while instance.main.loop.membership.state is not MemberState.JOINED or gone in instance.group._owned:
+    tell(instance, PlacementChange.REVOKE, {gone})
+    while instance.placement._leaving or gone in instance.group._owned:
         driver.round()
     assert reads_of(instance) == {task: reads for task, reads in before.items() if gone not in reads}
     for part in parts[2:]:
         append(log, part)
-    tell(instance, GroupChange.ASSIGN, {gone})
+    tell(instance, PlacementChange.ASSIGN, {gone})
     settle(instance, driver)
     assert reads_of(instance) == before
     assert not differences(expected, result(log, instance))
@@ -321,16 +322,16 @@ def test_answers_of_a_member_hold_what_it_owns_at_the_commit_alone():
     everything, all_rows = shown(instance)
     assert everything == {0, 1}
     half = {tp for tp in instance.group.planned.partitions if tp.partition == 1}
-    tell(instance, GroupChange.REVOKE, half)
+    tell(instance, PlacementChange.REVOKE, half)
     while half & instance.group._owned:
         driver.round()
     owned, rows = shown(instance)
     assert owned == {0}
     assert all(0 <= rows[s] < n for s, n in all_rows.items() if n > 1), (rows, all_rows)
-    tell(instance, GroupChange.ASSIGN, half)
+    tell(instance, PlacementChange.ASSIGN, half)
     settle(instance, driver)
     assert shown(instance) == (everything, all_rows)
-    tell(instance, GroupChange.LOST, instance.group.planned.partitions)
+    tell(instance, PlacementChange.LOST, instance.group.planned.partitions)
     while instance.group._tasks:
         driver.round()
     assert shown(instance) == (set(), dict.fromkeys(all_rows, 0))
@@ -354,13 +355,6 @@ def test_an_application_cannot_change_between_one_instance_and_many(shared):
     log.crash()
     with pytest.raises(OtherMode, match="another app_id"):
         start(log, shared=not shared, process_id="one")
-
-
-def test_a_member_goes_only_where_it_may():
-    assert MemberState.NEW.to(MemberState.JOINING).to(MemberState.JOINED).to(MemberState.ASSIGNING)
-    for wrong in ((MemberState.NEW, MemberState.JOINED), (MemberState.TERMINATED, MemberState.JOINING)):
-        with pytest.raises(IllegalMemberTransition):
-            wrong[0].to(wrong[1])
 
 
 SUMS = "CREATE TABLE COUNTS WITH (KAFKA_TOPIC='counts') AS SELECT K, SUM(V) AS N FROM INPUT GROUP BY K EMIT CHANGES;"

@@ -56,7 +56,7 @@ def test_a_member_learns_what_hangs_before_it_begins_tasks(monkeypatch: pytest.M
     """Else it would hang as the member before it."""
     monkeypatch.setattr(hung, "LOOK_MS", 1 << 40)
     world = member()
-    write_hung(world.log, "flowql", [hangs(world, "CTAS_OTHER")], None, 1)
+    write_hung(world.log, "flowql", [hangs(world, "CTAS_OTHER")], 1)
     rounds(world, 50)
     assert state_of(world.instance, "CTAS_OTHER") == "running", "it has not looked since"
     assert world.instance.group is not None
@@ -70,7 +70,7 @@ def test_a_member_learns_what_hangs_before_it_begins_tasks(monkeypatch: pytest.M
 
 def test_a_member_learns_now_and_then_what_hangs_and_what_was_released() -> None:
     world = member()
-    write_hung(world.log, "flowql", [hangs(world, "CTAS_OTHER")], None, 1)
+    write_hung(world.log, "flowql", [hangs(world, "CTAS_OTHER")], 1)
     rounds(world, hung.LOOK_MS // 10 + 2)
     assert state_of(world.instance, "CTAS_OTHER") == "hung"
     world.send("s", sent(40, 20))
@@ -151,7 +151,7 @@ def test_deployments_and_swaps_leave_no_producer_open(config: dict[str, Any]) ->
     world = member(log) if config is MEMBER else InstanceHarness(CHAIN.format(over=0), log=log, tick_ms=10, **config)
     world.settle()
     own = log.left_open()
-    assert own == sorted(["feed", "flowql-one" if config is MEMBER else "flowql"])
+    assert own == sorted(["feed", *(["flowql-one", "flowql-placement"] if config is MEMBER else ["flowql"])])
     for over in (15, 0):
         world.deploy(CHAIN.format(over=over))
         assert log.left_open() == own

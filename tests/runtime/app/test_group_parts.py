@@ -12,7 +12,8 @@ from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
-from flowql.runtime.log.base import GroupChange, GroupEvent, GroupMetadata, TopicPartition
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.placement.record import PlacementChange, PlacementEvent
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
@@ -51,32 +52,31 @@ def tasks(world: InstanceHarness) -> set[str]:
     return {str(t.id) for q in world.instance.queries.values() for t in q.built.tasks}
 
 
-def event(change: GroupChange, *tps: TopicPartition) -> GroupEvent:
-    return GroupEvent(change, tps, GroupMetadata("flowql", "one"))
+def event(change: PlacementChange, *tps: TopicPartition) -> PlacementEvent:
+    return PlacementEvent(change, tps)
 
 
 def test_tasks_are_wanted_where_all_they_read_is_owned_and_stays(world: InstanceHarness) -> None:
     of = step(world)
     all_of = {TaskId(q, 0, p) for q in (COPY_ID, GOOD_ID) for p in (0, 1)}
     assert (of._wanted(), of.owned) == (all_of, 2)
-    of._take(event(GroupChange.REVOKE, S1))
+    of._take(event(PlacementChange.REVOKE, S1))
     assert (of._wanted(), of._revoking, of.owned) == ({t for t in all_of if t.partition == 0}, True, 2)
     world.instance.query_states.stop(COPY_ID, TopicMissing("gone"))
     assert of._wanted() == {TaskId(GOOD_ID, 0, 0)}
-    of._take(event(GroupChange.LOST))
+    of._take(event(PlacementChange.LOST))
     assert (of._wanted(), of._leaving, of._revoking, of._lost, of.owned) == (set(), set(), False, True, 0)
-    of._take(event(GroupChange.ASSIGN, S1))
+    of._take(event(PlacementChange.ASSIGN, S1))
     assert of._wanted() == {TaskId(GOOD_ID, 0, 1)}
-    assert world.instance.commit.group_metadata == GroupMetadata("flowql", "one")
 
 
 def test_nobody_is_answered_while_tasks_of_the_plan_are_to_begin(world: InstanceHarness) -> None:
     """A deployment would be said to run that does not yet."""
     of = step(world)
-    of._take(event(GroupChange.REVOKE, S1))
+    of._take(event(PlacementChange.REVOKE, S1))
     rounds(world, 20)
     assert of.owned == 1
-    of._take(event(GroupChange.ASSIGN, S1))
+    of._take(event(PlacementChange.ASSIGN, S1))
     waiting = of.applied(0)
     coroutine = of.next(world.clock.timer_ms())
     assert coroutine is not None
@@ -191,18 +191,18 @@ def test_a_query_that_was_suspended_is_tried_again_when_its_time_has_come(world:
 
 def test_a_partition_that_leaves_is_acknowledged_once_what_was_made_of_it_is_committed(world: InstanceHarness) -> None:
     of, acknowledged = step(world), list[int]()
-    world.instance.main.acknowledge_revoke = lambda: acknowledged.append(world.instance.metrics.commits)  # type: ignore[method-assign]
+    world.instance.placement.acknowledge = lambda: acknowledged.append(world.instance.metrics.commits)  # type: ignore[method-assign]
     world.send("s", rows(50, 50))
     rounds(world, 2)
     commits = world.instance.metrics.commits
-    of._take(event(GroupChange.REVOKE, S1))
+    of._take(event(PlacementChange.REVOKE, S1))
     rounds(world, 10)
     assert len(acknowledged) == 1
     assert acknowledged[0] > commits
     assert tasks(world) == {f"{COPY_ID}/0_0", f"{GOOD_ID}/0_0"}
     assert (of._owned, of._leaving, of._revoking) == ({S0}, set(), False)
     committed = world.log.committed("flowql")
-    of._take(event(GroupChange.ASSIGN, S1))
+    of._take(event(PlacementChange.ASSIGN, S1))
     rounds(world, 40)
     world.settle()
     assert world.log.committed("flowql")[S1].offset >= committed[S1].offset
@@ -212,7 +212,7 @@ def test_a_partition_that_leaves_is_acknowledged_once_what_was_made_of_it_is_com
 def test_what_leaves_for_another_reason_is_not_acknowledged(world: InstanceHarness) -> None:
     """The group has not asked for it."""
     acknowledged = list[int]()
-    world.instance.main.acknowledge_revoke = lambda: acknowledged.append(1)  # type: ignore[method-assign]
+    world.instance.placement.acknowledge = lambda: acknowledged.append(1)  # type: ignore[method-assign]
     world.instance.query_states.suspend(COPY_ID, ValueError("refused"))
     rounds(world, 10)
     assert tasks(world) == {f"{GOOD_ID}/0_0", f"{GOOD_ID}/0_1"}
@@ -224,14 +224,14 @@ def test_what_leaves_for_another_reason_is_not_acknowledged(world: InstanceHarne
 
 def test_partitions_that_leave_meanwhile_are_acknowledged_with_the_others(world: InstanceHarness) -> None:
     of, acknowledged = step(world), list[set[TopicPartition]]()
-    world.instance.main.acknowledge_revoke = lambda: acknowledged.append(set(of._owned))  # type: ignore[method-assign]
-    of._take(event(GroupChange.REVOKE, S1))
+    world.instance.placement.acknowledge = lambda: acknowledged.append(set(of._owned))  # type: ignore[method-assign]
+    of._take(event(PlacementChange.REVOKE, S1))
     stop, also = of._stop, [S0]
 
     def stopping(leaving: Sequence[Task]) -> Coroutine:
         yield from stop(leaving)
         if also:
-            of._take(event(GroupChange.REVOKE, also.pop()))
+            of._take(event(PlacementChange.REVOKE, also.pop()))
 
     of._stop = stopping  # type: ignore[method-assign]
     rounds(world, 20)

@@ -16,7 +16,7 @@ from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, StaleMember
-from flowql.runtime.log.base import GroupMetadata, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_group_duties import Counted
 
@@ -29,7 +29,6 @@ class Host:
     def __init__(self) -> None:
         self.log, self.clock = MemoryLog(), VirtualClock(1_000_000)
         self.config = InstanceConfig("app", shared=True, changelogs=True, process_id="me")
-        self.commit = SimpleNamespace(group_metadata=GroupMetadata("app", "me"))
         queries = {n: SimpleNamespace(id=n, definition=f"text of {n}", generation=g) for n, g in (("A", 1), ("B@2", 2))}
         self.running = SimpleNamespace(queries=tuple(queries.values()), by_id=queries)
         self.said: list[dict[str, str]] = []
@@ -50,6 +49,10 @@ def everything(_task: str) -> bool:
     return True
 
 
+def still() -> None:
+    """The others have not given this member up."""
+
+
 def run(query: str, at_ms: int, *, text: str = "", member: str = "other") -> HungMicroBatch:
     return HungMicroBatch(query, query, text or f"text of {query}", f"{query}/0_0", member, at_ms, "g.py:2 slow")
 
@@ -57,12 +60,12 @@ def run(query: str, at_ms: int, *, text: str = "", member: str = "other") -> Hun
 def test_others_are_told_of_runs_of_functions_that_are_this_members() -> None:
     host = Host()
     steps = [stuck(None), stuck("A/0_0", DISK), stuck("C/0_0"), stuck("A/0_1"), stuck("B@2/1_0", for_ms=70)]
-    assert host.of.tell(steps[:3], everything)
+    assert host.of.tell(steps[:3], everything, still)
     assert not host.log.topics(), "there is nothing to say"
-    assert host.of.tell(steps, lambda task: task != "A/0_1")
+    assert host.of.tell(steps, lambda task: task != "A/0_1", still)
     now = host.clock.wall_ms()
     assert host.written() == [HungMicroBatch("B@2", "B", "text of B@2", "B@2/1_0", "me", now - 70, "g.py:2 slow")]
-    assert host.of.tell(steps, everything)
+    assert host.of.tell(steps, everything, still)
     assert [(h.query, h.at_ms) for h in host.written()] == [("A", now - 500), ("B@2", now - 70)]
 
 
@@ -77,7 +80,7 @@ def test_what_could_not_be_told_is_told_again_where_that_may_help(
         raise error
 
     monkeypatch.setattr(hung, "write_hung", failing)
-    assert Host().of.tell([stuck("A/0_0")], everything) == over
+    assert Host().of.tell([stuck("A/0_0")], everything, still) == over
 
 
 def test_queries_are_held_for_what_is_said_of_their_text_with_the_newest_reason() -> None:
@@ -88,8 +91,8 @@ def test_queries_are_held_for_what_is_said_of_their_text_with_the_newest_reason(
         run("A", 3_000, member="third"),
     ]
     for one in runs:
-        write_hung(host.log, "app", [one], None, 1)
-    write_hung(host.log, "app", [run("B@2", 1, text="an older text"), run("C", 1)], None, 1)
+        write_hung(host.log, "app", [one], 1)
+    write_hung(host.log, "app", [run("B@2", 1, text="an older text"), run("C", 1)], 1)
     host.of.learn()
     (found,) = host.said
     assert list(found) == ["A"]
@@ -99,7 +102,7 @@ def test_queries_are_held_for_what_is_said_of_their_text_with_the_newest_reason(
 def test_it_looks_now_and_then() -> None:
     host = Host()
     host.of.look(0)
-    write_hung(host.log, "app", [run("A", 1)], None, 1)
+    write_hung(host.log, "app", [run("A", 1)], 1)
     host.of.look(LOOK_MS - 1)
     assert host.said == [{}]
     host.of.look(LOOK_MS)
@@ -111,7 +114,7 @@ def test_it_looks_now_and_then() -> None:
 
 def test_what_is_not_to_be_seen_yet_is_waited_for_before_tasks_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host()
-    write_hung(host.log, "app", [run("A", 1)], None, 1)
+    write_hung(host.log, "app", [run("A", 1)], 1)
     end = host.log.written_offset(topic_of("app"))
     monkeypatch.setattr(host.log, "written_offset", lambda _tp: end + 1)
     with pytest.raises(LogUnavailable, match=f"app-hung-0: offset {end} is not visible yet"):
@@ -124,7 +127,7 @@ def test_a_topic_that_may_not_be_read_is_said_once_and_holds_nothing_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = Host()
-    write_hung(host.log, "app", [run("A", 1)], None, 1)
+    write_hung(host.log, "app", [run("A", 1)], 1)
 
     def denied(*_: object) -> None:
         raise LogDenied("not allowed")
@@ -146,7 +149,7 @@ def test_a_topic_that_may_not_be_read_is_said_once_and_holds_nothing_up(
 
 def test_records_of_other_versions_say_nothing_and_harm_nothing() -> None:
     log, tp = MemoryLog(), topic_of("app")
-    write_hung(log, "app", [run("A", 1)], None, 1)
+    write_hung(log, "app", [run("A", 1)], 1)
     producer = log.producer("other")
     producer.begin()
     values = [b"no JSON", b"{}", b"[1]", b'{"query": 1}']
@@ -160,7 +163,7 @@ def test_records_of_other_versions_say_nothing_and_harm_nothing() -> None:
 
 def test_what_is_written_is_in_one_partition_and_leaves_no_producer_open() -> None:
     log = Counted()
-    write_hung(log, "app", [run("A", 1_000)], None, 1)
+    write_hung(log, "app", [run("A", 1_000)], 1)
     assert release(log, "app", "me", ["B"], 2) == []
     assert len(log.made) == 1, "there is nothing to release"
     assert release(log, "app", "me", ["A"], 3) == ["A"]

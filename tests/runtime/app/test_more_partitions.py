@@ -11,6 +11,7 @@ import pytest
 
 from flowql.runtime.app import single_instance, suspension
 from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.group import MORE_MS
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.app.query_state import STOPPED
@@ -18,9 +19,9 @@ from flowql.runtime.app.troubles import COMPARE_TOPICS_MS
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogUnavailable, PartitionsUneven
-from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, GroupChange, TopicInfo, TopicPartition
-from flowql.runtime.log.clients import OnlyMember
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicInfo, TopicPartition
 from flowql.runtime.log.memory import MemoryLog, _Partition
+from flowql.runtime.placement.record import PlacementChange
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.query import BuiltQuery
 from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, plan
@@ -229,12 +230,13 @@ def test_brokers_that_are_away_when_tasks_are_added_are_asked_again(monkeypatch:
     assert len(records(life.log, "doubled")) == 60
 
 
-def test_a_member_reads_partitions_that_the_broker_assigns() -> None:
+def test_a_member_reads_partitions_that_were_added() -> None:
     """It may have no other of that topic, so that it cannot see by its inputs that there are more."""
     life = began(DOUBLED, COUNTS, shared=True)
     life.log.add_partitions("input", 3)
     put(life.log, "input", range(30, 60), 2)  # by producers that have not noticed
-    tell(life.instance, GroupChange.ASSIGN, [TopicPartition("input", 2)])
+    for _ in range(MORE_MS // 10):
+        life.driver.round()
     life.settle()
     assert len(records(life.log, "doubled")) == 60
     state, said = life.said("CTAS_COUNTS")
@@ -242,16 +244,15 @@ def test_a_member_reads_partitions_that_the_broker_assigns() -> None:
     assert SAID.format("CTAS_COUNTS") in said
 
 
-def test_a_member_without_state_of_a_query_learns_from_the_records_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_without_state_of_a_query_learns_from_the_records_of_others() -> None:
     life = began(COUNTS, shared=True)
     life.instance.close()
     life.log.add_partitions("input", 3)
     put(life.log, "input", range(30, 60), 3)
-    monkeypatch.setattr(OnlyMember, "want", lambda *_: None)
     other = Life(life.log, MemoryPhysical(), shared=True)
     other.instance.resume()
     other.driver.round()
-    tell(other.instance, GroupChange.ASSIGN, [TopicPartition("input", 2)])
+    tell(other.instance, PlacementChange.ASSIGN, [TopicPartition("input", 2)])
     for _ in range(200):
         other.driver.round()
     assert SAID.format("CTAS_COUNTS") in other.said("CTAS_COUNTS")[1]

@@ -211,8 +211,8 @@ def test_queries_that_hung_are_known_until_they_are_released() -> None:
         HungMicroBatch("R", "R", "d2", "R/0_0", "m1", 2_000, ""),
         HungMicroBatch("Q", "Q", "d", "Q/0_0", "m1", 3, "x"),
     )
-    write_hung(log, "app", [first], None, 1)
-    write_hung(log, "app", [other, third], None, 2)
+    write_hung(log, "app", [first], 1)
+    write_hung(log, "app", [other, third], 2)
     reader.read_to_end()
     assert reader.hung == [third, other, first]
     assert "Q/0_1" not in first.reason

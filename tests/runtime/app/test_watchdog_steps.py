@@ -23,12 +23,11 @@ class Member:
         self.running = {"CTAS_A/0_1": "processing-0"}
         self.manager = SimpleNamespace(running=lambda: self.running)
         self.commit = SimpleNamespace(lose=lambda why: self.done.append(("stops commits", why)))
-        self.main = SimpleNamespace(stay_away=lambda *, away: self.done.append("leaves" if away else "joins"))
         self.group = None if alone else self
         self.dog = Watchdog(cast(Any, self))
 
-    def lose(self) -> None:
-        self.done.append("drops its tasks")
+    def stay_away(self, *, away: bool) -> None:
+        self.done.append("leaves" if away else "joins")
 
     def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
         self.done.append([s.step for s in stuck])
@@ -67,7 +66,7 @@ def test_a_member_leaves_when_a_step_is_stuck_for_long_and_joins_when_it_has_end
     assert (member.done, member.dog.is_away) == (LEFT, True)
     member.dog.rounds.pop("processing-0", None)
     member.look(LEAVE_MS + 6_000, LEAVE_MS + 9_000)
-    assert (member.done[3:], member.dog.is_away) == (["drops its tasks", "joins"], False)
+    assert (member.done[3:], member.dog.is_away) == (["joins"], False)
 
 
 def test_it_comes_back_when_all_that_is_stuck_has_ended() -> None:
@@ -83,7 +82,7 @@ def test_it_comes_back_when_all_that_is_stuck_has_ended() -> None:
     assert member.dog.is_away
     member.dog.rounds.pop("processing-1", None)
     member.look(LEAVE_MS + 4_000, LEAVE_MS + 4_000)
-    assert (member.done[3:], member.dog.is_away) == (["drops its tasks", "joins"], False)
+    assert (member.done[3:], member.dog.is_away) == (["joins"], False)
 
 
 @pytest.mark.parametrize("mended", [True, False])

@@ -11,7 +11,7 @@ from flowql.runtime.commit.coordinator import RETRY_MS, CommitStep
 from flowql.runtime.commit.positions import ReaderPosition, commit_in, readers_in
 from flowql.runtime.commit.replacement import PartitionChange, Replacement
 from flowql.runtime.errors import LogUnavailable, RuntimeFailure, StateError
-from flowql.runtime.log.base import GroupMetadata, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.frozen import UnwritableState
 from tests.runtime.commit.test_coordinator import Site, TroubledLog
@@ -24,7 +24,6 @@ T = TopicPartition("t", 0)
 
 def member(log: MemoryLog | None = None) -> Site:
     site = Site(log, member=True)
-    site.step.group_metadata = GroupMetadata("app", "m")
     return site
 
 
@@ -156,19 +155,22 @@ def test_a_state_that_cannot_be_made_durable_again_and_again_is_opened_anew() ->
 
 
 def test_why_commits_do_not_get_through_is_said_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    site = Site(member=True)
+    log = TroubledLog()
+    site = Site(log, member=True)
+    log.lost = True
     done = site.step.request()
     with caplog.at_level(logging.INFO, "flowql"):
-        site.run(3)
+        site.run()
         assert said(caplog) == ["commit.blocked"]
         assert site.step.is_busy
-        site.step.group_metadata = GroupMetadata("app", "m")
         site.run()
     assert (said(caplog), done.done(), site.step.is_busy) == (["commit.blocked", "commit.unblocked"], True, False)
 
 
 def test_when_there_will_be_no_commit_all_that_wait_for_one_are_told() -> None:
-    site = Site(member=True)
+    log = TroubledLog()
+    site = Site(log, member=True)
+    log.lost = True
     cut = site.step.request()
     site.run()
     waiting = site.step.request()

@@ -11,7 +11,7 @@ import pytest
 
 from flowql.runtime.errors import BatchDamaged, LogError, LogIOError, LogUnavailable, OffsetOutOfRange
 from flowql.runtime.log import clients
-from flowql.runtime.log.base import EARLIEST, LATEST, GroupChange, RawBatch, TopicInfo, TopicPartition
+from flowql.runtime.log.base import EARLIEST, LATEST, RawBatch, TopicInfo, TopicPartition
 from flowql.runtime.log.clients import LogConsumer, LogProducer, LogReader, answered, fitting, naming
 from flowql.runtime.log.embedded.segment import numbered
 from flowql.runtime.log.memory import MemoryLog
@@ -226,28 +226,6 @@ def test_a_position_moves_over_what_is_left_out_without_records() -> None:
     (moved,) = consumer.poll(9, 1 << 20)
     assert (moved.tp, moved.rows, moved.next_offset, moved.size_bytes) == (A0, 0, 4, 0)
     assert consumer.poll(9, 1 << 20) == []
-
-
-def test_a_member_keeps_what_it_is_to_give_up_until_it_has() -> None:
-    consumer = LogConsumer(Stored(A0=[1], A1=[1], B0=[1]), "m")
-    consumer.acknowledge_revoke()
-    consumer.leave_group()
-    consumer.subscribe("g", ["A", "gone"], lambda: None)
-    consumer.assign({A0: 0, A1: 0})
-    consumer.subscribe("g", ["B"], lambda: None)
-    consumer.subscribe("g", ["B"], lambda: None)
-    events = consumer.group_events()
-    assert [(e.change, e.partitions) for e in events] == [
-        (GroupChange.ASSIGN, (A0, A1)),
-        (GroupChange.REVOKE, (A0, A1)),
-        (GroupChange.ASSIGN, (B0,)),
-    ]
-    assert {(e.metadata.group, e.metadata.member) for e in events} == {("g", "m")}
-    assert polled(consumer, 9) == [], "what is to be given up is not read"
-    consumer.acknowledge_revoke()
-    consumer.subscribe("g", ["A"], lambda: None)
-    assert [e.change for e in consumer.group_events()] == [GroupChange.REVOKE, GroupChange.ASSIGN]
-    assert consumer.group_events() == []
 
 
 # Producers

@@ -105,10 +105,6 @@ def test_nothing_of_an_overlay_is_kept_or_shared(below):
     producer.abort()
     assert (log.committed("g"), log.stable_positions("g", [A0]), list(log.redo_after("p", 0))) == ({}, {}, [])
     assert (log.opener(), log.record_bytes_max("A")) == (None, None)
-    consumer = log.consumer("c")
-    with pytest.raises(LogError, match="joins no group"):
-        consumer.subscribe("g", ["A"], lambda: None)
-    assert consumer.group_events() == []
 
 
 def test_calls_of_a_consumer_go_to_the_log_that_has_the_partition(below):

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused
-from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
+from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.kafka import at_least_once
 from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from flowql.runtime.log.kafka.connection import Connection
@@ -94,9 +94,6 @@ def test_what_is_counted_has_one_partition_and_calls_belong_to_a_commit(made):
     client.steps.clear()
     assert producer.commit() == 5
     assert client.steps == ["flush", "flush", ("positions", [COUNTER])], "nothing is left of what was aborted"
-    producer.begin()
-    with pytest.raises(LogError, match="members of a group commit exactly once"):
-        producer.send_positions("app", {A0: Position(7)}, GroupMetadata("app", "m"))
     producer.close()
     assert producer.closed
     with pytest.raises(LogError, match="no commit is open"):

@@ -23,8 +23,8 @@ class Fetches:
 
     made: list[Fetches]
 
-    def __init__(self, _c: object, _a: object, client_id: str, group: str, wait_ms: int, *, joins: bool) -> None:
-        self.client_id, self.group, self.wait_ms, self.joins, self.closed = client_id, group, wait_ms, joins, False
+    def __init__(self, _c: object, _a: object, client_id: str, group: str, wait_ms: int) -> None:
+        self.client_id, self.group, self.wait_ms, self.closed = client_id, group, wait_ms, False
         self.asked: list[Any] = []
         self.cursors: dict[TopicPartition, Any] = {}
         self.member = None
@@ -117,7 +117,7 @@ def test_one_consumer_speaks_for_the_applications_own_group() -> None:
     assert log.stable_positions("app", [A0]) == {A0: Position(0)}
     assert (log.group_metadata("app"), log.group_metadata("app")) == ("metadata of app",) * 2
     (client,) = Fetches.made
-    assert (client.client_id, client.group, client.wait_ms, client.joins) == ("app-restore", "app", 20, False)
+    assert (client.client_id, client.group, client.wait_ms) == ("app-restore", "app", 20)
     assert client.asked == [
         *(([A0, COUNTER], TIMEOUT_S), ([A0], TIMEOUT_S), {A0: Position(7)}, ([A0], STABLE_S), "metadata"),
     ]
@@ -147,18 +147,6 @@ def test_another_group_has_a_client_for_a_moment_or_for_those_who_ask_again() ->
     Fetches.made = []
     log.committed_positions("g", [A0])
     assert len(Fetches.made) == 1, "one is made anew"
-
-
-def test_a_consumer_joins_the_group_that_it_subscribes_to() -> None:
-    log = new_log()
-    consumer = log.consumer("main")
-    make = consumer._make_client  # type: ignore[attr-defined]
-    make(None)
-    make("g")
-    assert [(c.client_id, c.group, c.wait_ms, c.joins) for c in Fetches.made] == [
-        ("main", "app", 100, False),
-        ("main", "g", 100, True),
-    ]
 
 
 def test_who_holds_the_application_has_its_producer_in_its_term(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ __all__ = ["shared"]  # the fixture
 
 
 def consumer_of(shared: SharedReading, client: Fetches) -> KafkaConsumer:
-    return KafkaConsumer(shared.admin, lambda group: client, "c")  # type: ignore[arg-type,return-value]
+    return KafkaConsumer(shared.admin, lambda: client, "c")  # type: ignore[arg-type,return-value]
 
 
 def polled(consumer: KafkaConsumer, most: int = 100, size: int = 1 << 20) -> list[tuple[TopicPartition, list[int]]]:
@@ -89,15 +89,3 @@ def test_a_partition_whose_brokers_are_away_is_read_from_an_offset_that_is_known
     shared.admin.refusal = LogDenied("no")  # type: ignore[attr-defined]
     with pytest.raises(LogDenied):
         consumer.assign({A1: 5})
-
-
-def test_a_consumer_without_a_group_has_no_events(shared: SharedReading) -> None:
-    client = Fetches()
-    consumer = consumer_of(shared, client)
-    for _ in range(2):
-        assert consumer.group_events() == []
-        consumer.leave_group()
-        consumer.acknowledge_revoke()
-        consumer.assign({A0: 2})
-    with pytest.raises(LogError, match="consumer c reads for no group, it cannot join g"):
-        consumer.subscribe("g", ["A"], lambda: None)

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
+from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.kafka import producer as producers
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.producer import KafkaProducer, count, term_of
@@ -99,14 +99,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: World) -> None:
     """The second one moves nothing of the first."""
     assert world.admin.made == [(COUNTER.topic, 1, {"cleanup.policy": "compact"})]
-    metadata = GroupMetadata("g", "m", b"member")
     world.producer.begin()
     world.producer.send(A0, batch([b"1"]))
-    world.producer.send_positions("g", {A0: Position(3, "x")}, metadata)
+    world.producer.send_positions("g", {A0: Position(3, "x")})
     world.producer.send_positions("g", {B1: Position(4)})
     assert world.producer.commit() == 5
     assert world.client.positions() == [
-        (b"member", {("A", 0): (3, "x"), ("B", 1): (4, "")}),
+        ("g", {("A", 0): (3, "x"), ("B", 1): (4, "")}),
         ("app", {tuple(COUNTER): (0, "seq=5")}),
     ]
     assert world.admin.checked == [A0, A0, B1]
@@ -116,7 +115,7 @@ def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: Wor
     world.producer.begin()
     world.producer.send_positions("g", {A0: Position(9)})
     assert world.producer.commit() == 7
-    assert world.client.positions()[3][0] == "g", "the proof of before is not used again"
+    assert world.client.positions()[3][0] == "g"
 
 
 def test_a_new_term_is_counted_without_another_commit(world: World) -> None:

@@ -1,0 +1,115 @@
+"""The leader's decisions: from one placement to the next, from what members say and what the plan needs. Nothing here does I/O.
+
+A partition of a living member goes to another one in two records: in the first it is in transit, so its owner commits, closes the task and says
+that it has applied this record; the second gives it to the next owner. A partition of a member that is silent takes three steps: a record that gives
+the member up, the fence of its transactional id, and a record with new owners. In this order no owner can commit after it was replaced:
+a producer that it makes after the fence is made after the first record, which it reads before it commits (`PlacementStep.confirm`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.placement.balance import Unit, balanced
+from flowql.runtime.placement.heartbeats import Heartbeat
+from flowql.runtime.placement.record import NOBODY, Place, Placement
+
+# A member that was given up and has not come back for so many records is forgotten. Should it come back all the same, its producer is fenced.
+DEAD_RECORDS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Partitions to be placed. plan: the number of the deployment. topics: all that its queries read; partitions of those
+    that are in no unit just now (a query that is stopped) stay with a member, together with those of their number.
+    """
+
+    plan: int
+    units: Collection[Unit] = field(default_factory=tuple)
+    topics: frozenset[str] = frozenset()
+
+
+def giving_up(now: Placement, alive: Collection[str]) -> Placement | None:
+    """The record that gives up owners that are not alive; None if there are none."""
+    gone = now.owners() - set(alive) - now.fencing
+    if not gone:
+        return None
+    number = now.number + 1
+    return replace(now, number=number, dead={**now.dead, **dict.fromkeys(gone, number)}, fencing=now.fencing | gone)
+
+
+def next_placement(
+    now: Placement, alive: Mapping[str, Heartbeat], wanted: Wanted | None, leader: str
+) -> Placement | None:
+    """The record that follows, once all members of `now.fencing` are fenced; None if nothing changes.
+
+    wanted: None while the leader knows no plan. Of a plan that the leader does not know yet, nothing is moved.
+    """
+    places = dict(now.places)
+    if wanted is None or wanted.plan < now.plan:
+        heir = _least_loaded(now, alive)
+        for tp, place in now.places.items():
+            if _owner(now, place, alive) is None:
+                places[tp] = Place(heir, heir)
+    else:
+        _place(now, places, alive, wanted)
+    dead = {m: n for m, n in now.dead.items() if m not in alive and now.number - n < DEAD_RECORDS}
+    plan = now.plan if wanted is None else max(now.plan, wanted.plan)
+    following = replace(now, leader=leader, plan=plan, places=places, dead=dead, fencing=frozenset())
+    return None if following == now else replace(following, number=now.number + 1)
+
+
+def _place(now: Placement, places: dict[TopicPartition, Place], alive: Mapping[str, Heartbeat], wanted: Wanted) -> None:
+    units = [*wanted.units]
+    placed = {tp for unit in units for tp in unit}
+    left: dict[int, set[TopicPartition]] = {}
+    for tp in now.places:
+        if tp not in placed and tp.topic in wanted.topics:
+            left.setdefault(tp.partition, set()).add(tp)
+    units += map(frozenset, left.values())
+    current: dict[Unit, str] = {}
+    for unit in units:
+        at = Counter(m for tp in sorted(unit) if (m := _heading_for(now, tp, alive)) is not None)
+        if at:
+            current[unit] = at.most_common(1)[0][0]
+    for unit, member in balanced(units, alive, current).items():
+        for tp in unit:
+            places[tp] = _towards(now, tp, member, alive)
+    for tp in now.places:
+        if tp not in placed and tp.topic not in wanted.topics:
+            place = _towards(now, tp, NOBODY, alive)
+            if place.owner == NOBODY:
+                del places[tp]
+            else:
+                places[tp] = place
+
+
+def _towards(now: Placement, tp: TopicPartition, member: str, alive: Mapping[str, Heartbeat]) -> Place:
+    """The partition's place on its way to a member: it changes its owner at once if it has none, or if the owner has released it."""
+    place = now.places.get(tp)
+    owner = None if place is None else _owner(now, place, alive)
+    if place is None or owner is None or owner == member:
+        return Place(member, member)
+    released = place.in_transit and alive[owner].applied >= now.number
+    return Place(member, member) if released else Place(owner, member)
+
+
+def _owner(now: Placement, place: Place, alive: Mapping[str, Heartbeat]) -> str | None:
+    """Who owns it and has to release it; None if it is free."""
+    return place.owner if place.owner in alive and place.owner not in now.fencing else None
+
+
+def _heading_for(now: Placement, tp: TopicPartition, alive: Mapping[str, Heartbeat]) -> str | None:
+    place = now.places.get(tp)
+    if place is None:
+        return None
+    return place.next if place.next in alive else _owner(now, place, alive)
+
+
+def _least_loaded(now: Placement, alive: Collection[str]) -> str:
+    load = Counter({m: 0 for m in alive})
+    load.update(place.owner for place in now.places.values() if place.owner in load)
+    return min(load, key=lambda m: (load[m], m))

@@ -1,0 +1,324 @@
+"""The placement step of one member: heartbeats, what it owns, and the leader's work where this member is the leader.
+
+It replaces the membership that Kafka's brokers keep: a member that dies is noticed after three seconds, whatever sessions the brokers permit, a
+member that comes back with its data finds its partitions, and nothing moves that need not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from flowql.runtime.errors import Fenced, LogError, StaleMember
+from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.log.base import LATEST, Log, Producer, Reader, TopicPartition
+from flowql.runtime.placement.balance import units_of
+from flowql.runtime.placement.heartbeats import BEAT_MS, TOPIC, Heartbeat, Heartbeats, heartbeat_topic
+from flowql.runtime.placement.leader import Wanted, giving_up, next_placement
+from flowql.runtime.placement.reading import check_end, newest_placement, placement_reader, read_placement
+from flowql.runtime.placement.record import KEY, Placement, PlacementChange, PlacementEvent, placement_topic
+from flowql.runtime.state.changelog import COMPACTED, records_of
+
+LOOK_MS, RETRY_MS = 50, 200
+AGAIN_MS = 500  # until a leader that was replaced looks again whether it is one
+_READ_ROWS, _READ_BYTES = 10_000, 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What the last decision of the leader was made from: it stands until one of these changes."""
+
+    number: int
+    alive: tuple[tuple[str, int, int], ...]  # member, joined, applied
+    wanted: Wanted | None
+
+
+class PlacementStep:
+    """Owned by its thread, but for the calls of the first part, which any thread may make.
+
+    transactional_id: of a member, whose producer is fenced before others get its partitions.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        application_id: str,
+        member: str,
+        wall_ms: Callable[[], int],
+        transactional_id: Callable[[str], str],
+    ) -> None:
+        self._log, self._app, self.member, self._wall_ms = log, application_id, member, wall_ms
+        self._transactional_id = transactional_id
+        self._placed, self._heard = placement_topic(application_id), heartbeat_topic(application_id)
+        self._lock = threading.Lock()  # guards what follows, up to the empty line; never held while the log is asked
+        self.placement = Placement()  # the newest; any thread may read it
+        self._joined = self._applied = 0
+        self._held: set[TopicPartition] = set()
+        self._leaving: set[TopicPartition] = set()  # of them: a REVOKE that is not acknowledged
+        self._recovering = False  # a LOST is not acknowledged
+        self._away = False
+        self._is_open = False  # everything was read once
+
+        self._placements: Reader | None = None
+        self._beats: Reader | None = None
+        self._heartbeats = Heartbeats(member)
+        self._events: deque[PlacementEvent] = deque()
+        self._wanted: Wanted | None = None
+        self._writer: Producer | None = None
+        self._decided: _Decided | None = None
+        self._beat, self._said = 0, Heartbeat(member, 0, 0, 0)
+        self._beat_at_ms = self._lead_at_ms = 0
+        self.trouble = ""  # why placement does not go on, for status
+        self.wake: Callable[[], None] = lambda: None
+        self.notify: Callable[[], None] = lambda: None  # there are events
+
+    # -- any thread
+
+    def want(self, plan: int, reads: Iterable[Collection[TopicPartition]], topics: Iterable[str]) -> None:
+        """Partitions that tasks of the plan read, those of one task together; and all topics that its queries read."""
+        self._wanted = Wanted(plan, tuple(units_of(reads)), frozenset(topics))
+        self.wake()
+
+    def events(self) -> list[PlacementEvent]:
+        """Changes since the last call, in order. One thread."""
+        out: list[PlacementEvent] = []
+        while self._events:
+            out.append(self._events.popleft())
+        return out
+
+    def acknowledge(self) -> None:
+        """Completes the pending REVOKE: its partitions are committed, and no task of this member reads them. Or a LOST: nothing of
+        what was held can be committed any more. The thread that takes events calls it.
+        """
+        if any(event.change is PlacementChange.LOST for event in self._events):
+            return  # it has to be taken first
+        with self._lock:
+            self._held -= self._leaving
+            self._leaving, self._recovering = set(), False
+            self._learn(None)
+        self.wake()
+
+    def stay_away(self, *, away: bool) -> None:
+        """Leaves: others get its partitions after they have fenced it. Or joins again."""
+        with self._lock:
+            if away and not self._away:
+                self._lose()
+            self._away = away
+        self.wake()
+
+    def confirm(self) -> None:
+        """Called after this member has made a new producer, before anything is committed with it. StaleMember if the member
+        was given up meanwhile and has not acknowledged that: the new producer has escaped the fence of its predecessor. LogError.
+        """
+        newest = read_placement(self._log, self._app)
+        with self._lock:
+            self._learn(newest)
+            if self._recovering or self._is_given_up():
+                raise StaleMember("this member was given up: it was silent for too long")
+
+    @property
+    def owned(self) -> int:
+        """How many partitions this member owns."""
+        return len(self._held)
+
+    # -- the step
+
+    def run_once(self, now_ms: int) -> int:
+        try:
+            if not self._open():
+                self._read()
+            if self._events:
+                self.notify()
+            self._tell(now_ms)
+            self._lead(now_ms)
+        except LogError as error:
+            self.trouble = str(error)
+            return RETRY_MS
+        self.trouble = ""
+        return LOOK_MS
+
+    def close(self) -> None:
+        """Leaves, after the threads of the instance have ended and what they did is committed. Raises nothing."""
+        self._away = True
+        try:
+            if self._is_open:
+                self._append(self._heartbeat())
+            self._resign()
+        except LogError as error:
+            say(WARNING, "log.trouble", f"the others learn only from its silence that this member has left: {error}")
+
+    def _open(self) -> bool:
+        """Reads everything for the first time: this member joins as of then. False if that was done before."""
+        if self._is_open:
+            return False
+        admin = self._log.admin()
+        admin.create_topic(self._placed.topic, 1, COMPACTED)
+        admin.create_topic(self._heard.topic, 1, TOPIC)
+        self._beats = self._beats or self._log.reader(self._heard, LATEST)
+        self._placements = self._placements or placement_reader(self._log, self._app)
+        self._read(to_end=True)
+        with self._lock:
+            self._joined, self._is_open = self.placement.number, True
+            self._judge()
+        return True
+
+    def _read(self, *, to_end: bool = False) -> None:
+        """to_end: everything that was committed before this call. LogUnavailable while some of it is not visible yet."""
+        assert self._placements is not None, "nothing is open"
+        assert self._beats is not None, "nothing is open"
+        end = self._log.admin().written_offset(self._placed) if to_end else 0
+        while (batch := self._beats.read(_READ_ROWS, _READ_BYTES)) is not None:
+            self._heartbeats.take(batch.records.column("value").to_pylist())
+        newest = newest_placement(self._placements)
+        with self._lock:
+            self._learn(newest)
+        check_end(self._placements, end)
+
+    def _learn(self, newest: Placement | None) -> None:
+        """The lock is held."""
+        if newest is not None and newest.number > self.placement.number:
+            self.placement = newest
+        if self._is_open:
+            self._judge()
+
+    def _is_given_up(self) -> bool:
+        now = self.placement
+        given_up = self.member in now.fencing or now.dead.get(self.member, 0) > self._joined
+        return given_up or not self._held <= now.owned_by(self.member)
+
+    def _judge(self) -> None:
+        """Compares the newest placement with what this member holds. The lock is held."""
+        now = self.placement
+        if self._is_given_up():
+            if self._held or now.dead.get(self.member, 0) > self._joined:
+                self._lose()
+            return
+        if self._leaving or self._recovering or self._away:
+            return  # what is assigned comes after that
+        granted = now.granted_to(self.member)
+        if gone := self._held - granted:
+            self._leaving = gone
+            self._add(PlacementChange.REVOKE, gone)
+            return
+        if new := granted - self._held:
+            self._held |= new
+            self._add(PlacementChange.ASSIGN, new)
+        self._applied = now.number
+
+    def _lose(self) -> None:
+        """Nothing that was held may be committed. The lock is held."""
+        lost, self._held, self._leaving = self._held, set(), set()
+        self._joined, self._applied, self._recovering = self.placement.number, 0, True
+        self._add(PlacementChange.LOST, lost)
+
+    def _add(self, change: PlacementChange, tps: Collection[TopicPartition]) -> None:
+        say(INFO, "placement.changed", f"{len(tps)} partitions", change=change.value, number=self.placement.number)
+        self._events.append(PlacementEvent(change, tuple(sorted(tps))))
+
+    # -- heartbeats
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.member, self._joined, self._applied, self._beat, self._away)
+
+    def _tell(self, now_ms: int) -> None:
+        """At intervals, and at once when there is something to tell."""
+        if now_ms >= self._beat_at_ms:
+            self._beat += 1
+            self._beat_at_ms = now_ms + BEAT_MS
+        beat = self._heartbeat()
+        if beat != self._said:
+            self._append(beat)
+            self._said = beat
+
+    def _append(self, beat: Heartbeat) -> None:
+        key, value = beat.encode()
+        self._log.append(self._heard, records_of([key], [value], self._wall_ms()))
+
+    # -- the leader
+
+    def _alive(self) -> dict[str, Heartbeat]:
+        """Members that may own partitions, this one included if it does not leave."""
+        found = {self.member: self._heartbeat()}
+        for member in self._heartbeats.members() - {self.member}:
+            beat = self._heartbeats.last(member)
+            assert beat is not None, "it was heard"
+            if not self._heartbeats.is_silent(member):
+                found[member] = beat
+        dead = self.placement.dead
+        return {m: b for m, b in sorted(found.items()) if not b.leaving and b.joined >= dead.get(m, 0)}
+
+    def _is_leader(self, alive: Collection[str]) -> bool:
+        """The last one goes on while it is alive; then the first of those that are. A member that was never heard may be it for a while."""
+        last = self.placement.leader
+        if (
+            last
+            and last not in alive
+            and last not in self._heartbeats.members()
+            and not self._heartbeats.is_silent(last)
+        ):
+            return False
+        return bool(alive) and (last if last in alive else min(alive)) == self.member
+
+    def _lead(self, now_ms: int) -> None:
+        if now_ms < self._lead_at_ms:
+            return
+        alive = self._alive()
+        if not self._is_leader(alive):
+            self._resign()
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._log.producer(f"{self._app}-placement")
+                self._read(to_end=True)  # of the last leader, which writes nothing any more
+                return  # the next look sees who is alive and leads
+            self._decide(alive)
+        except Fenced:
+            self._resign()
+            self._lead_at_ms = now_ms + AGAIN_MS
+        except LogError:
+            self._resign()  # a new producer finds out what was written
+            raise
+
+    def _resign(self) -> None:
+        writer, self._writer, self._decided = self._writer, None, None
+        if writer is not None:
+            writer.close()
+
+    def _decide(self, alive: dict[str, Heartbeat]) -> None:
+        said = tuple((m, beat.joined, beat.applied) for m, beat in alive.items())
+        decided = _Decided(self.placement.number, said, self._wanted)
+        if decided == self._decided or self._unheard():
+            return
+        if (following := giving_up(self.placement, alive)) is not None:
+            self._write(following)
+            return
+        for member in sorted(self.placement.fencing):
+            self._log.producer(self._transactional_id(member)).close()
+            say(
+                WARNING,
+                "placement.fenced",
+                f"member {member} was silent or has left; others get its partitions",
+                member=member,
+            )
+        following = next_placement(self.placement, alive, self._wanted, self.member)
+        if following is not None:
+            self._write(following)
+        else:
+            self._decided = decided
+
+    def _unheard(self) -> set[str]:
+        """Owners that this member has not heard yet, and that are not silent for long enough either."""
+        known = self._heartbeats.members() | {self.member}
+        return {m for m in self.placement.owners() - known if not self._heartbeats.is_silent(m)}
+
+    def _write(self, following: Placement) -> None:
+        assert self._writer is not None, "only the leader writes"
+        self._writer.begin()
+        self._writer.send(self._placed, records_of([KEY], [following.encode()], self._wall_ms()))
+        self._writer.commit()
+        with self._lock:
+            self._learn(following)
+        if self._events:
+            self.notify()
