@@ -14,6 +14,8 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
+from flowql.compiler.functions.folding import folded as folded_constants
+from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
 from flowql.compiler.functions.registry import AggregateFunction, Function, register_of_project, registered
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.changes import GroupAggregate, Over, SortKey, WindowCall
@@ -21,7 +23,7 @@ from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
 from flowql.compiler.plan.expr import Literal as Constant
 from flowql.compiler.plan.logical import Explode, Node, Project, Scan, walk_nodes
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
-from flowql.compiler.plan.types import BIGINT, STRING, UUID, Kind
+from flowql.compiler.plan.types import BIGINT, INT, STRING, UUID, Kind
 from flowql.compiler.plan.visit import exprs_in
 from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.query.bound_plans import BoundPlan, KnownQuery
@@ -245,7 +247,7 @@ def readable_of(relation: Relation) -> Readable:
 def _pushed(parts: Sequence[Expr]) -> Iterator[Condition]:
     for part in parts:
         if isinstance(part, Call) and part.name in _OPERATORS and len(part.args) >= 2:
-            first, *rest = part.args
+            first, *rest = map(_plain, part.args)
             operator = _OPERATORS[part.name]
             if isinstance(first, Constant) and len(rest) == 1:
                 first, rest, operator = rest[0], [first], _FLIPPED[operator]
@@ -254,9 +256,20 @@ def _pushed(parts: Sequence[Expr]) -> Iterator[Condition]:
                 yield Condition(first.name.casefold(), operator, tuple(v for v in values if v is not None))
 
 
+def _plain(e: Expr) -> Expr:
+    """A constant as its value, and a column that is widened for a comparison as it is."""
+    if isinstance(e, Call) and e.name == "cast" and e.type == BIGINT and e.args[0].type == INT:
+        (given,) = e.args
+        return given if isinstance(given, Column) else folded_constants(e)
+    return folded_constants(e)
+
+
 def _literal(value: Expr, column: Expr) -> Literal | None:
-    """A constant of the type of the column."""
-    if not isinstance(value, Constant) or value.type != column.type or value.value is None:
+    """A constant of the type of the column, or another whole number that it may hold."""
+    if not isinstance(value, Constant) or value.value is None:
+        return None
+    fits = value.type == BIGINT and column.type == INT and INT_MIN <= int(value.value) <= INT_MAX
+    if value.type != column.type and not fits:
         return None
     if column.type in (STRING, UUID):
         return Literal("STRING", str(value.value))

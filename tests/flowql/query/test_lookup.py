@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowql.compiler.analyze.relations.asked import Readable
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import asked_query
 from flowql.compiler.plan import types as t
-from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.query.asked import bound
 from flowql.query.lookup import Points, Range, access
-from flowql.query.statement import Condition, Literal
+from flowql.query.statement import Condition, Literal, Statement
 
 KEY = (Field("K", t.STRING, "key"), Field("N", t.BIGINT, "key"))
 texts = st.text("ab\0", max_size=3)
@@ -70,3 +75,15 @@ def test_a_literal_of_another_type_narrows_nothing() -> None:
 
 def test_a_key_part_without_a_column_ends_the_prefix() -> None:
     assert access((KEY[0], None), [equal("k", "STRING", "a")]) == Range(("a",), ("a\0",))
+
+
+@pytest.mark.parametrize(
+    "where", ["id = CAST(77 AS BIGINT)", "70 + 7 = id", "id IN (77, 77::BIGINT)", "id::BIGINT = 77"]
+)
+def test_a_constant_that_is_written_as_an_expression_is_looked_up(where: str) -> None:
+    key = Field("id", t.INT)
+    sql, known = f"SELECT * FROM v WHERE {where}", {"v": Readable(Schema((key,)), ("id",), ())}
+    tree = asked_query(SourceText("", sql))
+    assert tree is not None
+    statement = bound(Statement(sql, frozenset({"v"})), tree, known, {}, lambda: 0)
+    assert access([key], statement.conditions["v"]) == Points(((77,),))
