@@ -173,7 +173,9 @@ class World:
         sql, count = f"{statement.over('s', self.batch.relations)} EMIT CHANGES", len(view.rows)
         found = followed(self._connection, sql, count)
         # The first changes of a table may only add rows; the changes that remove some follow.
-        return found if Counter(found.rows) == Counter(view.rows) else followed(self._connection, sql, count + 1)
+        if Counter(found.rows) == Counter(view.rows):
+            return found
+        return followed(self._connection, sql, count + 1, QUIET_S * 10)  # a machine that is at work may be slow
 
     def _test(self, answers: Answers) -> None:
         """In a project of its own: `flowql test` runs all queries of one."""
@@ -276,13 +278,13 @@ def asked(connection: flowql.Connection, sql: str) -> Answer:
     return found or of_table(table[0].drop_columns([ROWTIME] if ROWTIME in table[0].column_names else []))
 
 
-def followed(connection: flowql.Connection, sql: str, count: int) -> Answer:
+def followed(connection: flowql.Connection, sql: str, count: int, quiet_s: float = QUIET_S) -> Answer:
     """So many rows of a push query; fewer if no more come. The changes of a table are no rows to be compared."""
     changes = list[Any]()
 
     def follow() -> None:
         with connection.subscribe(sql, start="earliest", limit=count) as subscription:
-            timer = Timer(QUIET_S, subscription.close)
+            timer = Timer(quiet_s, subscription.close)
             timer.start()
             changes.extend(subscription)
             timer.cancel()
