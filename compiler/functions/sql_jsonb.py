@@ -192,6 +192,25 @@ standard(
     example="JSONB_ARRAY_LENGTH('[7, 8]') -> 2",
 )
 
+
+def _is_json(text: str, kind: str) -> bool:
+    try:
+        value = read_json(text)
+    except ValueError:
+        return False
+    found = "OBJECT" if isinstance(value, dict) else "ARRAY" if isinstance(value, list) else "SCALAR"
+    return kind in ("VALUE", found)
+
+
+standard(
+    "IS_JSON",
+    takes(STRING, STRING, gives=BOOLEAN),
+    takes(JSONB, STRING, gives=BOOLEAN),
+    by=_is_json,
+    summary="Whether a string is JSON, or an OBJECT, an ARRAY or a SCALAR of it: written `x IS JSON OBJECT`.",
+    example="IS_JSON('[1]', 'ARRAY') -> True",
+)
+
 # --- rows of it ---
 # Functions in FROM and in a select list -> the arrays whose elements are their columns, and the names of these.
 ROWS = {

@@ -25,16 +25,16 @@ GROUPS = {
     ),
     "Numbers": (
         ("numbers",),
-        ("sql_numbers", "sql_degrees", "sql_whole_numbers", "sql_bits", "sql_number_patterns"),
+        ("sql_numbers", "sql_degrees", "sql_whole_numbers", "sql_bits", "sql_number_patterns", "sql_sketches"),
     ),
     "Dates and times": (
         ("dates",),
         ("sql_times", "sql_zone_functions", "sql_interval_functions", "sql_unix_time", "sql_from_char", "sql_to_char"),
     ),
-    "JSON": (("json_functions",), ("sql_jsonb", "sql_jsonb_making", "sql_jsonb_order")),
+    "JSON": (("json_functions",), ("sql_jsonb", "sql_jsonb_making", "sql_jsonb_order", "sql_jsonb_records")),
     "Arrays, maps and table functions": (
         ("collections_functions", "lambdas", "table_functions"),
-        ("sql_arrays", "sql_array_parts", "sql_series"),
+        ("sql_arrays", "sql_array_parts", "sql_maps", "sql_series"),
     ),
     "Bytes, choices and attempts": (("bytes_functions", "conditional"), ("sql_bytes", "sql_byte_parts", "sql_try")),
 }
@@ -63,7 +63,7 @@ UNTYPED = {
 # Parts of others above; no query names them.
 INTERNAL = {
     "sql_jsonb_equal", "sql_places", "sql_places_or_null", "sql_interval_micros", "sql_interval_kept", "sql_interval_taken",
-    "sql_interval_months", "sql_interval_days", "sql_interval_rest", NULL_IF_FAILED,
+    "sql_interval_months", "sql_to_interval", "sql_interval_days", "sql_interval_rest", NULL_IF_FAILED,
 }  # fmt: skip
 HEAD = """\
 # Functions

@@ -67,7 +67,14 @@ def value_text(v: Any, t: pa.DataType) -> str | None:
     if pa.types.is_struct(t):
         return "(" + ",".join(_field(v[f.name], f.type) for f in t) + ")"
     if pa.types.is_map(t):
-        return "{" + ",".join(f"{value_text(k, t.key_type)}:{value_text(x, t.item_type)}" for k, x in v) + "}"
+        return (
+            "{"
+            + ",".join(
+                f"{value_text(k, t.key_type)}:{value_text(x, t.item_type) or ('NULL' if x is None else '')}"
+                for k, x in v
+            )
+            + "}"
+        )
     return _scalar(v)
 
 

@@ -48,6 +48,7 @@ VIEWS = {
     "quoted_in_union": "SELECT k, DATE '2024-01-01' AS d, j FROM t UNION ALL SELECT k, '2024-02-29', '{}' FROM u UNION ALL SELECT '7', NULL, NULL FROM u",
     "quoted_beside_arrays": "SELECT k, ARRAY[a] = '{1}' AS e, COALESCE(NULLIF(ARRAY[a], '{2}'), '{7}') AS c, CASE WHEN k = 1 THEN '1 day' ELSE INTERVAL '2 days' END AS i FROM t",
     "pairs_that_are_not_finite": "SELECT g, REGR_AVGX(y, x) AS x, REGR_AVGY(y, x) AS y, REGR_SXX(y, x) AS xx, REGR_SYY(y, x) AS yy, REGR_R2(y, x) AS r, CORR(y, x) AS c, COVAR_POP(y, x) AS p FROM (SELECT g, a::float8 AS y, CASE WHEN k = 1 THEN 'Infinity' ELSE k::float8 END AS x FROM t CROSS JOIN (VALUES (1), (2)) AS g(g) UNION ALL SELECT g, '-Infinity', g + 1 FROM (VALUES (2), (3)) AS g(g) UNION ALL SELECT 4, NULLIF(k, 1), 'NaN' FROM t) AS p GROUP BY g",
+    "fields_as_rows": "SELECT k, jsonb_each(j)::text AS e, jsonb_each_text(j - 'q')::text AS t, unnest(ARRAY[k]) AS u FROM t",
     "null_if_equal": "SELECT k, NULLIF(j -> 'p', '1.100') AS v, j -> 'p' = ANY(ARRAY['1.100'::jsonb]) AS a FROM t",
 }
 CHANGES = (

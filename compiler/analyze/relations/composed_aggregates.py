@@ -1,7 +1,7 @@
 """Aggregates that are written with others.
 
 JSONB_AGG and JSONB_OBJECT_AGG are JSONB made of the array of all values of a group; JSON_AGG and JSON_OBJECT_AGG are the same. A percentile of
-several fractions is the array of the percentiles of each.
+several fractions is the array of the percentiles of each. APPROX_PERCENTILE is what a sketch holds the percentile as.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.dialect.ast import Func, Lit
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
@@ -17,7 +18,8 @@ from flowql.compiler.dialect.standard.tree_names import tree_name
 N = TypeVar("N", bound=t.Node)
 _TEXT = t.TypeName("text")
 _ARRAYS, _OBJECTS = (("jsonb_agg",), ("json_agg",)), (("jsonb_object_agg",), ("json_object_agg",))
-_PERCENTILES = (("percentile_cont",), ("percentile_disc",))
+_PERCENTILES, _APPROXIMATE = (("percentile_cont",), ("percentile_disc",)), ("approx_percentile",)
+_DOUBLE, _ERROR = t.TypeName("double"), "0.01"
 
 
 def of_others(query: N) -> N:
@@ -36,7 +38,7 @@ def _rule(node: t.Node) -> t.Node | None:
 def _is_ours(node: t.Node) -> bool:
     if not isinstance(node, t.Call):
         return False
-    return node.name in (*_ARRAYS, *_OBJECTS) or (
+    return node.name in (*_ARRAYS, *_OBJECTS, _APPROXIMATE) or (
         node.name in _PERCENTILES and bool(_fractions(node)) and len(node.within_group) == 1
     )
 
@@ -48,11 +50,24 @@ def _of_call(node: t.Node) -> t.Node | None:
         return t.Call(("to_jsonb",), (replace(node, name=("array_agg",)),), span=node.span)
     if node.name in _PERCENTILES:
         return _of_each(node)
+    if node.name == _APPROXIMATE:
+        return _approximate(node)
     if len(node.args) != 2:
         return None
     key, value = node.args
     row = Func("ROW", (t.Cast(key, _TEXT, span=key.span), value), node.span)
     return t.Call(("jsonb_of_entries",), (replace(node, name=("array_agg",), args=(row,)),), span=node.span)
+
+
+def _approximate(node: t.Call) -> t.Expr:
+    if len(node.args) not in (1, 2) or len(node.within_group) != 1:
+        title = "APPROX_PERCENTILE takes a fraction and a relative error, and WITHIN GROUP (ORDER BY one expression)"
+        raise mistake("FQ2005", title, node.span)
+    fraction, *error = node.args
+    (order,) = node.within_group
+    of = replace(order, expr=t.Cast(order.expr, _DOUBLE, span=node.span))
+    exact = replace(node, name=("percentile_disc",), args=(fraction,), within_group=(of,))
+    return t.Call(("ddsketch_value",), (exact, *(error or (Lit("number", _ERROR, node.span),))), span=node.span)
 
 
 def _fractions(node: t.Call) -> tuple[t.Expr, ...]:

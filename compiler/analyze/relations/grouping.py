@@ -36,7 +36,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, SPAN, STRING, Kin
 _ALIASES = {"LISTAGG": "STRING_AGG", "APPROX_COUNT_DISTINCT": "COUNT"}  # with arguments of their own
 _WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MODE")
 # Aggregates that PostgreSQL has and no operator over changes yet.
-_MISSING = ("JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG", "APPROX_PERCENTILE")
+_MISSING = ("JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG")
 
 
 def function_of(call: t.Call) -> str:

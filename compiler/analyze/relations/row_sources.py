@@ -32,12 +32,13 @@ from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array, struct
 
 # As those of JSONB: the arrays whose elements are the columns, and the names of these.
 ROWS = ROWS_OF_JSONB | {
     "regexp_split_to_table": (("REGEXP_SPLIT_TO_ARRAY",), ("regexp_split_to_table",)),
     "string_to_table": (("STRING_TO_ARRAY",), ("string_to_table",)),
+    "jsonb_populate_recordset": (("JSONB_RECORDS",), ("jsonb_populate_recordset",)),
 }
 _FUNCTIONS = ("unnest", "generate_series", *ROWS)
 VALUES_MAX = 10_000
@@ -102,6 +103,10 @@ def from_function(
     call, written = function.call, function.alias
     if call.star or call.distinct or call.order_by or call.filter is not None or call.over is not None:
         unsupported("a clause of aggregates in a function of FROM", call.span)
+    if call.name == ("jsonb_populate_recordset",):
+        unsupported(
+            "JSONB_POPULATE_RECORDSET in FROM", call.span, "write it in a SELECT list, and  (row).field  around that"
+        )
     lists = _lists(call, binder)
     if not lists:
         raise mistake("FQ2005", "UNNEST takes an array", call.span)
@@ -141,25 +146,30 @@ def unnested(
 
     Several run in lockstep, the shorter ones padded with NULL; a row all of whose arrays are empty or NULL is not in the result.
     """
-    calls: dict[t.Call, Expr] = {}
+    calls: dict[t.Call, list[Expr]] = {}
     for item in items:
         call = item.expr.operand if isinstance(item.expr, t.Cast) else item.expr
         if isinstance(call, t.Call) and is_unnest(call):
             if len(call.args) != 1 and call.name == ("unnest",):
                 unsupported("UNNEST of several arrays in a SELECT list", call.span, "write one UNNEST for each")
-            if call.name[0] in ROWS and len(ROWS[call.name[0]][0]) > 1:
-                unsupported(
-                    f"{call.name[0].upper()} in a SELECT list",
-                    call.span,
-                    f"write  FROM t, {call.name[0]}(j) AS e(k, v)",
-                )
-            calls[call] = _list(call.args[0], call, binder) if call.name == ("unnest",) else _lists(call, binder)[0]
+            calls[call] = [_list(call.args[0], call, binder)] if call.name == ("unnest",) else _lists(call, binder)
     if not calls:
         return rel, items
-    rel, elements, _ = exploded(rel, list(calls.values()), names, kept=False)
-    of_call = dict(zip(calls, elements, strict=True))
+    rel, elements, _ = exploded(rel, [e for lists in calls.values() for e in lists], names, kept=False)
+    rest = iter(elements)
+    of_call = {call: _element(call, [next(rest) for _ in lists]) for call, lists in calls.items()}
     taken = walks.rebuilt(items, lambda n: placeholders.add(n, of_call[n]) if n in of_call else None, t.Call)
     return rel, taken
+
+
+def _element(call: t.Call, parts: list[Expr]) -> Expr:
+    """The value that a function in a select list gives: of several columns a row, which is NULL behind the last one."""
+    if len(parts) == 1:
+        return parts[0]
+    names = ROWS[call.name[0]][1]
+    record = Call(struct(*((n, e.type) for n, e in zip(names, parts, strict=True))), "struct", tuple(parts), call.span)
+    is_there = Call(BOOLEAN, "is_not_null", (parts[0],))
+    return Call(record.type, "case", (is_there, record, Literal(record.type, None)), call.span)
 
 
 def is_unnest(node: t.Node) -> bool:

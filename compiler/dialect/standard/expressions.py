@@ -136,10 +136,16 @@ def _is(cur: Reader, start: Tok, left: Expr) -> Expr:
     for test in ("null", "true", "false", "unknown"):
         if cur.accept_words(test.upper()):
             return Func(prefix + test, (left,), cur.span_since(start))
-    if cur.tok.upper == "JSON":
-        cur.unsupported("IS JSON")
-    words = ("NULL", "NOT", "TRUE", "FALSE", "UNKNOWN", "DISTINCT")
-    cur.expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS", help="compare with = for a value", words=words)
+    if cur.accept_words("JSON"):
+        kind = next((k for k in ("VALUE", "SCALAR", "OBJECT", "ARRAY") if cur.accept_words(k)), "VALUE")
+        if cur.tok.upper in ("WITH", "WITHOUT") and cur.after.upper == "UNIQUE":
+            cur.unsupported("IS JSON ... UNIQUE KEYS")
+        is_json = Func("IS_JSON", (left, Lit("string", kind)), cur.span_since(start))
+        return Func("not", (is_json,), cur.span_since(start)) if prefix == "is_not_" else is_json
+    words = ("NULL", "NOT", "TRUE", "FALSE", "UNKNOWN", "DISTINCT", "JSON")
+    cur.expected(
+        "NULL, TRUE, FALSE, UNKNOWN, JSON or DISTINCT FROM after IS", help="compare with = for a value", words=words
+    )
 
 
 def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:

@@ -1,0 +1,28 @@
+"""What a sketch of quantiles holds numbers as: DDSketch (Masson, Rim and Lee, VLDB 2019), section 2.1."""
+
+from __future__ import annotations
+
+import math
+
+from flowql.compiler.functions.registry import standard, takes
+from flowql.compiler.plan.types import DOUBLE
+
+
+def sketched(x: float, error: float) -> float:
+    """The middle of the bucket of a number: no further from it than `error` times its size. Raises ValueError."""
+    if not 0 < error < 1:
+        raise ValueError(f"a relative error is between 0 and 1, not {error}")
+    if not x or not math.isfinite(x):
+        return x
+    base = (1 + error) / (1 - error)
+    bucket = math.ceil(math.log(abs(x)) / math.log(base))
+    return math.copysign(2 * base**bucket / (base + 1), x)
+
+
+standard(
+    "DDSKETCH_VALUE",
+    takes(DOUBLE, DOUBLE, gives=DOUBLE),
+    by=sketched,
+    summary="The number that a DDSketch of a relative error gives for a number: APPROX_PERCENTILE is that of PERCENTILE_DISC.",
+    example="DDSKETCH_VALUE(1, 0.5) -> 0.5",
+)
