@@ -23,6 +23,7 @@ from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
 from flowql.runtime.app.group_upstream import MemberWaits
 from flowql.runtime.app.hosts import DeploymentHost
+from flowql.runtime.app.kept_rows import kept_rows
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.planned_tasks import PlannedTasks
@@ -42,6 +43,7 @@ from flowql.runtime.state.changelog import (
     lost_records,
 )
 from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.positions import StorePartition
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
@@ -448,7 +450,9 @@ class GroupStep(Reconciler):
         if self._stop_of_other_partitions({t.query for t in wanted}, written):
             self._learn_plan(host.running)  # without them: partitions of their repartitions may not exist
             return
-        host.state.rebuild(rebuild)
+        host.state.rebuild(
+            rebuild, self._kept_rows({t: r for t, r in rebuild.items() if r is not None and t not in drop})
+        )
         if drop:
             yield host.commit.request(lambda: self._drop(drop))
             host.state.rebuild(dict.fromkeys(drop))
@@ -513,6 +517,15 @@ class GroupStep(Reconciler):
             elif self._host.state.local_record(name) != there or name in self._host.state.restoring():
                 rebuild[name] = there
         return rebuild, drop
+
+    def _kept_rows(self, restored: Mapping[str, TaskRecord]) -> set[StorePartition]:
+        """Rows here from whose position the restoration of a task can go on."""
+        host, known = self._host, self._read_written()
+        now_ms = max(
+            host.clock.wall_ms(), *known.committed_ms.values(), 0
+        )  # a clock that was set back lets nothing look young
+        sequences = known.sequences
+        return kept_rows(host.admin, host.state, self._group, restored, sequences=sequences, now_ms=now_ms)
 
     def _stop_without_rows(self, restored: Mapping[str, TaskRecord]) -> bool:
         """Stops the queries of tasks whose rows are neither here nor in the log; True if there are any."""

@@ -91,7 +91,7 @@ def loaded(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> Corou
     pages = _pages(history, stores)
     while some := list(islice(pages, PAGES_PER_ROUND)):
         for store, partition, keys, values in some:
-            host.state.restore(store, partition, keys, values)
+            host.state.restored.take(store, partition, keys, values)
             rows += len(keys)
         yield None
     if rows != history.manifest.state_rows:

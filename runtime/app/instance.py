@@ -60,6 +60,7 @@ from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.scheduler.executor import ProcessingStep
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.changelog import (
+    CHANGELOG,
     COMPACTED,
     ChangelogWriter,
     RecordUnreadable,
@@ -124,7 +125,7 @@ class Instance:
             check_records(log, config.application_id)
         else:  # that of a member comes task by task, when it is known which are here (`GroupStep`)
             try:
-                recover(log, self.state, config)
+                recover(log, self.state, config, clock.wall_ms())
             except StateLost as error:
                 self.state_lost = str(error)
                 self.state.reset(log.last_sequence(config.application_id))
@@ -187,7 +188,8 @@ class Instance:
             weight_of=self._weight_of,
             hand_over=lambda task: self.polling.command(partial(self._adopt, task)),
             on_error=self._restore_failed,
-            process=restore_process(log, self.state.incoming),
+            wall_ms=clock.wall_ms,
+            process=restore_process(log, self.state.restored.incoming),
         )
         self.polling.places_of_others = self._places_of_others
         self.torn_commits = TornCommits(self.admin, config.application_id, lambda: self.running)
@@ -229,11 +231,13 @@ class Instance:
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
             return None
-        app = self.config.application_id
+        app, describe = self.config.application_id, self.admin.describe_topics
         if self.config.shared:
             self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
             writer = self.config.transactional_id
-            return ChangelogWriter(app, complete=True, writer=writer, applied=lambda: self.deployer.applied)
+            return ChangelogWriter(
+                app, complete=True, describe=describe, writer=writer, applied=lambda: self.deployer.applied
+            )
         try:
             complete = is_complete(self.log, app)
         except RecordUnreadable as error:  # the changelogs cannot be restored from
@@ -243,8 +247,8 @@ class Instance:
             say(WARNING, "state.redo", f"{lost}; from here on changelogs alone do not bring the state back")
             complete = False
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
-        self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, COMPACTED)
-        return ChangelogWriter(app, complete=complete)
+        self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, CHANGELOG)
+        return ChangelogWriter(app, complete=complete, describe=describe)
 
     def _lost_records(self) -> str:
         """What the log has lost of the state that is here; empty if nothing."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from flowql.runtime.app import exchanges
+from flowql.runtime.app.kept_rows import kept_rows
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
@@ -23,7 +24,9 @@ from flowql.runtime.state.changelog import (
     read_tasks,
 )
 from flowql.runtime.state.frozen import RedoUnreadable
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.positions import StorePartition
 
 READ_ROWS, READ_BYTES = 20_000, 16 << 20
 UNCOUNTED_MAX = 1  # at least once, a crash in the first commit leaves some of its records without the others
@@ -66,10 +69,10 @@ def check_deployment_lost(log: Log, application_id: str) -> None:
         )
 
 
-def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
+def recover(log: Log, state: StateManager, config: InstanceConfig, now_ms: int) -> None:
     """Afterwards `state` is at the last commit, but for the tasks that `state.restoring` names.
 
-    StateLost if neither redo nor changelogs bring it there.
+    now_ms: by the wall clock. StateLost if neither redo nor changelogs bring it there.
     """
     app = config.application_id
     last, applied = log.last_sequence(app), state.applied_sequence
@@ -84,7 +87,9 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
         raise StateError(msg)
     _redo(log, state, config, last)
     if state.applied_sequence < last:
-        _begin_restoration(log, state, config, last)
+        _begin_restoration(log, state, config, last, now_ms)
+    elif begun := {t: r for t, r in state.restoring().items() if t != exchanges.TASK}:  # by an instance that has ended
+        state.rebuild(begun, _kept(log, state, app, begun, last, now_ms))
     if config.changelogs and (restoring := state.restoring()):
         held = (tp for record in restoring.values() for tp in changelogs_of(app, record))
         _check(log, held, f"rows of {min(restoring)} are missing here")
@@ -129,7 +134,7 @@ def _foreign(log: Log, application_id: str, error: RedoUnreadable) -> str:
     return f"{place}{error}; to keep the state, let the version that wrote it run once more and stop: its redo is on disk then"
 
 
-def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:
+def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, last: int, now_ms: int) -> None:
     missing = _missing(state, last)
     if not config.changelogs:
         raise StateLost(missing)
@@ -141,7 +146,18 @@ def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, la
     if not complete:
         raise StateLost(f"{missing}, and changelogs were not written by all commits since the first")
     stale = [task for task, w in written.items() if w.sequence > state.applied_sequence]
-    state.begin_restore({task: w.record for task, w in written.items()}, stale, last)
+    whole = {task: w.record for task, w in written.items()}
+    restored = {t: r for t, r in whole.items() if t in stale or state.local_record(t) is None}
+    state.begin_restore(whole, stale, last, _kept(log, state, config.application_id, restored, last, now_ms))
+
+
+def _kept(
+    log: Log, state: StateManager, application_id: str, tasks: Mapping[str, TaskRecord], last: int, now_ms: int
+) -> set[StorePartition]:
+    """Rows that are restored from their position on. Those of exchanges are read at once, from the beginning."""
+    tasks = {t: r for t, r in tasks.items() if t != exchanges.TASK}
+    sequences = {application_id: last}
+    return kept_rows(log.admin(), state, application_id, tasks, sequences=sequences, now_ms=now_ms)
 
 
 def _check(log: Log, partitions: Iterable[TopicPartition], missing: str) -> None:
@@ -159,5 +175,5 @@ def _restore_exchanges(log: Log, state: StateManager, application_id: str) -> No
     topic = changelog_topic(application_id, exchanges.STORE.name)
     reader = log.key_values(TopicPartition(topic, 0), EARLIEST)
     while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
-        state.restore(exchanges.STORE, 0, batch.keys, batch.values)
+        state.restored.take(exchanges.STORE, 0, batch.keys, batch.values)
     state.end_restore(exchanges.TASK)

@@ -9,9 +9,9 @@ A standby would be a task here whose cursors never end: they may be read on from
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.app.backoff import HEALTHY, Backoff
@@ -21,6 +21,7 @@ from flowql.runtime.log.base import Admin, KeyValues, TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.positions import ChangelogPosition
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
@@ -37,7 +38,8 @@ FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
 class ChangelogCursor:
     """How far one changelog partition is applied. `end`: where it ended when the restoration began; it has no writer since then.
 
-    in_sight: records up to `end` can be read, as was found out before the next chunk is asked for. entry: once files of rows are
+    begun_ms: wall clock before that. kept: the position of the rows that were here; None if it is read from its beginning. topic_id: empty where
+    it is not known. in_sight: records up to `end` can be read, as was found out before the next chunk is asked for. entry: once files of rows are
     asked for instead of chunks.
     """
 
@@ -46,6 +48,9 @@ class ChangelogCursor:
     begin: int
     end: int
     position: int
+    begun_ms: int
+    topic_id: str
+    kept: ChangelogPosition | None
     chunk: Future[object] | None = None
     in_sight: bool = False
     entry: StoreEntry | None = None
@@ -53,6 +58,18 @@ class ChangelogCursor:
     @property
     def done(self) -> bool:
         return self.position >= self.end
+
+    def reached(self, offset: int) -> ChangelogPosition | None:
+        """The position of the rows once everything below `offset` is applied.
+
+        Rows that were here may be of keys that were deleted since: until those deletions are read, it is as old as before.
+        """
+        if not self.topic_id:
+            return None
+        if self.kept is None:
+            return ChangelogPosition(self.topic_id, offset, self.begun_ms)
+        as_of_ms = self.begun_ms if offset >= self.end else self.kept.as_of_ms
+        return replace(self.kept, offset=offset, as_of_ms=as_of_ms)
 
 
 @dataclass(slots=True)
@@ -90,11 +107,12 @@ class RestorationStep:
         weight_of: Callable[[str], int],
         hand_over: Callable[[Task], None],
         on_error: Callable[[str, Exception], None],
+        wall_ms: Callable[[], int],
         process: RestoreProcess | None = None,
     ) -> None:
         self._client, self._admin, self._state, self._app = client, admin, state, application_id
         self._weight_of, self._hand_over, self._on_error = weight_of, hand_over, on_error
-        self._process = process
+        self._wall_ms, self._process = wall_ms, process
         self._lock = threading.Lock()  # guards the two fields below and removals
         self._tasks: dict[str, RestoringTask] = {}
         self._finished: dict[str, RestoreProgress] = {}  # by query, of its tasks that have left
@@ -106,7 +124,7 @@ class RestorationStep:
     def add(self, task: Task, stores: tuple[str, ...]) -> None:
         """Take a task; the state manager holds its restore row."""
         assert task.status is TaskStatus.RESTORING, f"{task.id} is {task.status.value}"
-        cursors = [self._cursor(task.state.store(name).spec, task.id.partition) for name in stores]
+        cursors = self._cursors([task.state.store(name).spec for name in stores], task.id.partition)
         with self._lock:
             name = str(task.id)
             assert name not in self._tasks, f"task {name} is already here"
@@ -226,7 +244,8 @@ class RestorationStep:
         if file.next_offset == cursor.position:
             return self._at_rest(cursor)
         assert cursor.entry is not None
-        if not self._state.restore_file(cursor.entry, cursor.tp.partition, file):
+        reached = cursor.reached(file.next_offset)
+        if not self._state.restored.take_file(cursor.entry, cursor.tp.partition, file, reached):
             cursor.chunk = chunk
             return False
         self._ask_ahead(cursor, file.next_offset, now_ms)
@@ -253,8 +272,9 @@ class RestorationStep:
         process = self._process
         if process is not None and not process.lost and (process.running or self._left() >= FILES_FROM_RECORDS):
             if cursor.entry is None:
-                cursor.entry = self._state.expect_files(cursor.spec, cursor.tp.partition)
-            cursor.chunk = process.ask(cursor.tp, offset, FILE_RECORDS, cursor.entry.record())
+                cursor.entry = self._state.restored.expect_files(cursor.spec, cursor.tp.partition)
+            over_runs = self._state.restored.has_runs(cursor.entry, cursor.tp.partition)
+            cursor.chunk = process.ask(cursor.tp, offset, FILE_RECORDS, cursor.entry.record(), over_runs=over_runs)
             return
         cursor.chunk = self._client.read_key_values(cursor.tp, offset, now_ms, CHUNK_RECORDS)
         cursor.chunk.add_done_callback(lambda _: self.wake())
@@ -270,12 +290,14 @@ class RestorationStep:
         for batch in batches:
             keys += batch.keys
             values += batch.values
-        self._state.restore(cursor.spec, cursor.tp.partition, keys, values)
+        reached = cursor.reached(batches[-1].next_offset)
+        self._state.restored.take(cursor.spec, cursor.tp.partition, keys, values, reached)
         self.records += len(keys)
         cursor.position = batches[-1].next_offset
 
     def _finish(self, entry: RestoringTask) -> None:
-        self._state.end_restore(str(entry.task.id))
+        ends = {c.spec.name: reached for c in entry.cursors if (reached := c.reached(c.position)) is not None}
+        self._state.end_restore(str(entry.task.id), ends)
         with self._lock:
             removal = entry.removal
             self._drop(entry)
@@ -301,7 +323,16 @@ class RestorationStep:
         entry.backoff = entry.backoff.after_failure(now_ms)
         self._on_error(entry.task.id.query, error)
 
-    def _cursor(self, spec: StoreSpec, partition: int) -> ChangelogCursor:
-        tp = TopicPartition(changelog_topic(self._app, spec.name), partition)
-        begin = self._admin.begin_offset(tp)
-        return ChangelogCursor(tp, spec, begin, self._admin.written_offset(tp), begin)
+    def _cursors(self, specs: Sequence[StoreSpec], partition: int) -> list[ChangelogCursor]:
+        """One for each store of a task: from the position of the rows that are here, if there are any, else from the beginning."""
+        begun_ms, positions = self._wall_ms(), self._state.positions_of([s.name for s in specs], partition)
+        tps = {spec.name: TopicPartition(changelog_topic(self._app, spec.name), partition) for spec in specs}
+        described = self._admin.describe_topics({tp.topic for tp in tps.values()}).result()
+        cursors: list[ChangelogCursor] = []
+        for spec in specs:
+            tp, kept = tps[spec.name], positions.get((spec.name, partition))
+            topic_id = described[tp.topic].id if tp.topic in described else ""
+            begin = self._admin.begin_offset(tp) if kept is None else kept.offset
+            end = self._admin.written_offset(tp)
+            cursors.append(ChangelogCursor(tp, spec, begin, end, begin, begun_ms, topic_id, kept))
+        return cursors

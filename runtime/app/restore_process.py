@@ -34,13 +34,17 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A file of at most `max_records` (and what was fetched together with the last) from `offset` on. store: its `StoreEntry.record`."""
+    """A file of at most `max_records` (and what was fetched together with the last) from `offset` on. store: its `StoreEntry.record`.
+
+    over_runs: see `restore.over_runs`.
+    """
 
     number: int
     tp: TopicPartition
     offset: int
     max_records: int
     store: bytes
+    over_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,9 @@ class RestoreProcess:
     def running(self) -> bool:
         return self._process is not None
 
-    def ask(self, tp: TopicPartition, offset: int, max_records: int, store: bytes) -> Future[object]:
+    def ask(
+        self, tp: TopicPartition, offset: int, max_records: int, store: bytes, *, over_runs: bool = False
+    ) -> Future[object]:
         """Resolves to a RowFile, at a later `poll`. One without records: nothing is there to be read up to its next_offset."""
         future: Future[object] = Future()
         self._number += 1
@@ -85,7 +91,7 @@ class RestoreProcess:
             if self._connection is None:
                 self._start()
             assert self._connection is not None
-            self._connection.send(ReadRequest(self._number, tp, offset, max_records, store))
+            self._connection.send(ReadRequest(self._number, tp, offset, max_records, store, over_runs))
         except OSError as error:
             self._lose(error)
         return future

@@ -18,7 +18,7 @@ from flowql.runtime.clock import Clock, SystemClock
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import KeyValueReader, Log, TopicPartition
 from flowql.runtime.state.layout import entry_from_record
-from flowql.runtime.state.restore import RowFile, place_records
+from flowql.runtime.state.restore import RowFile, over_runs, place_records
 from flowql.runtime.state.rocks import write_row_file
 
 WAIT_S = 0.002  # between two looks at what arrives from brokers
@@ -53,6 +53,8 @@ class OpenRequest:
     def file(self, path: Path) -> RowFile:
         entry = entry_from_record(self.ask.store)
         around, rows = place_records(entry, self.ask.tp.partition, self.keys, self.values)
+        if self.ask.over_runs:
+            rows = over_runs(rows)
         if rows.keys:
             write_row_file(path, rows.keys, rows.values)
         return RowFile(path if rows.keys else None, around, len(self.keys), self.reader.position)

@@ -23,13 +23,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress as suppress_errors
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import pyarrow as pa
+from dataclasses import dataclass, field
+from typing import Any
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.alignment import Alignment
+from flowql.runtime.commit.changelog import Changelog
 from flowql.runtime.commit.positions import PositionRenewal, ReaderPosition, offset_metadata
 from flowql.runtime.commit.refusals import denied_read, measure_ahead, measure_size
 from flowql.runtime.commit.reopening import StateReopening
@@ -63,6 +62,7 @@ from flowql.runtime.output.collector import Outgoings, RecordCollector, suppress
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
@@ -89,14 +89,7 @@ class Epoch:
     reshapes: list[PartitionChange]
     failed: dict[str, Exception]  # queries of which some of it could not even be cut
     finished: Sequence[tuple[str, int]]  # what `Alignment.at_cut` found
-
-
-class Changelog(Protocol):
-    """Writes state changes and task records into the commit that makes them true."""
-
-    def records(
-        self, frozen: Frozen, sequence: int, now_ms: int
-    ) -> Iterable[tuple[TopicPartition, pa.RecordBatch]]: ...
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last attempt (`Producer.ends`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +324,7 @@ class CommitStep:
             latency_samples, self.latency_samples = self.latency_samples, []
             replacements, self.replacements = self.replacements, []
             reshapes, self.reshapes = self.reshapes, []
-            records, state = self._collector.cut(), self._state.cut()
+            records, state = self._collector.cut(), self._state.cut(self._clock.wall_ms())
             found = self._valid(self._positions(), reshapes)
             positions, readers = {tp: r.offset for tp, r in found.items()}, {tp: r.readers for tp, r in found.items()}
             kept = records, state, positions, readers, start, waiting, latency_samples, replacements, reshapes
@@ -389,7 +382,7 @@ class CommitStep:
         if not self._mend_state():
             return False
         try:
-            self._state.apply(epoch.state, applied)
+            self._state.apply(epoch.state, applied, self._changelog_positions(epoch))
         except Exception as error:  # whatever the physical store says
             self._reopening.failed(error)
             self._say_blocked(str(error))
@@ -399,6 +392,9 @@ class CommitStep:
         self._free()
         self._after(epoch)
         return True
+
+    def _changelog_positions(self, epoch: Epoch) -> dict[StorePartition, ChangelogPosition]:
+        return {} if self._changelog is None else self._changelog.reached(epoch.state, self._sequence, epoch.ends)
 
     def _mend_state(self) -> bool:
         """Open a physical store anew that takes no more writes, once its disk does. False if that has to come first."""
@@ -500,6 +496,7 @@ class CommitStep:
         producer = self._producer
         if self._lost is not None:
             raise self._lost
+        epoch.ends = {}
         producer.begin()
         for reshape in epoch.reshapes:
             reshape_topic(producer, reshape)
@@ -524,7 +521,10 @@ class CommitStep:
             producer.send_positions(self._id, positions)
         if redo:
             producer.attach_redo(redo)
-        return producer.commit()
+        try:
+            return producer.commit()
+        finally:  # the outcome may turn out later
+            epoch.ends = producer.ends
 
     def _after(self, epoch: Epoch) -> None:
         self._metrics.commits += 1
@@ -536,7 +536,7 @@ class CommitStep:
                 request.done.set_result(self._sequence)
             except Exception as error:  # the requester's mistake: the commit stands
                 request.done.set_exception(error)
-        if self._redo_bytes > REDO_FLUSH_BYTES:
+        if self._redo_bytes > REDO_FLUSH_BYTES or self._state.wants_flush:
             self._try_flush()
         self._busy = False
         self._on_commit()

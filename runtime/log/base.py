@@ -305,7 +305,13 @@ class Producer(Protocol):
 
     Any call may raise Fenced: a newer producer with this id exists, or the log has ended a transaction that took too long and
     shut this producer out with it.
+
+    ends: offsets after the records of the last transaction, by partition that it wrote, where the log tells them before others commit. They
+    are known before its outcome is, and also hold if that turns out later. Empty where `attach_redo` makes them unnecessary, or without transactions.
     """
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]: ...
 
     def begin(self) -> None: ...
 

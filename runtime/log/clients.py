@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeVar
@@ -80,6 +80,10 @@ class Committer(Protocol):
         ...
 
     def topics(self) -> dict[str, TopicInfo]: ...
+
+    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions end that its only producer has just written to."""
+        ...
 
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int: ...
 
@@ -317,13 +321,14 @@ class LogProducer:
         self._committer = committer
         self._transaction: Transaction | None = None
         self._failure: str | None = None
+        self.ends: Mapping[TopicPartition, int] = {}
         self._counts: dict[str, int] = {}  # partitions of topics when they were first written to
 
     def begin(self) -> None:
         self._check()
         if self._transaction is not None:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
-        self._transaction = Transaction()
+        self._transaction, self.ends = Transaction(), {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         transaction = self._open()
@@ -390,6 +395,8 @@ class LogProducer:
                 self._failure = str(e)
             raise
         self._counts |= {topic: shape.partitions for topic, shape in transaction.shapes.items()}
+        if transaction.redo is None:
+            self.ends = self._committer.ends(transaction.records)
         return sequence
 
     def abort(self) -> None:
@@ -467,6 +474,9 @@ class LocalLog(Log, Admin, Lookup):
 
     def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self._bounds(tps, 0)
+
+    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._bounds(sorted(tps), 1)
 
     def end_offset(self, tp: TopicPartition) -> int:
         self.refresh()

@@ -8,24 +8,40 @@ more, key `!` + transactional id, value = (format, number of the deployment): it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from flowql.runtime.errors import LogUnavailable, StateError, StateLost, TopicMissing
-from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, KeyValues, Log, RawBatch, TopicPartition
+from flowql.runtime.errors import LogError, LogUnavailable, StateError, StateLost, TopicMissing
+from flowql.runtime.log.base import (
+    EARLIEST,
+    PRODUCE_SCHEMA,
+    Admin,
+    KeyValues,
+    Log,
+    RawBatch,
+    TopicDescription,
+    TopicPartition,
+)
 from flowql.runtime.state.frozen import FrozenEpoch
 from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.positions import KEPT_MS, ChangelogPosition, StorePartition
 from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.values import decode_value, encode_value
 
 _POLICY = "cleanup.policy"
 COMPACTED = {_POLICY: "compact"}
+# Of changelogs. A position here is used for half as long as tombstones stay there (`flowql.runtime.state.positions`).
+CHANGELOG = {**COMPACTED, KEPT_MS: str(7 * 86_400_000)}
 FORMAT = 1
 _READ_ROWS, _READ_BYTES = 20_000, 16 << 20
+Describe = Callable[[Collection[str]], "Future[dict[str, TopicDescription]]"]
 _APPLIED = "!"
 _TAIL_RECORDS = 64  # the last commit record is looked for among so many records first
 
@@ -54,18 +70,26 @@ class RecordUnreadable(StateError):
 class ChangelogWriter:
     """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id.
 
-    applied: the number of the deployment that a member has applied; 0 for none.
+    applied: the number of the deployment that a member has applied; 0 for none. describe: asks for the identity of changelog topics.
     """
 
     def __init__(
-        self, application_id: str, *, complete: bool, writer: str | None = None, applied: Callable[[], int] = lambda: 0
+        self,
+        application_id: str,
+        *,
+        complete: bool,
+        describe: Describe,
+        writer: str | None = None,
+        applied: Callable[[], int] = lambda: 0,
     ) -> None:
         self._id, self._complete, self._writer = application_id, complete, writer or application_id
+        self._topics = TopicIds(describe)
         self._applied, self._told, self._told_by = applied, 0, 0  # what was told last, and by which commit
 
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Changelog records, then the records of tasks, then that of the commit."""
         assert isinstance(frozen, FrozenEpoch)
+        self._topics.look({changelog_topic(self._id, store) for store, _ in frozen.changelog_partitions()})
         for store, partition, rows, states in frozen.changelog_columns():
             yield TopicPartition(changelog_topic(self._id, store), partition), records_of(rows, states, now_ms)
         keys = [t.encode() for t in frozen.drops.tasks]
@@ -81,6 +105,44 @@ class ChangelogWriter:
             keys.append(f"{_APPLIED}{self._writer}".encode())
             values.append(encode_value((FORMAT, self._told)))
         yield TopicPartition(metadata_topic(self._id), 0), records_of(keys, values, now_ms)
+
+    def reached(
+        self, frozen: Frozen, sequence: int, ends: Mapping[TopicPartition, int]
+    ) -> dict[StorePartition, ChangelogPosition]:
+        """Where the stores of a commit are in their changelogs after it. ends: of what it has written (`Producer.ends`)."""
+        assert isinstance(frozen, FrozenEpoch)
+        found: dict[StorePartition, ChangelogPosition] = {}
+        for store, partition in frozen.changelog_partitions():
+            tp = TopicPartition(changelog_topic(self._id, store), partition)
+            end, topic_id = ends.get(tp), self._topics.known.get(tp.topic)
+            if end is not None and topic_id is not None:
+                found[store, partition] = ChangelogPosition(topic_id, end, frozen.as_of_ms, self._writer, sequence)
+        return found
+
+
+class TopicIds:
+    """Identities of topics, asked for without waiting. `look` comes before a commit sends records, so if a topic is made again, an offset in the
+    new one is known with the old id at worst, and not the other way round.
+    """
+
+    def __init__(self, describe: Describe) -> None:
+        self._describe = describe
+        self._asked: Future[dict[str, TopicDescription]] | None = None
+        self.known: dict[str, str] = {}
+
+    def look(self, topics: AbstractSet[str]) -> None:
+        """Ask for topics that are not known, and take an answer that has come."""
+        with suppress(LogError):
+            self._take()
+            missing = topics - self.known.keys()
+            if missing and self._asked is None:
+                self._asked = self._describe(missing)
+                self._take()
+
+    def _take(self) -> None:
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            self.known |= {name: told.id for name, told in asked.result().items() if told.id}
 
 
 @dataclass(frozen=True, slots=True)

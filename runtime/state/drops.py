@@ -30,6 +30,7 @@ class Drops:
     def add_partition(self, entry: StoreEntry, partition: int) -> None:
         self.ranges[entry.prefix(partition)] = entry.partition_range(partition)
         self.rows[entry.bound_key(partition)] = None
+        self.rows[entry.position_key(partition)] = None
         self.partitions[entry.spec.name, partition] = entry.spec
 
     def has_task(self, task_id: str) -> bool:

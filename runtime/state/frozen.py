@@ -18,6 +18,7 @@ from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.layers import Overlay
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
 from flowql.runtime.state.physical import ByteRange, Writes
+from flowql.runtime.state.positions import StorePartition
 from flowql.runtime.state.runs.flat import FlatRows, newest
 from flowql.runtime.state.runs.writing import RowList, RunWriter
 from flowql.runtime.state.task_store import TaskStore
@@ -161,6 +162,7 @@ class FrozenEpoch:
     """Implements `flowql.runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
 
     catalog: rows of the catalog that change; entries: the whole catalog if any did. writer: of runs, None for rows alone.
+    as_of_ms: wall clock at the cut. to_renew: stores and partitions whose position in the changelog is renewed.
     """
 
     def __init__(
@@ -174,8 +176,11 @@ class FrozenEpoch:
         entries: dict[str, StoreEntry] | None,
         has_changelog: Callable[[StoreSpec], bool],
         writer: RunWriter | None = None,
+        as_of_ms: int = 0,
+        to_renew: Sequence[tuple[StoreEntry, int]] = (),
     ) -> None:
         self.sequence_hint, self._writer = sequence_hint, writer
+        self.as_of_ms, self.to_renew = as_of_ms, to_renew
         self.stores, self.tasks = stores, tasks
         self.drops, self.catalog, self.entries = drops, catalog, entries
         self._has_changelog = has_changelog
@@ -201,6 +206,8 @@ class FrozenEpoch:
             entries=self.entries,
             has_changelog=self._has_changelog,
             writer=self._writer,
+            as_of_ms=self.as_of_ms,
+            to_renew=self.to_renew,
         )
 
     def redo(self) -> bytes:
@@ -224,6 +231,10 @@ class FrozenEpoch:
                 keys, values = [*keys, BOUND_RECORD], [*values, encode_number(s.bound_ms)]
             if keys:
                 yield s.store.spec.name, s.store.partition, keys, values
+
+    def changelog_partitions(self) -> list[StorePartition]:
+        """Partitions of stores with a changelog that have writes in this epoch."""
+        return [(s.store.spec.name, s.store.partition) for s in self.stores if self._has_changelog(s.store.spec)]
 
     def counted_rows(self) -> list[Sequence[int] | Ints]:
         """Bytes of key, without prefix, and value of each row, by store whose rows count as uncommitted ones."""

@@ -6,6 +6,7 @@
 0000 0000 't' task id              a task: its partition, stores and metadata
 0000 0000 'r' task id              the same of a task whose rows are still being restored from its changelogs
 0000 0000 'b' id(4) partition(2)   lower bound in time of a window or join store: older rows are gone
+0000 0000 'p' id(4) partition(2)   how far the changelog partition is applied (`flowql.runtime.state.positions`)
 id(4) partition(2) key             a row; ids from 1
 id(4) partition(2) segment(4) key  a row of a window or join store: whole segments are dropped by one range delete
 id(4) partition(2) ff              rows in runs (`flowql.runtime.state.runs.run`)
@@ -39,6 +40,7 @@ TASKS = _SYSTEM + b"t"
 RESTORES = _SYSTEM + b"r"
 RUN = _SYSTEM + b"s"  # the start of an instance that has last opened it
 _BOUNDS = _SYSTEM + b"b"
+_POSITIONS = _SYSTEM + b"p"
 
 SEGMENT_MS_MIN = 60_000
 SEGMENT_MS_UNBOUNDED = 86_400_000  # for stores that are never told a retention
@@ -100,6 +102,9 @@ class StoreEntry:
 
     def bound_key(self, partition: int) -> bytes:
         return _BOUNDS + self.prefix(partition)
+
+    def position_key(self, partition: int) -> bytes:
+        return _POSITIONS + self.prefix(partition)
 
     def partition_range(self, partition: int) -> ByteRange:
         prefix = self.prefix(partition)

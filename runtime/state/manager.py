@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.budget import StateLimits
@@ -32,8 +31,10 @@ from flowql.runtime.state.layout import (
 )
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.physical import Physical, WriteGuard, Writes
+from flowql.runtime.state.position_rows import PositionRenewals, position_rows, read_positions
+from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.redo import RedoAfter, replay
-from flowql.runtime.state.restore import RowFile
+from flowql.runtime.state.restored_rows import RestoredRows
 from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
 from flowql.runtime.state.runs.merging import RunMerger
 from flowql.runtime.state.runs.physical import RunsPhysical
@@ -43,9 +44,6 @@ from flowql.runtime.state.state_memory import StateMemory
 from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.task_state import AbortCount, ManagedTask
 from flowql.runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches, total_metrics
-
-# Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
-FILES_ON_TOP, FILES_ON_TOP_MAX = "rocksdb.num-files-at-level0", 12
 
 
 class StateManager:
@@ -83,8 +81,21 @@ class StateManager:
         self._openings = 0  # under the commit lock
         self._drops = Drops()
         self._deleted: dict[bytes, bytes] = {}  # applied range deletes, low -> high, until the cleaner compacts them
+        self._renewals = PositionRenewals()
+        self.wants_flush = False  # positions were renewed, which is of use once it is durable
         self.applied_sequence = decode_number(physical.get(MARKER), 0)
         self._current = SharedSnapshot(self._physical.snapshot(), self._committed, self.applied_sequence)
+        self.restored = RestoredRows(
+            self._physical,
+            self._guard,
+            self._catalog,
+            self._tasks,
+            self.epoch_lock,
+            self._commit_lock,
+            is_dropped=self._is_dropped,
+            committed=self.committed_stores,
+            commit_entry=self._commit_entry,
+        )
 
     # Tasks and stores
 
@@ -163,6 +174,10 @@ class StateManager:
         """All tasks that have committed state, open or not, here or still to be restored."""
         return sorted({*read_tasks(self._physical), *self.restoring()})
 
+    def _commit_entry(self, entry: StoreEntry) -> None:
+        """A store that a restoration has put into the physical catalog. The commit lock is held."""
+        self._committed = {**self._committed, entry.spec.name: entry}
+
     def committed_stores(self) -> Mapping[str, StoreEntry]:
         """By name, as of the last commit."""
         return self._committed
@@ -187,8 +202,8 @@ class StateManager:
 
     # The commit
 
-    def cut(self) -> FrozenEpoch:
-        """Everything published since the last cut becomes one frozen epoch; publishing goes on in the next."""
+    def cut(self, now_ms: int = 0) -> FrozenEpoch:
+        """Everything published since the last cut becomes one frozen epoch; publishing goes on in the next. now_ms: by the wall clock."""
         with self.epoch_lock.join():
             assert self._in_flight is None, "the last cut is neither applied nor aborted"
             dirty, self._dirty = self._dirty, {}
@@ -212,11 +227,18 @@ class StateManager:
                 entries={e.spec.name: e for e in self._catalog} if catalog else None,
                 has_changelog=self._has_changelog,
                 writer=self.writer,
+                as_of_ms=now_ms,
+                to_renew=self._renewals.due(self._tasks.values(), self._restoring, now_ms),
             )
             return self._in_flight
 
-    def apply(self, frozen: Frozen, sequence: int) -> None:
-        """The log has committed `frozen` as `sequence`: write it, let readers see it. If that raises, call it again."""
+    def apply(
+        self, frozen: Frozen, sequence: int, positions: Mapping[StorePartition, ChangelogPosition] | None = None
+    ) -> None:
+        """The log has committed `frozen` as `sequence`: write it, let readers see it. If that raises, call it again.
+
+        positions: of the changelog partitions that this commit has written, as far as they are known.
+        """
         epoch = self._in_flight
         assert epoch is not None, "nothing was cut, or it was aborted"
         assert frozen is epoch, "this epoch was aborted or applied already"
@@ -225,9 +247,11 @@ class StateManager:
         writes = epoch.writes()
         with self._commit_lock:
             if self._written is not epoch:
-                with self._guard.permit("apply"):
-                    self._guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
+                keys, values = position_rows(self._physical, epoch, positions or {})
+                with self._guard.permit("apply"):  # positions come after all rows, so no crash leaves one ahead of them
+                    self._guard.write([*writes.keys, *keys], [*writes.values, *values], writes.ranges, marker(sequence))
                 self.applied_sequence, self._written = sequence, epoch
+                self.wants_flush |= bool(keys and epoch.to_renew)
             if epoch.entries is not None:
                 self._committed = epoch.entries
             self._note_deleted(writes)
@@ -348,15 +372,22 @@ class StateManager:
             self.applied_sequence = sequence
         self._reread()
 
-    def begin_restore(self, whole: Mapping[str, TaskRecord], stale: Iterable[str], sequence: int) -> None:
+    def begin_restore(
+        self,
+        whole: Mapping[str, TaskRecord],
+        stale: Iterable[str],
+        sequence: int,
+        kept: Collection[StorePartition] = (),
+    ) -> None:
         """At start-up, when this state is behind commit `sequence` and redo cannot help. whole: all tasks as of then; stale:
         those that changed since `applied_sequence`.
 
-        What is here of stale tasks is cleared; `restoring` says what must come from changelogs. Everything else is current.
+        What is here of stale tasks is cleared, but for rows of `kept`, which are restored from their position on. `restoring` says what must come
+        from changelogs. Everything else is current.
         """
         assert not self._tasks, "restoration is decided before tasks are opened"
         with self.epoch_lock.join():
-            writes, restoring = restore.begin_writes(self._physical, self._catalog, whole, stale)
+            writes, restoring = restore.begin_writes(self._physical, self._catalog, whole, stale, kept)
         with self._commit_lock:
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
@@ -371,16 +402,23 @@ class StateManager:
         with self.epoch_lock.join():
             return None if task_id in self._restoring else self._task_record(task_id)
 
-    def rebuild(self, tasks: Mapping[str, TaskRecord | None]) -> None:
+    def positions_of(self, stores: Iterable[str], partition: int) -> dict[StorePartition, ChangelogPosition]:
+        """The positions of one partition of stores, as far as there are any here. They need not be good: `positions.doubts` tells."""
+        with self.epoch_lock.join():
+            entries = [e for e in map(self._catalog.get, stores) if e is not None]
+        return read_positions(self._physical, entries, partition)
+
+    def rebuild(self, tasks: Mapping[str, TaskRecord | None], kept: Collection[StorePartition] = ()) -> None:
         """While others run: clear what is here of tasks that are not open. Those with a record are to be restored as of it.
 
-        What the log has of them stays as it is: another instance may be using it.
+        kept: rows that stay, to be restored from their position on; others are restored from nothing.
+        What the log has of the tasks stays as it is: another instance may be using it.
         """
         with self.epoch_lock.join():
             self._refuse_open([t for t in self._tasks if t in tasks])
             new = {t: record for t, record in tasks.items() if record is not None}
             here = {t: [r for r in (self._task_record(t), new.get(t)) if r is not None] for t in tasks}
-            writes = restore.clear_writes(self._catalog, here, new)
+            writes = restore.clear_writes(self._catalog, here, new, kept)
         with self._commit_lock:
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
@@ -397,69 +435,20 @@ class StateManager:
         with self.epoch_lock.join():
             return dict(self._restoring)
 
-    def restore(
-        self,
-        spec: StoreSpec,
-        partition: int,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        *,
-        task_id: str | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Write changelog records (`Frozen.changelog`) of one partition of a store, in their order; its task is not running.
-
-        Its `metadata` (the position reached) is in the last batch, so a crash never leaves a position ahead of the rows.
-        """
-        entry = self._restored_store(spec, partition)
-        tail: dict[bytes, bytes | None] = {}
-        if task_id is not None and metadata is not None:
-            tail[task_key(task_id)] = restore.restored_task(self._task_record(task_id), partition, spec.name, metadata)
-        for start in range(0, len(keys), restore.RESTORE_ROWS_MAX):
-            part = slice(start, start + restore.RESTORE_ROWS_MAX)
-            for writes in restore.place_records(entry, partition, keys[part], values[part]):
-                self._restore_batch(writes)
-        if tail:
-            self._restore_batch(Writes([], list(tail), list(tail.values())))
-        self._forget(spec.name, partition)
-
-    @property
-    def incoming(self) -> Path | None:
-        """Where files for `restore_file` are to be; None if it takes none."""
-        return self._physical.incoming
-
-    def expect_files(self, spec: StoreSpec, partition: int) -> StoreEntry:
-        """The store of files that `restore_file` will be given. That its task is not whole, and whose its rows are, is on disk
-        when this returns, as the files are at once.
-        """
-        entry = self._restored_store(spec, partition)
-        self._physical.flush()
-        return entry
-
-    def restore_file(self, entry: StoreEntry, partition: int, file: RowFile) -> bool:
-        """As `restore`, of records that are a file already. False if the store has to catch up first: ask again."""
-        if (self._physical.property(FILES_ON_TOP) or 0) >= FILES_ON_TOP_MAX:
-            return False
-        with self.epoch_lock.join():
-            known = self._catalog.get(entry.spec.name)
-            if known is None or known.id != entry.id or self._is_dropped(known, partition):
-                raise StateError(f"{entry.spec.name} was dropped after its files were asked for")
-        self._restore_batch(file.around)
-        if file.around.ranges:  # else the ingestion would flush while it holds the locks
-            self._physical.flush()
-        if file.path is not None:
-            with self._commit_lock, self._guard.permit("restore"):
-                self._guard.ingest(file.path)
-        self._forget(entry.spec.name, partition)
-        return True
-
-    def end_restore(self, task_id: str) -> None:
-        """All changelog records of the task are here: it may run now."""
+    def end_restore(self, task_id: str, positions: Mapping[str, ChangelogPosition] | None = None) -> None:
+        """All changelog records of the task are here: it may run now. positions: by store, the ends of its changelogs."""
         with self.epoch_lock.join():
             record = self._restoring[task_id]
             entries = [e for e in map(self._catalog.get, record.stores) if e is not None]
         with self._commit_lock:
-            openings, writes = self._openings, restore.end_writes(self._physical, entries, task_id, record)
+            openings, writes = (
+                self._openings,
+                restore.end_writes(self._physical, entries, task_id, record, self.writer.floor),
+            )
+            for entry in entries:
+                if (position := (positions or {}).get(entry.spec.name)) is not None:
+                    writes.keys.append(entry.position_key(record.partition))
+                    writes.values.append(position.record())
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
             self._note_deleted(writes)
@@ -475,7 +464,7 @@ class StateManager:
 
     def flush(self) -> int:
         """Make everything applied durable; the sequence up to which the log's redo may go."""
-        sequence = self.applied_sequence
+        sequence, self.wants_flush = self.applied_sequence, False
         self._physical.flush()
         return sequence
 
@@ -568,30 +557,3 @@ class StateManager:
         self._commit_lock.assert_held()
         for low, high in writes.ranges:
             self._deleted[low] = max(high, self._deleted.get(low, high))
-
-    def _restored_store(self, spec: StoreSpec, partition: int) -> StoreEntry:
-        """A store that is to be written to. In the catalog before its rows, so that no other store ever gets its id."""
-        with self.epoch_lock.join():
-            entry = self._catalog.ensure(spec, partition)
-            if self._is_dropped(entry, partition):
-                raise StateError(f"{spec.name} waits for a commit to drop its partition {partition}")
-            catalog = {} if self._committed.get(spec.name) == entry else self._catalog.rows([spec.name])
-        if catalog:
-            self._restore_batch(Writes([], list(catalog), list(catalog.values())), entry)
-        return entry
-
-    def _forget(self, store: str, partition: int) -> None:
-        """Drops cached rows of open tasks that were overwritten below them."""
-        with self.epoch_lock.join():
-            for task in self._tasks.values():
-                if task.partition == partition and store in task.stores:
-                    task.stores[store].forget()
-
-    def _restore_batch(self, writes: Writes, entry: StoreEntry | None = None) -> None:
-        if not (writes.ranges or writes.keys):
-            return
-        with self._commit_lock:
-            with self._guard.permit("restore"):
-                self._guard.write(writes.keys, writes.values, writes.ranges)
-            if entry is not None:
-                self._committed = {**self._committed, entry.spec.name: entry}

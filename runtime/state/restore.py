@@ -6,24 +6,28 @@ So whatever else is committed meanwhile, a crash never leaves half a task that l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 from pathlib import Path
-from typing import Any
 
 from flowql.runtime.state.catalog import StoreCatalog, read_tasks
 from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number, restore_key, task_key
 from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes
-from flowql.runtime.state.values import encode_metadata
+from flowql.runtime.state.positions import StorePartition
+from flowql.runtime.state.runs.reader import TOMBSTONE
 
 RESTORE_ROWS_MAX = 10_000  # per hold of the commit lock: some 20 ms
 
 
 def begin_writes(
-    physical: PhysicalReader, catalog: StoreCatalog, whole: Mapping[str, TaskRecord], stale: Iterable[str]
+    physical: PhysicalReader,
+    catalog: StoreCatalog,
+    whole: Mapping[str, TaskRecord],
+    stale: Iterable[str],
+    kept: Collection[StorePartition],
 ) -> tuple[Writes, dict[str, TaskRecord]]:
     """Clear what is behind the log, and remember what to restore: tasks of `whole` (all there are) that are `stale` or missing.
 
@@ -34,45 +38,58 @@ def begin_writes(
     known: dict[str, list[TaskRecord]] = {}
     for task_id in sorted((set(local) - set(whole)) | set(restoring)):
         known[task_id] = [r for r in (local.get(task_id), restoring.get(task_id)) if r is not None]
-    return clear_writes(catalog, known, restoring), restoring
+    return clear_writes(catalog, known, restoring, kept), restoring
 
 
 def clear_writes(
     catalog: StoreCatalog | Mapping[str, StoreEntry],
     known: Mapping[str, Iterable[TaskRecord]],
     restoring: Mapping[str, TaskRecord],
+    kept: Collection[StorePartition] = (),
 ) -> Writes:
-    """Delete what is here of tasks, by all that is known of their stores; of `restoring` ones a restore row stays."""
+    """Delete what is here of tasks, by all that is known of their stores; of `restoring` ones a restore row stays.
+
+    kept: rows that stay with their position, to be restored from there on.
+    """
     ranges: list[ByteRange] = []
     rows: dict[bytes, bytes | None] = {}
     for task_id, records in known.items():
         for record in records:
             for name in record.stores:
                 entry = catalog.get(name)
-                if entry is not None:
+                if entry is not None and (name, record.partition) not in kept:
                     ranges.append(entry.partition_range(record.partition))
                     rows[entry.bound_key(record.partition)] = None
+                    rows[entry.position_key(record.partition)] = None
         rows[task_key(task_id)] = None
         new = restoring.get(task_id)
         rows[restore_key(task_id)] = None if new is None else new.record()
     return Writes(list(dict.fromkeys(ranges)), list(rows), list(rows.values()))
 
 
-def end_writes(physical: PhysicalReader, entries: Iterable[StoreEntry], task_id: str, record: TaskRecord) -> Writes:
+def no_floor(_entry: StoreEntry, _partition: int, _bound_ms: int) -> Mapping[bytes, bytes]:
+    """See `RunWriter.floor`: for a store without runs."""
+    return {}
+
+
+def end_writes(
+    physical: PhysicalReader,
+    entries: Iterable[StoreEntry],
+    task_id: str,
+    record: TaskRecord,
+    floor: Callable[[StoreEntry, int, int], Mapping[bytes, bytes]] = no_floor,
+) -> Writes:
     """The task is whole; segments below its time bound go."""
-    ranges = []
+    ranges: list[ByteRange] = []
+    rows: dict[bytes, bytes | None] = {}
     for entry in entries:
         if entry.segment_ms is not None:
             bound = decode_number(physical.get(entry.bound_key(record.partition)), BEGINNING_MS)
             if bound > BEGINNING_MS:
                 ranges.append(entry.expired_range(record.partition, bound))
-    return Writes(ranges, [task_key(task_id), restore_key(task_id)], [record.record(), None])
-
-
-def restored_task(old: TaskRecord | None, partition: int, store: str, metadata: dict[str, Any]) -> bytes:
-    """The record of a task of which a store was restored. old: the record before."""
-    stores = () if old is None else old.stores
-    return TaskRecord(partition, tuple(dict.fromkeys((*stores, store))), encode_metadata(metadata)).record()
+                rows |= floor(entry, record.partition, bound)
+    rows |= {task_key(task_id): record.record(), restore_key(task_id): None}
+    return Writes(ranges, list(rows), list(rows.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +120,11 @@ def place_records(
     rows = dict(zip(keys, record_values, strict=True))
     ordered = sorted(rows)
     return around, Writes([], ordered, list(map(rows.__getitem__, ordered)))
+
+
+def over_runs(rows: Writes) -> Writes:
+    """Rows for a store that has runs: a deleted row stays, to hide what they have of it."""
+    return rows._replace(values=[TOMBSTONE if v is None else v for v in rows.values])
 
 
 def _apart(

@@ -129,6 +129,7 @@ def _lacking(
         for partition in set(entry.partitions).difference(kept):
             ranges[entry.partition_range(partition)] = None
             rows[entry.bound_key(partition)] = None
+            rows[entry.position_key(partition)] = None
         rows[catalog_key(name)] = None
     rows |= {catalog_key(name): entry.record() for name, entry in stores.items()}
     rows[NEXT_ID] = encode_number(next_id)

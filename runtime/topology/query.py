@@ -36,7 +36,7 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.log.base import EARLIEST, Admin, Log, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
-from flowql.runtime.state.changelog import COMPACTED, changelog_topic
+from flowql.runtime.state.changelog import CHANGELOG, changelog_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.deletions import KEPT_MS, Deletions
@@ -213,7 +213,7 @@ def ensure_changelogs(query: QueryPlan, env: TaskServices) -> None:
         if known.get(topic, n) != n:
             env.admin.delete_topic(topic)
         if known.get(topic) != n:
-            env.admin.create_topic(topic, n, COMPACTED)
+            env.admin.create_topic(topic, n, CHANGELOG)
 
 
 def ensure_repartitions(query: QueryPlan, env: TaskServices, *, runs: bool = False) -> None:

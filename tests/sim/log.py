@@ -349,6 +349,8 @@ class SimulatedProducer:
         if counter.topic not in self._broker.topics:
             log.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
         self._is_open = False
+        self._sent: set[TopicPartition] = set()
+        self.ends: Mapping[TopicPartition, int] = {}
         self._failure: LogError | None = None
         self._epoch = self._broker.init(transactional_id)
         self._network.call("init answered")
@@ -361,11 +363,13 @@ class SimulatedProducer:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._broker.check_epoch(self.transactional_id, self._epoch)
         self._is_open, self._positions = True, {}
+        self._sent, self.ends = set(), {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
         self._broker.partition(tp)
         if records.num_rows:
+            self._sent.add(tp)
             self._ask("send", lambda: self._write(tp, conform(records)))
 
     def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
@@ -405,6 +409,7 @@ class SimulatedProducer:
         for group, positions in self._positions.items():
             self._ask("positions", lambda g=group, p=positions: self._move(g, p))
         transaction = self._current()
+        self.ends = {tp: self._broker.partition(tp).end for tp in self._sent}
         self._ask("end", self._commit_once)
         self._is_open, self._sequence = False, sequence
         self._network.wait(lambda: self._broker.written(transaction), VISIBLE_MS)

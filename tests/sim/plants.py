@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from unittest.mock import patch
 
@@ -12,15 +13,18 @@ from flowql.runtime.app import plan_writer
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.placement import leader
 from flowql.runtime.placement.record import Place, PlacementChange
 from flowql.runtime.placement.step import PlacementStep
+from flowql.runtime.state.changelog import ChangelogWriter
 from tests.sim.broker import Broker
 from tests.sim.log import SimulatedProducer
 
 _transaction, _send_positions, _init = CommitStep._transaction, SimulatedProducer.send_positions, Broker.__init__
 _run_once = CommitStep.run_once
+_reached, _cursors = ChangelogWriter.reached, RestorationStep._cursors
 
 
 def _outputs_apart(step, epoch, redo):
@@ -102,6 +106,20 @@ def _commit_by_the_wall_clock(step, _now_ms):
     return _run_once(step, step.highest_ms)
 
 
+def _position_ahead(writer, frozen, sequence, ends):
+    """The position of a commit is that of the next one: one more record than it has written, and the marker between."""
+    return {s: replace(p, offset=p.offset + 2) for s, p in _reached(writer, frozen, sequence, ends).items()}
+
+
+def _delta_too_short(step, specs, partition):
+    """A restoration that goes on from a position begins behind the first record there; the marker of a transaction is ahead of it."""
+    cursors = _cursors(step, specs, partition)
+    for cursor in cursors:
+        if cursor.kept is not None:
+            cursor.position = min(cursor.end, cursor.position + 2)
+    return cursors
+
+
 def _apart(writer, records):
     """What is appended, and how far that is, are transactions of their own."""
     for record in records:
@@ -141,6 +159,11 @@ REBUILD_PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
         lambda deployed, topic, partition, positions: positions.get(topic),
     ),
 }
+# Found by a task that moves away and back (`test_positions`): lives by seed rarely have rows to go on with.
+POSITION_PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+    "position-ahead-of-rows": (ChangelogWriter, "reached", _position_ahead),
+    "delta-from-a-wrong-offset": (RestorationStep, "_cursors", _delta_too_short),
+}
 PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "commit-by-wall-clock": (CommitStep, "run_once", _commit_by_the_wall_clock),
     "outputs-apart": (CommitStep, "_transaction", _outputs_apart),
@@ -156,6 +179,7 @@ PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "released-at-once": (leader, "_towards", lambda now, tp, member, alive: Place(member, member)),
     "unstable-positions": (Broker, "stable_positions", _unstable),
     **REBUILD_PLANTS,
+    **POSITION_PLANTS,
 }
 
 

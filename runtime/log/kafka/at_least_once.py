@@ -49,6 +49,7 @@ class AtLeastOnceProducer:
         last: str,
     ) -> None:
         self.transactional_id, self.closed = transactional_id, False
+        self.ends: Mapping[TopicPartition, int] = {}  # records of a failed attempt are visible below any end
         self._admin, self._groups, self._counter, self._last_topic = admin, groups, counter, last
         self._clock = SystemClock()
         self._last: list[tuple[TopicPartition, pa.RecordBatch]] = []

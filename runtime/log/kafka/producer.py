@@ -125,6 +125,7 @@ class KafkaProducer:
         self._clock = SystemClock()
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
         self._sent: set[TopicPartition] = set()
+        self.ends: Mapping[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, int] = {}  # of the last records sent
         self._check_commit = check
         self._is_open = False
@@ -160,7 +161,7 @@ class KafkaProducer:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._guard(self._client.begin_transaction)
         self._is_open, self._positions, self._sent, self._refused = True, {}, set(), None
-        self._marks = {}
+        self._marks, self.ends = {}, {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
@@ -219,7 +220,7 @@ class KafkaProducer:
             if self._sent and not any(self._positions.values()):  # brokers abort no transaction that has not begun
                 self._send_count(count(sequence, self._term, check.suspects))
             self._client.flush(CALL_S)
-            ends = self._ends()
+            ends = self.ends = self._ends()
             written = {tp: WrittenEnd(end, self._marks[tp]) for tp, end in ends.items() if tp in self._marks}
             self._send_count(count(sequence, self._term, {**check.suspects, **written}))
             self._repeat(self._client.commit_transaction, COMMIT_S)
@@ -243,7 +244,7 @@ class KafkaProducer:
         """Where partitions end with what was just written."""
         try:
             return self._admin.written_offsets(sorted(self._sent))
-        except LogError:  # only needed to know when readers see it
+        except LogError:  # readers may see it later, and a restoration may begin earlier
             return {}
 
     def _await_visible(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:

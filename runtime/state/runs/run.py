@@ -117,13 +117,18 @@ def run_name(sequence: int, merges: int = 0) -> bytes:
     return sequence.to_bytes(8, "big") + merges.to_bytes(2, "big")
 
 
+def sequence_of(name: bytes) -> int:
+    """The number in a run's name."""
+    return int.from_bytes(name[:8], "big")
+
+
 def name_of_block(key: bytes) -> bytes:
     return key[_NAME : _NAME + 10]
 
 
 def merged_name(name: bytes) -> bytes:
     """The name of a run that takes the place of this one and of older ones."""
-    return run_name(int.from_bytes(name[:8], "big"), int.from_bytes(name[8:], "big") + 1)
+    return run_name(sequence_of(name), int.from_bytes(name[8:], "big") + 1)
 
 
 def read_floor(reader: PhysicalReader, prefix: bytes) -> bytes:

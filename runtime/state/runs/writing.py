@@ -12,7 +12,7 @@ from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry
 from flowql.runtime.state.runs.flat import FlatRows, newest
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import TOMBSTONE
-from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, RunBuilder, floor_key, run_name
+from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, RunBuilder, floor_key, run_name, sequence_of
 
 TAKEN_IN_MIN = 10_000  # so many rows that are in no run a commit takes into its own at least
 
@@ -49,13 +49,18 @@ class RunWriter:
             rows = rows.without_deleted()
         writes: dict[bytes, bytes | None] = {}
         if len(rows):
-            builder = RunBuilder(prefix, run_name(sequence), len(rows))
+            builder = RunBuilder(prefix, run_name(self._unused(prefix, sequence)), len(rows))
             writes |= builder.add(rows)
             writes |= builder.heads()
         writes |= dict.fromkeys(gone)
         self._physical.expect_runs(prefix)
         self.written.add(prefix)
         return list(writes), list(writes.values())
+
+    def _unused(self, prefix: bytes, sequence: int) -> int:
+        """The number of a new run: above all that are there. A crash may have left a run of a commit whose marker it lost."""
+        runs = self._physical.runs(prefix).runs
+        return max(sequence, sequence_of(runs[0].name) + 1) if runs else sequence
 
     def floor(self, entry: StoreEntry, partition: int, bound_ms: int) -> dict[bytes, bytes]:
         """The row that hides segments below a bound, if there are runs; ranges delete those that are in none."""

@@ -67,7 +67,10 @@ def test_a_generation_that_was_replaced_leaves_none() -> None:
 def commits(world: InstanceHarness, *, applied: int) -> None:
     """Another member commits, and says which deployment it has applied."""
     sequence = world.log.last_sequence("flowql-two") + 1
-    changelog = ChangelogWriter("flowql", complete=True, writer="flowql-two", applied=lambda: applied)
+    describe = world.log.admin().describe_topics
+    changelog = ChangelogWriter(
+        "flowql", complete=True, describe=describe, writer="flowql-two", applied=lambda: applied
+    )
     producer = world.log.producer("flowql-two")
     producer.begin()
     for tp, records in changelog.records(manager_on(changelog=lambda _: True).cut(), sequence, 5):

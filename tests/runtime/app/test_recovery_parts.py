@@ -36,7 +36,7 @@ class Life:
         for topic in ("app-metadata", "app-T-changelog", "app-__exchange-changelog"):
             self.log.create_topic(topic, 2 if topic == "app-T-changelog" else 1, COMPACTED)
         self.state = self.manager()
-        self.changelogs = ChangelogWriter(APP, complete=complete, writer=writer)
+        self.changelogs = ChangelogWriter(APP, complete=complete, describe=self.log.describe_topics, writer=writer)
         self.producer = self.log.producer(writer)
         self.task = self.state.open_task("q/0_0", 0, [table()])
 
@@ -66,7 +66,7 @@ class Life:
     def recovered(self, **options: bool) -> StateManager:
         """Another start, over what is on disk."""
         state = self.manager()
-        recover(self.log, state, InstanceConfig(application_id=APP, **{"changelogs": True, **options}))
+        recover(self.log, state, InstanceConfig(application_id=APP, **{"changelogs": True, **options}), 0)
         return state
 
 
@@ -122,10 +122,10 @@ def test_state_beyond_the_log_is_refused() -> None:
     life = Life()
     life.commit(1)
     state = life.manager()
-    recover(life.log, state, SINGLE)
+    recover(life.log, state, SINGLE, 0)
     assert state.applied_sequence == 1
     with pytest.raises(StateError, match="at commit 1, the log only at 0"):
-        recover(MemoryLog(), state, InstanceConfig(application_id=APP))
+        recover(MemoryLog(), state, InstanceConfig(application_id=APP), 0)
 
 
 @pytest.mark.parametrize("changelogs", [True, False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,6 +21,7 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.store import Frozen
 from tests.runtime.log.records import batch
 from tests.runtime.state.support import put, table
@@ -129,6 +130,11 @@ class Site:
         """Of changelogs."""
         self.sequences.append(sequence)
         return self.changelog
+
+    def reached(
+        self, frozen: Frozen, sequence: int, ends: Mapping[TopicPartition, int]
+    ) -> dict[StorePartition, ChangelogPosition]:
+        return {}
 
     def before_cut(self) -> dict[str, Exception]:
         self.cuts.append("cut")

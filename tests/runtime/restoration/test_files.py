@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.errors import StateError
-from flowql.runtime.state import manager as manager_module
+from flowql.runtime.state import restored_rows
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.restore import RowFile, place_records
 from flowql.runtime.state.rocks import open_rocks, write_row_file
@@ -37,11 +38,11 @@ pytestmark = pytest.mark.turns("long")
 
 def file_of(manager: StateManager, spec: StoreSpec, name: str, records: Records) -> RowFile:
     """What the other process makes of records."""
-    assert manager.incoming is not None
-    entry = manager.expect_files(spec, 0)
+    assert manager.restored.incoming is not None
+    entry = manager.restored.expect_files(spec, 0)
     around, rows = place_records(entry, 0, [k for k, _ in records], [v for _, v in records])
-    manager.incoming.mkdir(exist_ok=True)
-    path = manager.incoming / name if rows.keys else None
+    manager.restored.incoming.mkdir(exist_ok=True)
+    path = manager.restored.incoming / name if rows.keys else None
     if path is not None:
         write_row_file(path, rows.keys, rows.values)
     return RowFile(path, around, len(records), 0)
@@ -50,9 +51,9 @@ def file_of(manager: StateManager, spec: StoreSpec, name: str, records: Records)
 def take(manager: StateManager, spec: StoreSpec, parts: Iterator[Records]) -> None:
     for n, part in enumerate(parts):
         file = file_of(manager, spec, f"{n}.sst", part)
-        assert manager.restore_file(manager.expect_files(spec, 0), 0, file)
-    assert manager.incoming is not None
-    assert list(manager.incoming.glob("*")) == []
+        assert manager.restored.take_file(manager.restored.expect_files(spec, 0), 0, file)
+    assert manager.restored.incoming is not None
+    assert list(manager.restored.incoming.glob("*")) == []
 
 
 @settings(max_examples=25)
@@ -101,7 +102,7 @@ def test_files_outlive_a_crash_and_are_no_whole_task(
         assert set(snapshot.tasks()) == ({TASK} if ended else set()), "half a task never looks whole"
     if ended:
         assert rows_of(after) == rows
-    after.begin_restore({TASK: manager_module.TaskRecord(0, ("S",), b"")}, [TASK], 1)
+    after.begin_restore({TASK: TaskRecord(0, ("S",), b"")}, [TASK], 1)
     after.close()
     again = begun(open_rocks(folder), spec)
     assert [key for key in again._physical.scan(b"\0\0\0\1", b"\xff")] == [], "rows of the first attempt stay"
@@ -140,11 +141,11 @@ def test_a_file_waits_for_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyP
     records, rows = history(table("S"), [("put", 1, 1), ("put", 2, 2)])
     manager = begun(open_rocks(tmp_path / "db"), table("S"))
     file = file_of(manager, table("S"), "1", records)
-    entry = manager.expect_files(table("S"), 0)
+    entry = manager.restored.expect_files(table("S"), 0)
     with monkeypatch.context() as patch:
-        patch.setattr(manager_module, "FILES_ON_TOP_MAX", 0)
-        assert not manager.restore_file(entry, 0, file)
-    assert manager.restore_file(entry, 0, file)
+        patch.setattr(restored_rows, "FILES_ON_TOP_MAX", 0)
+        assert not manager.restored.take_file(entry, 0, file)
+    assert manager.restored.take_file(entry, 0, file)
     manager.end_restore(TASK)
     assert rows_of(manager) == rows
     manager.close()
@@ -153,13 +154,13 @@ def test_a_file_waits_for_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_file_of_a_store_that_was_dropped_meanwhile_is_refused(tmp_path: Path) -> None:
     records, _ = history(table("S"), [("put", 1, 1)])
     manager = begun(open_rocks(tmp_path / "db"), table("S"))
-    entry = manager.expect_files(table("S"), 0)
+    entry = manager.restored.expect_files(table("S"), 0)
     file = file_of(manager, table("S"), "1", records)
     manager.close_task(TASK)
     manager.drop_task(TASK)
     with pytest.raises(StateError, match="was dropped"):
-        manager.restore_file(entry, 0, file)
+        manager.restored.take_file(entry, 0, file)
     manager.apply(manager.cut(), 2)
     with pytest.raises(StateError, match="was dropped"):
-        manager.restore_file(entry, 0, file)
+        manager.restored.take_file(entry, 0, file)
     manager.close()

@@ -85,7 +85,7 @@ def begun(physical: Physical, spec: StoreSpec) -> StateManager:
 
 def feed(manager: StateManager, spec: StoreSpec, parts: Iterator[Records]) -> None:
     for part in parts:
-        manager.restore(spec, 0, [k for k, _ in part], [v for _, v in part])
+        manager.restored.take(spec, 0, [k for k, _ in part], [v for _, v in part])
 
 
 def rows_of(manager: StateManager) -> Rows:

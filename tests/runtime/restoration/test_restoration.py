@@ -364,7 +364,10 @@ def test_changelogs_are_compacted_and_have_a_partition_per_task() -> None:
     assert stores
     for store in stores:
         topic = topics[changelog_topic("flowql", store)]
-        assert (topic.partitions, topic.config) == (2, {"cleanup.policy": "compact"})
+        assert (topic.partitions, topic.config) == (
+            2,
+            {"cleanup.policy": "compact", "delete.retention.ms": "604800000"},
+        )
     assert topics["flowql-metadata"].config == {"cleanup.policy": "compact"}
 
 
@@ -433,8 +436,8 @@ def test_who_takes_a_task_from_the_restoration_is_told_whether_it_has_it(at: str
     restoration._hand_over = lambda whole: handed_over.append(str(whole.id))
     end = instance.state.end_restore
 
-    def ended(name: str) -> None:
-        end(name)
+    def ended(name: str, *positions: Any) -> None:
+        end(name, *positions)
         if at == "at its end" and name == str(task.id):
             removals.append(restoration.remove(task))
 

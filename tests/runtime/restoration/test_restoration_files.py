@@ -25,8 +25,11 @@ class Process(RestoreProcess):
     def running(self) -> bool:
         return not self.closed
 
-    def ask(self, tp: TopicPartition, offset: int, max_records: int, store: bytes) -> Future[object]:
+    def ask(
+        self, tp: TopicPartition, offset: int, max_records: int, store: bytes, *, over_runs: bool = False
+    ) -> Future[object]:
         assert max_records == FILE_RECORDS
+        assert not over_runs, "nothing is there"
         self.asked.setdefault(tp, []).append((offset, Future()))
         return self.asked[tp][-1][1]
 
@@ -51,15 +54,15 @@ class Site:
         self.step, self.process = self.life.instance.restoration, Process()
         self.step._process = self.process
         self.taken, self.busy = list[int](), False
-        restore = self.life.instance.state.restore_file
+        restore = self.life.instance.state.restored.take_file
 
-        def restored(entry: object, partition: int, file: RowFile) -> bool:
+        def restored(entry: object, partition: int, file: RowFile, position: object) -> bool:
             if not self.busy:
                 self.taken.append(file.next_offset)
-                return restore(entry, partition, file)  # type: ignore[arg-type]
+                return restore(entry, partition, file, position)  # type: ignore[arg-type]
             return False
 
-        monkeypatch.setattr(self.life.instance.state, "restore_file", restored)
+        monkeypatch.setattr(self.life.instance.state.restored, "take_file", restored)
         assert self.step.run_once(0) == 0
         self.first, _, self.same_task, _ = sorted(self.process.asked)
         self.end = self.life.log.end_offset(self.first)

@@ -50,7 +50,7 @@ def test_a_task_opened_before_its_restoration_knows_the_time_bound_after_it() ->
     target.begin_restore({"q": frozen.tasks["q"]}, ["q"], 1)
     opened = target.open_task("q", 0, [window()])
     assert opened.metadata == task.metadata
-    target.restore(window(), 0, keys, values)
+    target.restored.take(window(), 0, keys, values)
     target.end_restore("q")
     assert [key for key, _ in opened.store("W").scan()] == [("a", 250_000)]
     opened.store("W").put(("a", 100_000), (1,))
@@ -76,7 +76,7 @@ def test_a_store_restored_while_a_commit_is_under_way_shares_its_id_with_no_othe
     manager.open_task("here", 0, [table("HERE")])
     epoch = manager.cut()
     spec = table("RESTORED")
-    manager.restore(spec, 0, [b"\x01k\x00"], [encode_value((1,))], task_id="restored", metadata={})
+    manager.restored.take(spec, 0, [b"\x01k\x00"], [encode_value((1,))])
     manager.apply(epoch, 1)
     again = manager_on(physical)
     new = again.open_task("new", 0, [table("NEW")])

@@ -207,7 +207,7 @@ def again(reference: Reference) -> None:
     reference.world.producer = reference.log.producer("feed")
 
 
-STEPS = ["state.rebuild", "state.restore", "state.end_restore", "commit.request"]
+STEPS = ["state.rebuild", "state.restored.take", "state.end_restore", "commit.request"]
 
 
 @pytest.mark.turns("cases")

@@ -46,7 +46,8 @@ class Site:
     def commit_cut(self, *, complete: bool = True) -> None:
         frozen, sequence = self.manager.cut(), self.manager.applied_sequence + 1
         self.producer.begin()
-        for tp, records in ChangelogWriter(APP, complete=complete).records(frozen, sequence, 5):
+        writer = ChangelogWriter(APP, complete=complete, describe=self.log.describe_topics)
+        for tp, records in writer.records(frozen, sequence, 5):
             self.producer.send(tp, records)
         assert self.producer.commit() == sequence
         self.manager.apply(frozen, sequence)

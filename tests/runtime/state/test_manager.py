@@ -9,13 +9,16 @@ from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.columns.values import ValueLayout
 from flowql.runtime.state.frozen import UnwritableState
-from flowql.runtime.state.manager import FILES_ON_TOP, FILES_ON_TOP_MAX, StateManager
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.restore import RowFile
+from flowql.runtime.state.restored_rows import FILES_ON_TOP, FILES_ON_TOP_MAX
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.state_memory import FIRST_BYTES
 from flowql.runtime.state.task_state import BatchRevoked
+from flowql.runtime.state.values import encode_metadata
 from tests.runtime.state.support import (
     Forgetful,
     commit,
@@ -204,7 +207,7 @@ def test_rows_that_are_restored_under_an_open_task_and_rows_that_are_cleared_are
     target = manager_on()
     task = target.open_task("q", 0, [table()])
     assert task.store("T").get_many([("k0",), ("k1",)]) == [None, None]
-    target.restore(table(), 0, keys, values)
+    target.restored.take(table(), 0, keys, values)
     assert task.store("T").get_many([("k0",), ("k1",)]) == [(0,), (1,)]
     publish(target, task, {"at": 1})
     commit(target)
@@ -259,12 +262,12 @@ def test_files_wait_while_the_store_has_many_that_are_not_merged():
 
     physical = Piled()
     manager = manager_on(physical)
-    entry = manager.expect_files(table(), 0)
+    entry = manager.restored.expect_files(table(), 0)
     file = RowFile(None, Writes([], [entry.bound_key(0)], [b"\0" * 8]), 1, 1)
-    assert not manager.restore_file(entry, 0, file)
+    assert not manager.restored.take_file(entry, 0, file)
     assert physical.get(entry.bound_key(0)) is None
     for physical.files in (FILES_ON_TOP_MAX - 1, 0, None):
-        assert manager.restore_file(entry, 0, file)
+        assert manager.restored.take_file(entry, 0, file)
     assert physical.get(entry.bound_key(0)) is not None
 
 
@@ -451,7 +454,9 @@ def test_a_changelog_restores_a_store_and_its_bound():
     target = manager_on()
     wide = window(retention_ms=3_600_000)
     keys, values = [k for _, _, k, _ in records], [v for _, _, _, v in records]
-    target.restore(wide, 1, keys, values, task_id="q", metadata={"at": 9})
+    target.rebuild({"q": TaskRecord(1, ("W",), encode_metadata({"at": 9}))})
+    target.restored.take(wide, 1, keys, values)
+    target.end_restore("q")
     restored = target.open_task("q", 1, [wide])
     assert restored.metadata == {"at": 9}
     expected = [(("a", t), (t,)) for t in (150_000, 200_000, 250_000, 300_000)]
@@ -502,7 +507,7 @@ def test_a_point_lookup_in_a_million_keys_reads_a_bounded_number_of_rows(tmp_pat
     commit(manager)
     codec, value = manager._catalog.get("T").codec, b"\x91\x07"
     keys = codec.encode_many([(i,) for i in range(1_000_000)])
-    manager.restore(table("T", T.BIGINT), 0, keys, [value] * len(keys))
+    manager.restored.take(table("T", T.BIGINT), 0, keys, [value] * len(keys))
     put(manager, manager._tasks["q"], "T", {(-1,): (0,)})
     commit(manager)
     with manager.snapshot() as snapshot:

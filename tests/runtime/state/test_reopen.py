@@ -308,7 +308,7 @@ def restored(monkeypatch, *, end_is_durable):
     physical = LossyPhysical()
     state = StateManager(physical)
     state.begin_restore({"q/0_0": TaskRecord(0, ("T",), encode_metadata({}))}, [], 1)
-    state.restore(table("T"), 0, KEYS[:3], [b"\x91\x01"] * 3)
+    state.restored.take(table("T"), 0, KEYS[:3], [b"\x91\x01"] * 3)
     with monkeypatch.context() as patch:
         if not end_is_durable:
             patch.setattr(physical, "flush", lambda: None)
@@ -338,7 +338,7 @@ def test_an_opening_while_a_restoration_ends_is_not_passed_over(monkeypatch):
     state = StateManager(physical)
     tasks = {"q/0_0": WrittenTask(1, TaskRecord(0, ("T",), encode_metadata({})))}
     state.begin_restore({t: w.record for t, w in tasks.items()}, [], 1)
-    state.restore(table("T"), 0, KEYS[:3], [b"\x91\x01"] * 3)
+    state.restored.take(table("T"), 0, KEYS[:3], [b"\x91\x01"] * 3)
 
     def reopened_first():
         monkeypatch.undo()

@@ -142,7 +142,7 @@ def test_a_snapshot_of_one_of_many_instances_holds_no_task_that_is_being_restore
     record = manager.local_record("Q/0_0")
     manager.rebuild({"Q/0_0": record})
     manager.open_task("Q/0_0", 0, [spec])
-    manager.restore(spec, 0, [key_codec((T.STRING,)).encode(("k",))], [encode_value((2,))])
+    manager.restored.take(spec, 0, [key_codec((T.STRING,)).encode(("k",))], [encode_value((2,))])
     assert list(manager.snapshot().scan(spec.name)) == []
     manager.end_restore("Q/0_0")
     assert list(manager.snapshot().scan(spec.name)) == [(("k",), (2,))]

@@ -93,8 +93,8 @@ def test_a_store_is_flushed_before_a_file_that_deletes_rows_is_taken(clears):
 
     calls: list[str] = []
     manager = manager_on(Noted())
-    entry = manager.expect_files(table(), 0)
+    entry = manager.restored.expect_files(table(), 0)
     assert calls == ["flush"], "that its task is not whole is on disk first"
     ranges = [entry.partition_range(0)] if clears else []
-    assert manager.restore_file(entry, 0, RowFile(Path("rows"), Writes(ranges, [], []), 1, 1))
+    assert manager.restored.take_file(entry, 0, RowFile(Path("rows"), Writes(ranges, [], []), 1, 1))
     assert calls == ["flush", *["flush"] * clears, "ingest"]

@@ -84,7 +84,7 @@ def test_after_an_abort_nothing_counts_as_uncommitted_and_drops_wait_for_the_nex
 def test_drops_of_an_aborted_commit_and_newer_ones_are_made_together():
     manager = manager_on()
     specs = {name: table(name) for name in ("A", "B")}
-    entries = {name: manager.expect_files(spec, 0) for name, spec in specs.items()}
+    entries = {name: manager.restored.expect_files(spec, 0) for name, spec in specs.items()}
     older, newer = Drops(), Drops()
     older.add_task("q/0_0")
     older.add_partition(entries["A"], 0)
