@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.app.restoration import ChangelogCursor
 from flowql.runtime.budget import StateLimits
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -360,3 +361,14 @@ def test_a_position_is_doubted(change: dict[str, object], told: str | None) -> N
     if told is not None:
         assert told in found[tp].reason
         assert found[tp].ahead == ("between" in told or "not in the log" in told)
+
+
+def test_a_restoration_is_as_old_as_its_rows_until_it_has_read_all_deletions() -> None:
+    tp = TopicPartition("t", 0)
+    cursor = ChangelogCursor(tp, table("S"), 5, 9, 5, 100, "id", position_at(5, 1))
+    assert cursor.reached(8) == position_at(8, 1)
+    assert cursor.reached(9) == position_at(9, 100)
+    cursor.kept = None
+    assert cursor.reached(8) == position_at(8, 100), "what it has read it has read since"
+    cursor.topic_id = ""
+    assert cursor.reached(8) is None

@@ -1,0 +1,183 @@
+"""How long a killed instance on Kafka gives no output: kill -9, restart at once, until the next result.
+
+    python -m benchmarks.restore_from_position [--keys 1000000] [--partitions 4] [--rate 200] [--bootstrap HOST:PORT]
+
+A table with a row per key is built. Then records of random keys come at a rate, for as long as it takes. The instance is killed and started
+again, twice: with the rows that are on its disk, and then as if they had no position, from the beginning of the changelogs. Both report the seconds
+from the start of the process to the first committed result, how many of them the restoration took, and the records that it read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from benchmarks.restore import RestoreSetup, build
+from flowql.bench.nexmark import kafka_bigint
+from flowql.kafka.broker import Broker
+from flowql.runtime.app import recovery
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.task.status import TaskStatus
+
+WARM_S = 10.0  # of input before a kill
+WAIT_S = 600.0
+TICK_S = 0.02
+TABLE = "CTAS_C"
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """seconds: from the start of the process to its first result; restoring: of these; read: records of changelogs, of `records`."""
+
+    seconds: float
+    restoring: float
+    read: int
+
+
+def run(setup: RestoreSetup, *, from_nothing: bool) -> None:
+    """The process that is killed: says when its tasks run, and what they have read until then."""
+    if from_nothing:
+        patch.object(recovery, "kept_rows", lambda *_, **__: set()).start()
+    instance = setup.open()
+    begin = time.perf_counter()
+    instance.start()
+    instance.resume()
+    while any(t.status is not TaskStatus.RUNNING for t in instance.queries[TABLE].built.tasks):
+        time.sleep(TICK_S)
+    print(f"{time.perf_counter() - begin:.2f} {instance.restoration.records}", flush=True)
+    signal.pause()
+
+
+@contextmanager
+def input_of(setup: RestoreSetup, keys: int, rate: int) -> Iterator[None]:
+    """Records of random keys, until it ends."""
+    ended = threading.Event()
+
+    def write() -> None:
+        log, rng, time_ms = setup.log(), random.Random(1), keys + 1
+        producer = log.producer(f"{setup.app}-input")
+        while not ended.wait(0.1):
+            chosen = [rng.randrange(keys) for _ in range(rate // 10)]
+            producer.begin()
+            for p in range(setup.partitions):
+                mine = pa.array([k for k in chosen if k % setup.partitions == p], pa.int64())
+                n = len(mine)
+                columns = [
+                    pa.array([time_ms] * n),
+                    kafka_bigint(mine),
+                    pa.array([b'{"V":1}'] * n, pa.binary()),
+                    pa.nulls(n, HEADERS_TYPE),
+                ]
+                producer.send(
+                    TopicPartition(f"{setup.app}-s", p), pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+                )
+            producer.commit()
+        producer.close()
+        log.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class Killed:
+    """The instance in a process of its own."""
+
+    def __init__(self, setup: RestoreSetup, *, from_nothing: bool = False) -> None:
+        assert setup.kafka is not None
+        self._setup = setup
+        self.begin = time.perf_counter()
+        command = [sys.executable, "-m", "benchmarks.restore_from_position", "--run", str(setup.folder)]
+        command += ["--app", setup.app, "--bootstrap", setup.kafka.bootstrap, "--partitions", str(setup.partitions)]
+        command += ["--from-nothing"] * from_nothing
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def whole(self) -> tuple[float, int]:
+        """When its tasks run: seconds since its threads were started, and records read."""
+        assert self._process.stdout is not None
+        seconds, read = self._process.stdout.readline().split()
+        return float(seconds), int(read)
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+def silence(setup: RestoreSetup, keys: int, rate: int, *, from_nothing: bool) -> Silence:
+    """One kill and one start."""
+    log = setup.log()
+    tps = [TopicPartition(f"{setup.app}-c", p) for p in range(setup.partitions)]
+    with input_of(setup, keys, rate):
+        before = Killed(setup)
+        before.whole()
+        time.sleep(WARM_S)
+        before.kill()
+        ends = log.admin().end_offsets(tps)
+        after = Killed(setup, from_nothing=from_nothing)
+        until = time.perf_counter() + WAIT_S
+        while log.admin().end_offsets(tps) == ends and time.perf_counter() < until:
+            time.sleep(TICK_S)
+        seconds = time.perf_counter() - after.begin
+        restoring, read = after.whole()
+        after.kill()
+    log.close()
+    return Silence(seconds, restoring, read)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.restore_from_position")
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--rate", type=int, default=200)
+    parser.add_argument("--bootstrap")
+    for hidden in ("--run", "--app"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--from-nothing", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        setup = RestoreSetup(Path(options.run), options.partitions, KafkaSettings(options.bootstrap), options.app)
+        run(setup, from_nothing=options.from_nothing)
+        return
+    with tempfile.TemporaryDirectory(prefix="flowql-position-") as name:
+        folder = Path(name)
+        broker = None if options.bootstrap else Broker(folder / "broker")
+        bootstrap = options.bootstrap if broker is None else broker.start().bootstrap
+        try:
+            setup = RestoreSetup(
+                folder, options.partitions, KafkaSettings(bootstrap), f"position-{uuid.uuid4().hex[:8]}"
+            )
+            assert build(setup, options.keys) == options.keys
+            for from_nothing in (False, True):
+                found = silence(setup, options.keys, options.rate, from_nothing=from_nothing)
+                told = "from the beginning" if from_nothing else "from the position"
+                print(
+                    f"{told}: first result after {found.seconds:.1f} s, of which {found.restoring:.1f} s until all tasks run; "
+                    f"{found.read:,} records read",
+                    flush=True,
+                )
+        finally:
+            if broker is not None:
+                broker.kill()
+
+
+if __name__ == "__main__":
+    main()
