@@ -10,7 +10,7 @@ from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.state.changelog import COMPACTED, metadata_topic, records_of
+from flowql.runtime.state.changelog import CHANGELOG, COMPACTED, metadata_topic, records_of
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.state.values import encode_value
 from flowql.runtime.task.status import TaskStatus
@@ -46,7 +46,7 @@ def test_without_changelogs_none_are_written() -> None:
 def test_topics_of_changelogs_are_compacted_and_have_one_partition_where_all_tasks_share_them() -> None:
     world = InstanceHarness(SOURCE.format(n=2) + COPY, log=no_redo(), changelogs=True)
     made = {n: (t.partitions, t.config) for n, t in world.log.topics().items() if n in OWN}
-    assert made == dict.fromkeys(OWN, (1, COMPACTED))
+    assert made == {n: (1, CHANGELOG if n.endswith("-changelog") else COMPACTED) for n in OWN}
     member = InstanceHarness(SOURCE.format(n=2) + COPY, log=LikeKafka(), tick_ms=10, **MEMBER)
     made = {n: (t.partitions, t.config) for n, t in member.log.topics().items() if n in OWN}
     assert made == {"flowql-metadata": (1, COMPACTED)}, "what waits between tasks of members is in repartitions"

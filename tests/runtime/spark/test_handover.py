@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ class Crashed(BaseException):
 def crash_at(monkeypatch: pytest.MonkeyPatch, instance: Instance, what: str) -> None:
     """The next call of something that a takeover does kills the instance instead."""
     owner, _, name = what.rpartition(".")
-    target = getattr(instance, owner)
+    target = attrgetter(owner)(instance)
 
     def call(*_: Any, **__: Any) -> None:
         raise Crashed
