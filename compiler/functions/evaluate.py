@@ -23,11 +23,14 @@ Predicate = Callable[[Sequence[Any]], bool]
 assert builtin.FAMILIES
 
 
-def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnError | None = None) -> RowFunction:
+def compile_row(
+    exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnError | None = None, constants_apart: bool = False
+) -> RowFunction:
     """A function from a row (values in the order of `columns`) to the values of `exprs`.
 
     on_error: told (index of the expression, exception) of each value that failed; with None they only become NULL. The index is
     inverted (`~index`) where NULL stands for the value by the meaning of the expression (`null_if_failed`).
+    constants_apart: for expressions that are computed for few rows and differ from others in constants alone: they are compiled once.
 
     >>> from flowql.compiler.plan.expr import Call
     >>> from flowql.compiler.plan.types import INT
@@ -36,7 +39,7 @@ def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnEr
     >>> double((21,)), double((None,))
     ((42,), (None,))
     """
-    emitter = Emitter(columns)
+    emitter = Emitter(columns, constants_apart=constants_apart)
     lines: list[str] = []
     results: list[str] = []
     for i, e in enumerate(exprs):
@@ -52,12 +55,14 @@ def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnEr
     return function
 
 
-def compile_predicate(expr: Expr, columns: Sequence[str], *, on_error: OnError | None = None) -> Predicate:
+def compile_predicate(
+    expr: Expr, columns: Sequence[str], *, on_error: OnError | None = None, constants_apart: bool = False
+) -> Predicate:
     """A function that tells whether `expr` is TRUE for a row; NULL and failures are False.
 
-    on_error: as of `compile_row`, with index 0.
+    on_error: as of `compile_row`, with index 0. constants_apart: as of `compile_row`.
     """
-    emitter = Emitter(columns)
+    emitter = Emitter(columns, constants_apart=constants_apart)
     piece = emitter.emit(expr)
     test = f"{piece.src} is True" if piece.nullable else piece.src
     body = [*emitter.prologue(), *_guarded(f"return {test}", "return False", 0)]

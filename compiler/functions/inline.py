@@ -64,7 +64,9 @@ class GeneratedExpr:
 class Emitter:
     """Generates source text from expressions over one row; collects the names the source needs."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], *, constants_apart: bool = False) -> None:
+        """constants_apart: give constants names, so that the source is the same whatever their values."""
+        self._constants_apart = constants_apart
         self._index = {c: i for i, c in enumerate(columns)}
         self._used: set[int] = set()
         self._hoisted: list[str] = []
@@ -119,6 +121,8 @@ class Emitter:
 
     def _literal(self, e: Literal) -> GeneratedExpr:
         v = e.value
+        if self._constants_apart and v is not None and not isinstance(v, bool):
+            return GeneratedExpr(self.constant(v), nullable=False, simple=True)
         if v is None or isinstance(v, (bool, int, str)):
             return GeneratedExpr(f"({v!r})" if isinstance(v, int) else repr(v), v is None, simple=True)
         if isinstance(v, float) and math.isfinite(v):

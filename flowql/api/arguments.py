@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _STARTS = ("latest", "earliest")
+TIMES_MAX = 100
 
 
 def text(value: Any, name: str) -> str:
@@ -18,6 +19,15 @@ def text(value: Any, name: str) -> str:
 def texts(value: str | Sequence[str], name: str) -> tuple[str, ...]:
     """A text alone is one of them. Raises TypeError."""
     return (value,) if isinstance(value, str) else tuple(text(v, f"each of {name}") for v in value)
+
+
+def times(value: int, name: str) -> int:
+    """How often, from 0 to 100. Raises TypeError, ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
+    if not 0 <= value <= TIMES_MAX:
+        raise ValueError(f"{name} is from 0 to {TIMES_MAX}, not {value}")
+    return value
 
 
 def variables_of(value: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, closing
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from flowql.api.querying import answer_of
@@ -14,31 +16,67 @@ from flowql.deploy.functions import find_function
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Done
 from flowql.server.following import deployed
+from flowql.server.running import NotAnswering, connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from flowql.query.local_tables import LocalTables
+    from flowql.server.client import Client
 
-def execute(project: Project, settings: Settings, text: str, *, one_returns: bool = False) -> list[Done]:
+_NUMBERS = count()
+
+
+def execute(
+    project: Project,
+    settings: Settings,
+    text: str,
+    *,
+    retry: int = 0,
+    one_returns: bool = False,
+    tables: LocalTables | None = None,
+) -> list[Done]:
     """Carry out statements in order, each as one transaction. What precedes one that fails stays done.
 
-    one_returns: exactly one of them must have RETURNING. Raises CompileError or QueryError before anything is done; CommandError,
-    RuntimeFailure.
+    The live instance does it; where none runs, or it does not answer, this process does. retry: see `flowql.query.changing.carry_out`.
+    one_returns: exactly one of them must have RETURNING. tables: for this process; None: opened for this call. Raises CompileError or
+    QueryError before anything is done; CommandError, RuntimeFailure.
     """
+    client = _instance(settings)
+    if client is not None:
+        with closing(client):
+            return client.carry_out(text, project.variables, retry=retry, one_returns=one_returns)
     from flowql.query.changing import carry_out  # the engine
 
-    with finding(partial(find_function, settings.project_dir)):  # of the project, in CHECK and generated columns
+    with ExitStack() as stack:
+        stack.enter_context(finding(partial(find_function, settings.project_dir)))  # in CHECK and generated columns
+        if tables is None:
+            tables = stack.enter_context(closing(local_tables(project, settings)))
         return carry_out(
             text,
             deployed(settings).plan.sources,
-            lambda: open_log(project),
-            settings.application_id,
+            tables.writers(),
             lambda sql: _ask(settings, sql),
             f"flowql-exec-{os.getpid()}",
             dialect=project.dialect,
             variables=project.variables,
             one_returns=one_returns,
+            retry=retry,
         )
+
+
+def local_tables(project: Project, settings: Settings) -> LocalTables:
+    """The tables for this process. Close them."""
+    from flowql.query.local_tables import LocalTables  # the engine
+
+    return LocalTables(lambda: open_log(project), settings.application_id, f"exec-{os.getpid()}-{next(_NUMBERS)}")
+
+
+def _instance(settings: Settings) -> Client | None:
+    try:
+        return connect(settings.data_dir)
+    except NotAnswering:  # statements need the log alone
+        return None
 
 
 def _ask(settings: Settings, sql: str) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from flowql.api.arguments import check_following, text, texts, variables_of
+from flowql.api.arguments import check_following, text, texts, times, variables_of
 from flowql.api.backend import Backend
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document, deploy_request, rolled_back, wanted_plan
@@ -113,22 +113,23 @@ class Connection:
         with self._backend.answer(text(query, "query"), engine) as answer:
             yield from answer.batches
 
-    def execute(self, statements: str) -> int:
+    def execute(self, statements: str, *, retry: int = 0) -> int:
         """Runs INSERT, UPDATE and DELETE, each as one transaction. Returns the number of changed rows.
 
-        Statements before a failing one take effect. Raises CompileError before any change, CommandError,
+        Statements before a failing one take effect. retry: how often a statement runs again whose table others change
+        after its query has read it (FQ4063), up to 100. Raises CompileError before any change, CommandError,
         RuntimeFailure.
         """
-        return self._backend.execute(text(statements, "statements"))
+        return self._backend.execute(text(statements, "statements"), times(retry, "retry"))
 
-    def returning(self, statement: str) -> Result:
+    def returning(self, statement: str, *, retry: int = 0) -> Result:
         """Runs INSERT, UPDATE or DELETE with RETURNING as one transaction. Returns rows after INSERT and UPDATE or
         before DELETE.
 
-        One of several statements may have RETURNING. Raises CompileError or QueryError before any change,
-        CommandError, RuntimeFailure.
+        One of several statements may have RETURNING. retry: as in `execute`. Raises CompileError or QueryError before
+        any change, CommandError, RuntimeFailure.
         """
-        return Result(self._backend.returning(text(statement, "statement")))
+        return Result(self._backend.returning(text(statement, "statement"), times(retry, "retry")))
 
     def subscribe(
         self, what: str, *, start: Literal["latest", "earliest"] = "latest", limit: int | None = None

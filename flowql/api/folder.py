@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
-from flowql.api.changing import execute
+from flowql.api.changing import execute, local_tables
 from flowql.api.deploying import Document, carry_out, history, planned
 from flowql.api.querying import answer_of
 from flowql.compiler.plan.deployed import Deployed as Record
@@ -50,6 +50,7 @@ class Folder:
         self._settings = settings_of(self._project)
         self._lock = threading.Lock()  # guards the one below
         self._declared: Plan | None = None  # what the project's files declare, as of `connect` or the last `deploy`
+        self._tables = local_tables(self._project, self._settings)
         self._writer = TopicWriter(self._opened, f"flowql-python-{os.getpid()}-{next(_NUMBERS)}")
 
     @property
@@ -63,11 +64,13 @@ class Folder:
     def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
         return answer_of(self._settings, query, engine)
 
-    def execute(self, statements: str) -> int:
-        return sum(d.rows for d in execute(self._project, self._settings, statements))
+    def execute(self, statements: str, retry: int) -> int:
+        done = execute(self._project, self._settings, statements, retry=retry, tables=self._tables)
+        return sum(d.rows for d in done)
 
-    def returning(self, statement: str) -> pa.Table:
-        return returned(execute(self._project, self._settings, statement, one_returns=True))
+    def returning(self, statement: str, retry: int) -> pa.Table:
+        done = execute(self._project, self._settings, statement, retry=retry, one_returns=True, tables=self._tables)
+        return returned(done)
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         closed = threading.Event()
@@ -123,6 +126,7 @@ class Folder:
 
     def close(self) -> None:
         self._writer.close()
+        self._tables.close()
 
     def _plan(self) -> Plan:
         with self._lock:

@@ -45,11 +45,11 @@ class Remote:
     def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
         return self._client.answer(query, engine)
 
-    def execute(self, statements: str) -> int:
-        return self._client.execute(statements, self._variables)
+    def execute(self, statements: str, retry: int) -> int:
+        return self._client.execute(statements, self._variables, retry)
 
-    def returning(self, statement: str) -> pa.Table:
-        return self._client.returning(statement, self._variables)
+    def returning(self, statement: str, retry: int) -> pa.Table:
+        return self._client.returning(statement, self._variables, retry)
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         told = self._client.changes(what, start, limit)

@@ -24,8 +24,8 @@ def command(
 ) -> None:
     """Insert, update and delete rows of tables, each statement as one transaction.
 
-    Works with and without a running instance, on the rows at the end of the log. UPDATE and DELETE need a table
-    without KAFKA_TOPIC. RETURNING writes the changed rows as `flowql query` does. With -o json they are in each
+    A running instance carries them out; without one, this command does. UPDATE and DELETE need a table without
+    KAFKA_TOPIC. RETURNING writes the changed rows as `flowql query` does. With -o json they are in each
     statement's document; csv, arrow, parquet and files take one statement.
 
     flowql exec "INSERT INTO users VALUES (1, 'ada')"

@@ -36,6 +36,7 @@ from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.query.letters import LettersRelation
 from flowql.query.limits import QueryLimits
+from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.of_plan import OfPlan
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.room import Room
@@ -129,14 +130,18 @@ class Reading:
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None
         self._lock = threading.Lock()  # guards the plan and the client
-        self._writing = (
-            threading.Lock()
-        )  # statements that change rows, one after the other: they would find each other's tables busy
+        self._changing = LocalTables(
+            lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
+            settings.application_id,
+            f"pg-{os.getpid()}",
+            folder_of(settings.data_dir, "pg"),
+        )
         shared = settings.kafka is not None and settings.kafka.shared
         self._reads_log = settings.engine == "runtime" and not shared
 
     def close(self) -> None:
         self.database.close()
+        self._changing.close()
         self._log.close()
 
     def plan(self) -> Plan:
@@ -194,30 +199,20 @@ class Reading:
     def execute(self, sql: str) -> list[Done]:
         """Carries out INSERT, UPDATE and DELETE, each as one transaction. Raises CommandError, CompileError, RuntimeFailure."""
         settings = self.settings
-        with self._writing:
-            return carry_out(
-                sql,
-                self.plan().sources,
-                lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
-                settings.application_id,
-                self._table,
-                f"flowql-pg-{os.getpid()}",
-                dialect=settings.interactive_queries.dialect,
-                variables={},
-            )
+        return carry_out(
+            sql,
+            self.plan().sources,
+            self._changing.writers(),
+            self._table,
+            f"flowql-pg-{os.getpid()}",
+            dialect=settings.interactive_queries.dialect,
+            variables={},
+        )
 
     def carry_out(self, changes: Sequence[TableChange | InsertValues]) -> list[Done]:
         """As `execute`, for statements that are compiled."""
-        settings = self.settings
-        with self._writing:
-            return carry_out_bound(
-                changes,
-                self.plan().sources,
-                lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
-                settings.application_id,
-                self._table,
-                f"flowql-pg-{os.getpid()}",
-            )
+        writers, writer = self._changing.writers(), f"flowql-pg-{os.getpid()}"
+        return carry_out_bound(changes, self.plan().sources, writers, self._table, writer)
 
     def subscribe(self, subscribe: Subscribe) -> Changes:
         """What a subscription has to tell; close it. Raises QueryError, PgError."""

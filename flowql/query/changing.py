@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import orjson
@@ -26,12 +26,13 @@ from flowql.query.errors import INVALID, TYPES, QueryError
 from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
 from flowql.runtime.batch import Row, to_arrow, to_python
-from flowql.runtime.errors import StatementFailed, TopicMissing
+from flowql.runtime.errors import StatementFailed, TableBusy, TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.topology.inserts import encode_insert
 from flowql.runtime.topology.table_changes import Changed
-from flowql.runtime.topology.table_writer import change_table, table_ends
+from flowql.runtime.topology.table_image import table_ends
+from flowql.runtime.topology.table_writer import TableWriters
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName
@@ -43,51 +44,59 @@ Ask = Callable[[str], pa.Table]  # the answer to an interactive query
 def carry_out(
     text: str,
     sources: Sequence[SourceDef],
-    open_log: Callable[[], Log],
-    application_id: str,
+    tables: TableWriters,
     ask: Ask,
     writer: str,
     *,
     dialect: DialectName,
     variables: Mapping[str, str],
     one_returns: bool = False,
+    retry: int = 0,
 ) -> list[Done]:
     """Statements in order, each as one transaction. What precedes one that fails stays done.
 
     sources: streams and tables that are deployed. writer: the transactional id of rows that are inserted into topics. one_returns: exactly
-    one of them must have RETURNING. Raises CompileError before anything is done, QueryError if one_returns does not hold;
-    CommandError, RuntimeFailure.
+    one of them must have RETURNING. retry: how often a statement is repeated whose table others change after its query has read it. Raises
+    CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
     """
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
 
     changes = compile_changes(SourceText("", text), sources, dialect=dialect, variables=variables)
     if one_returns:
         _check_one_returns(changes)
-    return carry_out_bound(changes, sources, open_log, application_id, ask, writer)
+    return carry_out_bound(changes, sources, tables, ask, writer, retry=retry)
 
 
 def carry_out_bound(
     changes: Sequence[TableChange | InsertValues],
     sources: Sequence[SourceDef],
-    open_log: Callable[[], Log],
-    application_id: str,
+    tables: TableWriters,
     ask: Ask,
     writer: str,
+    *,
+    retry: int = 0,
 ) -> list[Done]:
     """As `carry_out`, for statements that are compiled."""
     known = {s.name: s for s in sources}
     done: list[Done] = []
-    with closing(open_log()) as log:
-        for change in _grouped(changes):
-            if not isinstance(change, TableChange):
-                rows = write_rows(log, sources, change, writer, _now_ms())
-                done.append(Done("INSERT", change[0].target, rows))
-                continue
-            try:
-                done.append(execute_change(log, known[change.target], change, application_id, _now_ms(), ask))
-            except QueryFailure as error:  # a function of the project, in CHECK or in a generated column
-                raise QueryError(str(error), code=FUNCTION) from error
+    for change in _grouped(changes):
+        if not isinstance(change, TableChange):
+            with tables.inserting:
+                rows = write_rows(tables.log, sources, change, writer, _now_ms())
+            done.append(Done("INSERT", change[0].target, rows))
+            continue
+        try:
+            done.append(_repeated(tables, known[change.target], change, ask, retry))
+        except QueryFailure as error:  # a function of the project, in CHECK or in a generated column
+            raise QueryError(str(error), code=FUNCTION) from error
     return done
+
+
+def _repeated(tables: TableWriters, source: SourceDef, change: TableChange, ask: Ask, retry: int) -> Done:
+    for _ in range(retry):
+        with suppress(TableBusy):
+            return execute_change(tables, source, change, _now_ms(), ask)
+    return execute_change(tables, source, change, _now_ms(), ask)
 
 
 def _check_one_returns(changes: Sequence[TableChange | InsertValues]) -> None:
@@ -115,9 +124,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def execute_change(
-    log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, ask: Ask
-) -> Done:
+def execute_change(tables: TableWriters, source: SourceDef, change: TableChange, now_ms: int, ask: Ask) -> Done:
     """Carries out a statement.
 
     ask: answers the query of a statement that has one, as `flowql query` does. Raises StatementFailed,
@@ -127,12 +134,12 @@ def execute_change(
 
     def before(changed: Changed) -> None:
         if change.returning:
-            returned.append(_returned(change, changed.returned))
+            returned[:] = [_returned(change, changed.returned)]
 
     # Before the query reads the table.
-    seen = table_ends(log, source) if change.select and change.kind != "insert" else None
+    seen = table_ends(tables.log, source) if change.select and change.kind != "insert" else None
     rows = _selected(source, change, ask) if change.select else None
-    changed = change_table(log, source, change, application_id, now_ms, rows, seen, before=before)
+    changed = tables.change(source, change, now_ms, rows, seen, before=before)
     return Done(change.kind.upper(), change.target, changed.count, *returned)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowql.errors import CommandError
 from flowql.server.address import LOST, Address
-from flowql.server.failures import query_error_of_wire
+from flowql.server.failures import of_wire, query_error_of_wire
 from flowql.server.http import Http, Reply, Unreachable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowql.compiler.plan.topology import Plan
     from flowql.deploy.control import NewPriority
     from flowql.deploy.request import DeployRequest
-    from flowql.query.answer import Answer, QueryEngine
+    from flowql.query.answer import Answer, Done, QueryEngine
     from flowql.runtime.log.appending import Redelivery
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
@@ -188,6 +188,25 @@ class Client(Calls):
                 return reply.is_success and bool(json.loads(reply.read())["pid"] == self.address.pid)
         except (CommandError, Unreachable):
             return False
+
+    def carry_out(
+        self, statements: str, variables: Mapping[str, str], *, retry: int = 0, one_returns: bool = False
+    ) -> list[Done]:
+        """What INSERT, UPDATE and DELETE did. Raises the error that was raised in the instance; nothing is sent again if no answer comes."""
+        from flowql.query.answer import done_of  # Arrow: 0.2 s
+
+        asked = {"statements": statements, "variables": dict(variables), "retry": retry, "one_returns": one_returns}
+        try:
+            with self._http.request("POST", "/statements", json.dumps(asked).encode()) as reply:
+                said = reply.read()
+        except Unreachable as error:
+            raise self._lost(error, writes=True) from error
+        if not reply.is_success:
+            with suppress(ValueError, KeyError, TypeError):
+                raise of_wire(json.loads(said))
+            raise self._refused(reply, said)
+        with self._understood():
+            return [done_of(d) for d in json.loads(said)["done"]]
 
     def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
         """Gives records to queries once more, in one commit."""

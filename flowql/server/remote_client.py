@@ -97,15 +97,15 @@ class RemoteClient(Calls):
         written: int = self._exactly("POST", path + asked, arrow_stream(rows), {"Content-Type": ARROW})["rows"]
         return written
 
-    def execute(self, statements: str, variables: Mapping[str, str]) -> int:
+    def execute(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed."""
-        body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
+        body = json.dumps({"statements": statements, "variables": dict(variables), "retry": retry}).encode()
         changed: int = self._exactly("POST", "/v1/execute", body)["rows"]
         return changed
 
-    def returning(self, statements: str, variables: Mapping[str, str]) -> pa.Table:
+    def returning(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> pa.Table:
         """The rows of the one statement that has RETURNING."""
-        body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
+        body = json.dumps({"statements": statements, "variables": dict(variables), "retry": retry}).encode()
         said = self._said("POST", "/v1/returning", body, {"Accept": ARROW})
         with self._understood(), pa.ipc.open_stream(said) as rows:
             return rows.read_all()

@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from flowql.compiler.plan import codec
-from flowql.query.answer import Answer, QueryEngine
+from flowql.query.answer import Answer, Done, QueryEngine, done_data, returned
 from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
@@ -27,18 +28,22 @@ from flowql.server.frames import MEDIA_TYPE
 from flowql.server.limits import Limit
 from flowql.server.lookup import select
 from flowql.server.row_forms import FORMS, LINES
-from flowql.server.row_service import SUBSCRIPTIONS_MAX, Subscriber
+from flowql.server.row_service import RETRY_MAX, SUBSCRIPTIONS_MAX, Statements, Subscriber
 from flowql.server.streaming import ARROW
 from flowql.topics.producing import Once, source_named
 
-PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
+PRODUCE_BYTES_MAX, STATEMENTS_BYTES_MAX, JSON_BYTES_MAX = (
+    64 << 20,
+    64 << 20,
+    8 << 20,
+)  # JSON takes about ten times its size in memory
 KEY_LENGTH_MAX = 255
 LETTERS, LETTERS_MAX = 20, 1_000
 _JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
 _UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
 _WRITES = Limit(PRODUCE_BYTES_MAX, at_once=4)
-_STATEMENTS = Limit(body_bytes=1 << 20, at_once=4)
+_STATEMENTS = Limit(body_bytes=1 << 20, at_once=64)
 _ROWS = {
     "type": "object",
     "properties": {
@@ -65,11 +70,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Statements:
-    """statements: INSERT, UPDATE and DELETE. variables: values of `${name}` in them."""
+class LocalStatements(Statements):
+    """one_returns: exactly one of them must have RETURNING."""
 
-    statements: str
-    variables: dict[str, str] = field(default_factory=dict)
+    one_returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,13 @@ def _query_of(body: Mapping[str, Any]) -> Query:
     made = Query(**fields_of(body, Query))
     if len(made.parameters) > COUNT_MAX:
         raise ValueError(f"`parameters` has {COUNT_MAX:,} values at most")
+    return made
+
+
+def _statements_of(body: Mapping[str, Any], kind: type[Statements] = Statements) -> Statements:
+    made = kind(**fields_of(body, kind))
+    if not 0 <= made.retry <= RETRY_MAX:
+        raise ValueError(f"`retry` is from 0 to {RETRY_MAX}")
     return made
 
 
@@ -115,14 +126,22 @@ def _only(call: Call) -> dict[str, Any]:
 
 
 async def _execute(call: Call) -> Response:
-    rows, asked = call.server.rows, call.body
-    return JSONResponse({"rows": await rows.run(lambda: rows.execute(asked.statements, asked.variables, call.caller))})
+    return JSONResponse({"rows": sum(d.rows for d in await _carried_out(call))})
 
 
 async def _returning(call: Call) -> Response:
-    rows, asked = call.server.rows, call.body
-    returned = await rows.run(lambda: rows.returning(asked.statements, asked.variables, call.caller))
-    return await answered(call, lambda _: Answer.of(returned))
+    found = returned(await _carried_out(call, one_returns=True))
+    return await answered(call, lambda _: Answer.of(found))
+
+
+async def _statements(call: Call) -> Response:
+    done = await _carried_out(call, one_returns=call.body.one_returns)
+    return JSONResponse({"done": [done_data(d) for d in done]})
+
+
+async def _carried_out(call: Call, *, one_returns: bool = False) -> list[Done]:
+    rows = call.server.rows
+    return await rows.run_statements(lambda: rows.carry_out(call.body, call.caller, one_returns=one_returns))
 
 
 async def _write(call: Call) -> Response:
@@ -260,6 +279,7 @@ ROWS: Sequence[Entry] = (
         "write",
         "Carries out INSERT, UPDATE and DELETE, and returns the number of changed rows.",
         body=Statements,
+        read=_statements_of,
         answer=_COUNT,
         scope="sql",
         limit=_STATEMENTS,
@@ -271,6 +291,7 @@ ROWS: Sequence[Entry] = (
         "write",
         "Carries out one statement with RETURNING, and returns its rows.",
         body=Statements,
+        read=_statements_of,
         answer=_ROWS,
         produces=tuple(FORMS),
         scope="sql",
@@ -339,6 +360,20 @@ ROWS: Sequence[Entry] = (
         scope="sql",
         produces=(event_stream.MEDIA_TYPE,),
         limit=Limit(at_once=SUBSCRIPTIONS_MAX + 4),
+    ),
+    Entry(
+        "POST",
+        "/statements",
+        _statements,
+        "write",
+        "Carries out INSERT, UPDATE and DELETE, and returns what each one did.",
+        body=LocalStatements,
+        read=partial(_statements_of, kind=LocalStatements),
+        scope="sql",
+        also="read",
+        limit=Limit(STATEMENTS_BYTES_MAX, at_once=64),
+        internal=True,
+        local=True,
     ),
     Entry(
         "GET",

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,10 +21,11 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import functions_to_compile
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from flowql.query.answer import Done, returned
+from flowql.query.answer import Done
 from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
 from flowql.query.dead_letters import WITH_VALUES, letters_in, with_records
+from flowql.query.local_tables import LocalTables, folder_of
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.repairs import Repairs
 from flowql.server.access import Caller, check_reads, visible_plan
@@ -38,11 +39,24 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
     from flowql.query.push import Start
 
+RETRY_MAX = 100
 SUBSCRIPTIONS_MAX = 16  # each has a thread and an engine of its own, with up to 128 MB
+STATEMENT_THREADS = 32  # for statements, of which those that wait for one table are committed together
 THREADS = 4  # for everything else
 TOO_MANY, INTERNAL = "FQ5308", "FQ5000"
 FRAMES = Frames()
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """statements: INSERT, UPDATE and DELETE. variables: values of `${name}` in them. retry: how often one is repeated whose table others change
+    after its query has read it.
+    """
+
+    statements: str
+    variables: dict[str, str] = field(default_factory=dict)
+    retry: int = 0
 
 
 class RowService:
@@ -52,7 +66,9 @@ class RowService:
         self._service, self._settings = service, settings
         self._threads = ThreadPoolExecutor(THREADS, "rows")
         self._writer = TopicWriter(self._opened, f"flowql-api-{os.getpid()}", settings.application_id)
-        self._statements = threading.Lock()  # one after the other: they would find each other's tables busy
+        self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
+        folder = folder_of(settings.data_dir, "instance")
+        self._tables = LocalTables(self._opened, settings.application_id, f"api-{os.getpid()}", folder)
         self._lock = threading.Lock()  # guards the subscribers
         self._subscribers: set[Subscriber] = set()
         self._stopping = threading.Event()
@@ -60,6 +76,10 @@ class RowService:
     async def run(self, call: Callable[[], T]) -> T:
         """The result of a blocking call."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def run_statements(self, call: Callable[[], T]) -> T:
+        """The result of `execute`, `returning` or `carry_out`."""
+        return await asyncio.get_running_loop().run_in_executor(self._statement_threads, call)
 
     def source(self, name: str) -> Plan:
         """A stream or table that is deployed, whatever the case of its name; with nothing else. CommandError if there is none."""
@@ -90,33 +110,23 @@ class RowService:
             shown = with_records(found[-limit:] if limit else [], log, app)
         return [letter.to_data() for letter in shown], len(found)
 
-    def execute(self, statements: str, variables: Mapping[str, str], caller: Caller) -> int:
-        """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""
-        return sum(d.rows for d in self._carry_out(statements, variables, caller))
-
-    def returning(self, statements: str, variables: Mapping[str, str], caller: Caller) -> pa.Table:
-        """The rows of the one statement that has RETURNING."""
-        return returned(self._carry_out(statements, variables, caller, one_returns=True))
-
-    def _carry_out(
-        self, statements: str, variables: Mapping[str, str], caller: Caller, *, one_returns: bool = False
-    ) -> list[Done]:
+    def carry_out(self, asked: Statements, caller: Caller, *, one_returns: bool = False) -> list[Done]:
+        """INSERT, UPDATE and DELETE. As `flowql.query.changing.carry_out`."""
         from flowql.compiler.dialect.request_size import check_request  # loads the parser: 0.5 s
 
         dialect = self._settings.interactive_queries.dialect
-        check_request(SourceText("", statements), standard=dialect == "standard")
-        with self._statements:
-            return carry_out(
-                statements,
-                visible_plan(self._service.plan, caller.visible("write")).sources,
-                self._opened,
-                self._settings.application_id,
-                partial(self._ask, caller.visible("read")),
-                f"flowql-api-exec-{os.getpid()}",
-                dialect=dialect,
-                variables=variables,
-                one_returns=one_returns,
-            )
+        check_request(SourceText("", asked.statements), standard=dialect == "standard")
+        return carry_out(
+            asked.statements,
+            visible_plan(self._service.plan, caller.visible("write")).sources,
+            self._tables.writers(),
+            partial(self._ask, caller.visible("read")),
+            f"flowql-api-exec-{os.getpid()}",
+            dialect=dialect,
+            variables=asked.variables,
+            one_returns=one_returns,
+            retry=asked.retry,
+        )
 
     def subscriber(
         self,
@@ -159,6 +169,8 @@ class RowService:
         for subscriber in left:
             subscriber.join()
         self._threads.shutdown()
+        self._statement_threads.shutdown()
+        self._tables.close()
         self._writer.close()
 
     # What a subscription must know of the instance (`flowql.server.following.Served`).

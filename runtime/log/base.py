@@ -300,7 +300,7 @@ class Producer(Protocol):
     """A transactional producer. All calls come from one thread at a time.
 
     begin -> repartition* -> drop_before* -> expect_end* -> append_from* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
-    after commit everything is, at once. An exception from commit that is not LogFull leaves the outcome unknown, or the
+    after commit everything is, at once. An exception from commit that is neither LogFull nor EndMoved leaves the outcome unknown, or the
     producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
 
     Any call may raise Fenced: a newer producer with this id exists, or the log has ended a transaction that took too long and

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from flowql.runtime.errors import CommitTorn, LogError, LogIOError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.errors import CommitTorn, EndMoved, LogError, LogIOError, OffsetOutOfRange, TopicMissing
 from flowql.runtime.log.base import (
     EARLIEST,
     LATEST,
@@ -390,6 +390,8 @@ class LogProducer:
         self._transaction = None
         try:
             sequence = self._committer.commit(self.transactional_id, self.epoch, transaction)
+        except EndMoved:  # found before anything was written
+            raise
         except LogError as e:
             if not e.retriable or isinstance(e, LogIOError):  # after that it is not known whether it is committed
                 self._failure = str(e)

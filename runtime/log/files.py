@@ -223,8 +223,10 @@ class DiskLock:
         self._fd = fd
 
     def write(self, text: str) -> None:
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text.encode(), 0)
+        data = text.encode()
+        os.pwrite(self._fd, data, 0)
+        if os.fstat(self._fd).st_size > len(data):  # on a busy disk it waits for the file system, 1 ms and more
+            os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
         if self._fd >= 0:

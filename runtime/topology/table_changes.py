@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
 from flowql.compiler.plan.expr import Expr, Literal, columns_of
@@ -18,6 +18,12 @@ from flowql.runtime.topology.table_rows import Key, KeyOf, Rows
 
 _TEXT_MAX = 80
 INT_MAX = 2**31 - 1
+
+
+class Present(Protocol):
+    """The rows of a table before a statement."""
+
+    def get(self, key: Key) -> Row | None: ...
 
 
 @dataclass(slots=True)
@@ -39,9 +45,17 @@ class Changed:
         self.rows.pop(key, None)
         self.gone[key] = row
 
-    def there(self, key: Key, present: Rows) -> Row | None:
+    def there(self, key: Key, present: Present) -> Row | None:
         """The row of a key by now."""
         return self.rows.get(key) or (None if key in self.gone else present.get(key))
+
+
+class RowRules:
+    """The rules of a table for its rows, compiled."""
+
+    def __init__(self, source: SourceDef) -> None:
+        self.source, self.key_of = source, KeyOf(source)
+        self.stored, self.check, self.older = _stored(source, self.key_of), _checker(source), _older(source)
 
 
 def given_rows(change: TableChange) -> list[Row]:
@@ -51,17 +65,20 @@ def given_rows(change: TableChange) -> list[Row]:
         if all(isinstance(e, Literal) for e in exprs):
             made.append(tuple(e.value for e in exprs if isinstance(e, Literal)))
         else:
-            made.append(compile_row(exprs, [], on_error=_failing(f"row {number} of VALUES", change.columns))(()))
+            made.append(
+                compile_row(
+                    exprs, [], on_error=_failing(f"row {number} of VALUES", change.columns), constants_apart=True
+                )(())
+            )
     return made
 
 
-def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present: Rows, first: int) -> Changed:
+def insert(rules: RowRules, change: TableChange, given: Sequence[Row], present: Present, first: int) -> Changed:
     """Insert rows. given: values of the statement's columns. first: the number of the first row, where rows are told apart by it."""
-    key_of, changed = KeyOf(source), Changed()
+    source, key_of, changed, check, stored = rules.source, rules.key_of, Changed(), rules.check, rules.stored
     complete, numbered = _completer(source, change.columns), _numberer(source, change.columns)
-    conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
-    stored, older, returning = _stored(source), _older(source), _returning(source, change)
-    check = _checker(source)
+    conflict = _Conflict(rules, change) if change.on_duplicate == "update" else None
+    older, returning = rules.older, _returning(source, change)
     for row in _in_time(source, [stored(complete(values)) for values in given]):
         if numbered is not None:
             row = stored(numbered(row, first + len(changed.rows)))  # the topic's ends rise by more than that
@@ -69,7 +86,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
         key = key_of(row)
         there = changed.there(key, present)
         if there is not None and conflict is not None:
-            made = _on_conflict(source, conflict, changed, present, there, row)
+            made = _on_conflict(conflict, changed, present, there, row)
             if made is not None:
                 changed.count += 1
                 changed.returned += returning(made)
@@ -117,11 +134,9 @@ def _in_time(source: SourceDef, rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row[at] is not None, row[at] or 0))
 
 
-def _on_conflict(
-    source: SourceDef, conflict: _Conflict, changed: Changed, present: Rows, there: Row, given: Row
-) -> Row | None:
+def _on_conflict(conflict: _Conflict, changed: Changed, present: Present, there: Row, given: Row) -> Row | None:
     """DO UPDATE. The existing row as it is now; None where the condition leaves it as it was."""
-    key_of = KeyOf(source)
+    source, key_of = conflict.rules.source, conflict.rules.key_of
     key = key_of(there)
     if key in changed.rows:
         title = f"ON CONFLICT DO UPDATE would change a row of {source.name} twice: {_shown_key(source, there)}"
@@ -129,8 +144,8 @@ def _on_conflict(
     made = conflict.row(there, given)
     if made is None:
         return None
-    made = conflict.stored(made)
-    conflict.check(made)
+    made = conflict.rules.stored(made)
+    conflict.rules.check(made)
     new_key = key_of(made)
     if new_key != key:
         changed.remove(key, there)
@@ -140,43 +155,52 @@ def _on_conflict(
     return made
 
 
-def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequence[Row] | None = None) -> Changed:
+def update(
+    rules: RowRules,
+    change: TableChange,
+    rows: Iterable[tuple[Key, Row]],
+    present: Present,
+    selected: Sequence[Row] | None = None,
+) -> Changed:
     """Update the rows that meet the condition: all values are computed from the rows as they were, and keys are compared at the end.
 
-    selected: the rows of the statement's query, in place of the condition.
+    rows: at least all that can meet it. selected: the rows of the statement's query, in place of the condition.
     """
-    key_of, changed, stored = KeyOf(source), Changed(), _stored(source)
+    source, key_of, changed, stored, check = rules.source, rules.key_of, Changed(), rules.stored, rules.check
     names = source.schema.names
     matches, setting = _matcher(change, names), _setter(source, change, names)
     beside: Callable[[Row], Row] = _nothing
     if selected is not None:
         matches, setting, beside = _by_query(source, change, selected, setting)
-    returning, check = _returning(source, change), _checker(source)
-    for key, row in present.items():
+    returning = _returning(source, change)
+    for key, row in rows:
         if matches(row):
             made = stored(setting(row))
             check(made)
-            if key_of(made) in changed.rows:
+            new_key = key_of(made)
+            if new_key in changed.rows:
                 raise StatementFailed(_duplicate(source, made))
-            changed.rows[key_of(made)] = made
+            changed.rows[new_key] = made
             changed.gone[key] = row
             changed.returned += returning((*made, *beside(row)))
     for key, made in changed.rows.items():
-        if key in present and key not in changed.gone:
+        if key not in changed.gone and present.get(key) is not None:
             raise StatementFailed(_duplicate(source, made))
     changed.count = len(changed.rows)
     changed.gone = {k: r for k, r in changed.gone.items() if k not in changed.rows}
     return changed
 
 
-def delete(source: SourceDef, change: TableChange, present: Rows, selected: Sequence[Row] | None = None) -> Changed:
-    """Delete the rows that meet the condition, or that the statement's query has selected."""
+def delete(
+    source: SourceDef, change: TableChange, rows: Iterable[tuple[Key, Row]], selected: Sequence[Row] | None = None
+) -> Changed:
+    """Delete the rows that meet the condition, or that the statement's query has selected. rows: at least all of these."""
     changed = Changed()
     matches, returning = _matcher(change, source.schema.names), _returning(source, change)
     beside: Callable[[Row], Row] = _nothing
     if selected is not None:
         matches, _, beside = _by_query(source, change, selected, lambda row: row)
-    for key, row in present.items():
+    for key, row in rows:
         if matches(row):
             changed.remove(key, row)
             changed.count += 1
@@ -229,10 +253,10 @@ def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row], Row
     return complete
 
 
-def _stored(source: SourceDef) -> Callable[[Row], Row]:
+def _stored(source: SourceDef, key_of: KeyOf) -> Callable[[Row], Row]:
     """Gives a row as it is stored: with its generated columns."""
     assert source.rules is not None
-    as_stored, generated, names = KeyOf(source).as_stored, source.rules.generated, source.schema.names
+    as_stored, generated, names = key_of.as_stored, source.rules.generated, source.schema.names
     if not generated:
         return as_stored
     computed = compile_row(
@@ -253,7 +277,7 @@ def _stored(source: SourceDef) -> Callable[[Row], Row]:
 def _matcher(change: TableChange, names: Sequence[str]) -> Callable[[Row], bool]:
     if change.where is None:
         return lambda _row: True
-    return compile_predicate(change.where, names, on_error=_failing("WHERE"))
+    return compile_predicate(change.where, names, on_error=_failing("WHERE"), constants_apart=True)
 
 
 def _returning(source: SourceDef, change: TableChange) -> Callable[[Row], list[Row]]:
@@ -271,7 +295,10 @@ def _nothing(_row: Row) -> Row:
 
 def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Callable[[Row], Row]:
     computed = compile_row(
-        [s.expr for s in change.settings], names, on_error=_failing("SET", [s.name for s in change.settings])
+        [s.expr for s in change.settings],
+        names,
+        on_error=_failing("SET", [s.name for s in change.settings]),
+        constants_apart=True,
     )
     places = [source.schema.names.index(s.name) for s in change.settings]
 
@@ -324,10 +351,10 @@ def _several(source: SourceDef, change: TableChange, same: bool) -> str:
 class _Conflict:
     """DO UPDATE SET of an INSERT."""
 
-    def __init__(self, source: SourceDef, change: TableChange) -> None:
+    def __init__(self, rules: RowRules, change: TableChange) -> None:
+        self.rules, source = rules, rules.source
         names = (*source.schema.names, *(f"{EXCLUDED}.{n}" for n in source.schema.names))
         self._matches, self._set = _matcher(change, names), _setter(source, change, names)
-        self.stored, self.check = _stored(source), _checker(source)
 
     def row(self, there: Row, given: Row) -> Row | None:
         """The existing row with its new values; None where the condition does not hold."""

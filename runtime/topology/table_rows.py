@@ -1,16 +1,15 @@
-"""The rows of a table of one's own, from its topic: the last record of each key, up to the committed end."""
+"""The rows of a local table, from its topic: the last record of each key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import DELETE, Row
 from flowql.runtime.errors import LogUnavailable, StatementFailed
-from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import Log, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.keys import picker
@@ -20,6 +19,15 @@ from flowql.runtime.state.values import encode_value
 _RECORDS, _BYTES = 50_000, 16 << 20
 Key = bytes  # the values of the key columns, so that equal keys have equal bytes
 Rows = dict[Key, Row]  # values in the order of the schema
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChanges:
+    """Rows by key as records say, the last one of each; None: it is deleted. end: the next offset to read. gap: whether offsets are missing."""
+
+    changes: dict[Key, Row | None]
+    end: int
+    gap: bool
 
 
 class KeyOf:
@@ -40,45 +48,42 @@ class KeyOf:
         return encode_value(self._pick(row))
 
 
-def present_rows(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int], *, keys_alone: bool = False) -> Rows:
-    """All rows at these ends. Reads the whole topic. Raises StatementFailed for a record that cannot be decoded.
+class RowReader:
+    """Reads the rows of a table from its topic. One thread at a time."""
 
-    keys_alone: rows have their key columns and nothing else.
-    """
-    declared = Schema(source.schema.key) if keys_alone else source.schema
-    decoder = Decoder(scan_of(source), declared)
-    key_of = KeyOf(replace(source, schema=declared))
-    rows: Rows = {}
-    for tp, end in sorted(ends.items()):
-        for found, ops in _decoded(log, tp, end, decoder, source, len(ends)):
-            for row, op in zip(found, ops, strict=True):
-                if op == DELETE:
-                    rows.pop(key_of(row), None)
-                else:
-                    rows[key_of(row)] = row
-    return rows
+    def __init__(self, source: SourceDef) -> None:
+        self._source, self._key_of = source, KeyOf(source)
+        self._decoder = Decoder(scan_of(source), source.schema)
 
+    def changes(self, log: Log, tp: TopicPartition, offset: int, end: int, partitions: int) -> Iterator[ReadChanges]:
+        """What the records of a partition from an offset to `end` or a little beyond say. partitions: their number in the topic.
 
-def _decoded(
-    log: Log, tp: TopicPartition, end: int, decoder: Decoder, source: SourceDef, partitions: int
-) -> Iterator[tuple[Sequence[Row], Sequence[int]]]:
-    reader = log.reader(tp, log.admin().begin_offset(tp))
-    try:
-        while reader.position < end and (raw := reader.read(_RECORDS, _BYTES)) is not None:
-            if (partitions_of(raw.records.column("key"), partitions, 0) != tp.partition).any():
-                raise StatementFailed(
-                    f"records of {source.name} are not in the partitions of their keys: the topic {source.topic} has another number "
-                    "of partitions than when they were written; copy the rows into a new table"
-                )
-            run = MicroBatchContext(NO_STATE)
-            batch = decoder.decode(raw, run)
-            if run.dead_letters:
-                letter = run.dead_letters[0]
-                raise StatementFailed(
-                    f"the topic {source.topic} of {source.name} holds a record that is no row of it: {letter.message}"
-                )
-            yield batch.rows(), batch.op.tolist()
-        if reader.position < end:  # what is missing would pass for rows that are not there
-            raise LogUnavailable(f"{tp}: records {reader.position} to {end - 1} cannot be read now")
-    finally:
-        reader.close()
+        Raises StatementFailed for a record that cannot be decoded, or lies in another partition than that of its key.
+        """
+        reader = log.reader(tp, offset)
+        try:
+            while reader.position < end and (raw := reader.read(_RECORDS, _BYTES)) is not None:
+                gap = raw.first_offset != offset or raw.last_offset - raw.first_offset + 1 != raw.rows
+                offset = reader.position
+                yield ReadChanges(self._decoded(raw, partitions), offset, gap)
+            if reader.position < end:  # what is missing would pass for rows that are not there
+                raise LogUnavailable(f"{tp}: records {reader.position} to {end - 1} cannot be read now")
+        finally:
+            reader.close()
+
+    def _decoded(self, raw: RawBatch, partitions: int) -> dict[Key, Row | None]:
+        source = self._source
+        if (partitions_of(raw.records.column("key"), partitions, 0) != raw.tp.partition).any():
+            raise StatementFailed(
+                f"records of {source.name} are not in the partitions of their keys: the topic {source.topic} has another number "
+                "of partitions than when they were written; copy the rows into a new table"
+            )
+        run = MicroBatchContext(NO_STATE)
+        batch = self._decoder.decode(raw, run)
+        if run.dead_letters:
+            letter = run.dead_letters[0]
+            raise StatementFailed(
+                f"the topic {source.topic} of {source.name} holds a record that is no row of it: {letter.message}"
+            )
+        ops, key_of = batch.op.tolist(), self._key_of
+        return {key_of(row): None if op == DELETE else row for row, op in zip(batch.rows(), ops, strict=True)}

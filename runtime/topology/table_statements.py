@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 import orjson
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
-from flowql.runtime.topology.table_writer import change_table
+from flowql.runtime.topology.table_writer import TableWriters
 
 COMPACTED = {"cleanup.policy": "compact"}
 
@@ -30,7 +31,7 @@ def carry_out(log: Log, plan: Plan, application_id: str, now_ms: int) -> dict[st
     """Carry out the statements that were not yet, in order: rows changed, by table. Record times are those of now_ms and after: each
     statement has a later one than those before it, for what a temporal join meets is told by them.
 
-    Raises as `change_table`; what precedes the statement that failed stays done, and a repetition goes on there.
+    Raises as `TableWriters.change`; what precedes the statement that failed stays done, and a repetition goes on there.
     """
     changed: Counter[str] = Counter()
     if not plan.changes:
@@ -39,14 +40,15 @@ def carry_out(log: Log, plan: Plan, application_id: str, now_ms: int) -> dict[st
     admin.create_topic(topic_name(application_id), 1, COMPACTED)
     done = _marks(log, application_id)
     time_ms = now_ms
-    for key, change in _keyed(plan):
-        source = plan.source(change.target)
-        assert source is not None, "the compiler knows the table"
-        if key in done and _reach(admin, source.topic) >= done[key]:
-            continue
-        mark = lambda reach, key=key, change=change: _mark(application_id, key, change, reach, now_ms)  # noqa: E731
-        changed[change.target] += change_table(log, source, change, application_id, time_ms, mark=mark).count
-        time_ms += 1
+    with closing(TableWriters(log, application_id, "deployment")) as tables:
+        for key, change in _keyed(plan):
+            source = plan.source(change.target)
+            assert source is not None, "the compiler knows the table"
+            if key in done and _reach(admin, source.topic) >= done[key]:
+                continue
+            mark = lambda reach, key=key, change=change: _mark(application_id, key, change, reach, now_ms)  # noqa: E731
+            changed[change.target] += tables.change(source, change, time_ms, mark=mark).count
+            time_ms += 1
     return changed
 
 

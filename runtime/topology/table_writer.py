@@ -1,13 +1,18 @@
-"""Statements that change a table of one's own, each as one transaction: the rows are read at the committed end, changed, and written.
+"""Statements that change local tables: each is a transaction, and those that wait at the same time are committed together.
 
-One writer per table: its producer has a transactional id of its own. A second writer shuts the first one out when it begins, so what
-the first one has computed from older rows can no longer be committed.
+A table has one owner in a process: the thread that finds none carries out all statements that wait, in order, over the rows as the ones
+before leave them. It commits them in one transaction of the log and hands the table to the next that waits. Owners in other processes write the
+same topic: an embedded log compares the end of the topic, and who comes second reads on and carries out its statements again. On Kafka the
+producers have one transactional id, and the broker shuts out the older one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -15,15 +20,22 @@ from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.tables import ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.batch import DELETE, INSERT, Row, from_rows
-from flowql.runtime.errors import BadRecord, EndMoved, Fenced, StatementFailed, TableBusy, TopicMissing
+from flowql.runtime.errors import BadRecord, EndMoved, Fenced, RuntimeFailure, StatementFailed, TableBusy
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
-from flowql.runtime.topology.table_changes import Changed, delete, given_rows, insert, update
-from flowql.runtime.topology.table_rows import present_rows
+from flowql.runtime.state.values import encode_value
+from flowql.runtime.topology.key_conditions import keys_of
+from flowql.runtime.topology.row_store import RowStore, RowStores, StoresInMemory
+from flowql.runtime.topology.table_changes import Changed, RowRules, delete, given_rows, insert, update
+from flowql.runtime.topology.table_image import Ends, Pending, TableImage
+from flowql.runtime.topology.table_rows import Key
 
 Mark = Callable[[int], tuple[TopicPartition, pa.RecordBatch]]  # given the sum of the topic's ends after the statement
 POLICY = {"cleanup.policy": "compact"}
+GROUP_MAX = 1_000  # statements in one transaction
+TRIES = 1_000  # of a group, while writers in other processes come first: one of them gets on each time
+TRIES_BROKER = 5  # on Kafka they may shut each other out
 
 
 def writer_id(application_id: str, table: str) -> str:
@@ -31,100 +43,314 @@ def writer_id(application_id: str, table: str) -> str:
     return f"{application_id}-table-{table}"
 
 
-def change_table(
-    log: Log,
-    source: SourceDef,
-    change: TableChange,
-    application_id: str,
-    now_ms: int,
-    selected: Sequence[Row] | None = None,
-    seen: Mapping[TopicPartition, int] | None = None,
-    mark: Mark | None = None,
-    before: Callable[[Changed], None] | None = None,
-) -> Changed:
-    """Carry out a statement; what it inserted, updated or deleted. now_ms: the time of the records.
+@dataclass(slots=True, eq=False)
+class _Statement:
+    """One that waits. Its outcome is `changed` or `error` once it is `done`; woken before that, its thread owns the table."""
 
-    selected: the rows of the statement's query, values of its columns. seen: the ends of the table's topic before that query was asked, if
-    the table must not have changed since. mark: gives a record that is written in the same
-    transaction, also where no row changes. before: called before anything is written. Raises StatementFailed, TableBusy or LogError; then
-    nothing was changed.
+    source: SourceDef
+    change: TableChange
+    now_ms: int
+    selected: Sequence[Row] | None
+    seen: Ends | None
+    mark: Mark | None
+    before: Callable[[Changed], None] | None
+    changed: Changed | None = None
+    error: BaseException | None = None
+    done: bool = False
+    woken: threading.Event = field(default_factory=threading.Event)
+
+
+class TableWriters:
+    """Changes local tables of one log. Any thread."""
+
+    def __init__(self, log: Log, application_id: str, writer: str = "", stores: RowStores | None = None) -> None:
+        """writer: tells this process and its log apart from others that change tables at the same time. stores: for the rows of the tables."""
+        self.log = log
+        self.inserting = threading.Lock()  # held by who writes to topics with a transactional id that threads share
+        self._application_id, self._writer = application_id, writer
+        self._stores = stores or StoresInMemory()
+        self._lock = threading.Lock()  # guards the tables
+        self._tables: dict[str, _TableWriter] = {}
+
+    def change(
+        self,
+        source: SourceDef,
+        change: TableChange,
+        now_ms: int,
+        selected: Sequence[Row] | None = None,
+        seen: Ends | None = None,
+        mark: Mark | None = None,
+        before: Callable[[Changed], None] | None = None,
+    ) -> Changed:
+        """Carry out a statement; what it inserted, updated or deleted. It is durable. now_ms: the time of the records.
+
+        selected: the rows of the statement's query, values of its columns. seen: the ends of the table's topic before that query was asked, if
+        the table must not have changed since. mark: gives a record that is written in the same
+        transaction, also where no row changes. before: called before anything is written, perhaps again, perhaps in another thread. Raises
+        StatementFailed, TableBusy or LogError; then nothing was changed.
+        """
+        return self._of(source).carry_out(_Statement(source, change, now_ms, selected, seen, mark, before))
+
+    def close(self) -> None:
+        """Waits for no statement: none may be in progress."""
+        for table in self._tables.values():
+            table.close()
+        self._stores.close()
+
+    def _of(self, source: SourceDef) -> _TableWriter:
+        with self._lock:
+            known = self._tables.get(source.topic)
+            if known is None:
+                name = writer_id(self._application_id, source.name)
+                if self._writer and self.log.drops_with_commits:
+                    name = f"{name}-{self._writer}"
+                known = self._tables[source.topic] = _TableWriter(self.log, name, self._stores.of(source.topic))
+            return known
+
+
+class _TableWriter:
+    """The statements of one table."""
+
+    def __init__(self, log: Log, transactional_id: str, store: RowStore) -> None:
+        self._log, self._transactional_id, self._store = log, transactional_id, store
+        self._lock = threading.Lock()  # guards the two below
+        self._waiting: list[_Statement] = []
+        self._owned = False
+        # For the owner alone:
+        self._table: _Table | None = None
+        self._producer: Producer | None = None
+
+    def carry_out(self, statement: _Statement) -> Changed:
+        with self._lock:
+            self._waiting.append(statement)
+            waits, self._owned = self._owned, True
+        if waits:
+            try:
+                statement.woken.wait()
+            except BaseException:  # Ctrl-C
+                self._abandon(statement)
+                raise
+        if not statement.done:
+            self._own()
+        if statement.error is not None:
+            raise statement.error
+        assert statement.changed is not None
+        return statement.changed
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+
+    def _own(self) -> None:
+        """Carries out what waits, and hands the table to the first that came meanwhile."""
+        with self._lock:
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+        try:
+            for source, statements in groupby(group, lambda s: s.source):
+                self._carry_out(self._declared(source), list(statements))
+        except BaseException as error:
+            for statement in group:
+                if statement.changed is None and statement.error is None:
+                    statement.error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for statement in group:
+                statement.done = True
+                statement.woken.set()
+            with self._lock:
+                self._hand_over()
+
+    def _abandon(self, statement: _Statement) -> None:
+        """Its thread waits no more. If an owner has taken it already, it is carried out all the same."""
+        with self._lock:
+            if statement in self._waiting:
+                self._waiting.remove(statement)
+                if statement.woken.is_set():
+                    self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._owned = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0].woken.set()
+
+    def _declared(self, source: SourceDef) -> _Table:
+        """The table as a statement knows it: a deployment may have added columns."""
+        if self._table is None or (self._table.source is not source and self._table.source != source):
+            self._table = _Table(self._log, source, self._store)
+        return self._table
+
+    def _carry_out(self, table: _Table, statements: list[_Statement]) -> None:
+        """In one transaction. Statements that fail are left out of it."""
+        for _ in range(TRIES if self._log.drops_with_commits else TRIES_BROKER):
+            group = _Group(table, statements)
+            try:
+                if group.records.num_rows or any(s.mark is not None for s in group.succeeded):
+                    self._write(table.source, group)
+            except (Fenced, EndMoved):  # read what was written meanwhile, and carry them out again
+                continue
+            group.succeed(self._log)
+            return
+        title = f"others write to {table.source.name} all the time; nothing of this statement was written: repeat it"
+        raise TableBusy(title)
+
+    def _write(self, source: SourceDef, group: _Group) -> None:
+        """One transaction."""
+        try:
+            if self._producer is None:
+                self._producer = self._log.producer(self._transactional_id)
+            producer = self._producer
+            producer.begin()
+            try:
+                producer.expect_partitions(source.topic, len(group.ends))
+                if (
+                    self._log.drops_with_commits
+                ):  # the log compares; on Kafka the producer's id is what keeps others out
+                    for tp, end in group.ends.items():
+                        producer.expect_end(tp, end)
+                for partition, part in group.parts:
+                    producer.send(TopicPartition(source.topic, partition), part)
+                for mark in group.marks:
+                    producer.send(*mark)
+            except Exception:
+                producer.abort()
+                raise
+            producer.commit()
+        except EndMoved:  # the producer is as good as before
+            raise
+        except BaseException:
+            failed, self._producer = self._producer, None
+            if failed is not None:
+                with suppress(RuntimeFailure):
+                    failed.close()
+            raise
+
+
+class _Table:
+    """A table as a deployment declares it."""
+
+    def __init__(self, log: Log, source: SourceDef, store: RowStore) -> None:
+        self.source, self._rules = source, RowRules(source)
+        self.image = TableImage(log, source, store)
+        self.by_number = source.schema.get(ROW_NUMBER) is not None
+        self._encoder = Encoder(
+            Sink(source.name, source.topic, "table", source.key_format, source.value_format), source.schema
+        )
+
+    def needs_rows(self, change: TableChange) -> bool:
+        return change.kind != "insert" or not self.by_number
+
+    def changed(self, statement: _Statement, pending: Pending, first: int) -> Changed:
+        """What a statement changes. first: the number of the first row that it inserts. Raises StatementFailed."""
+        source, change, selected = self.source, statement.change, statement.selected
+        if change.kind == "insert":
+            given = given_rows(change) if selected is None else selected
+            return insert(self._rules, change, given, {} if self.by_number else pending, first)
+        rows = self._candidates(change, pending, selected)
+        if change.kind == "update":
+            return update(self._rules, change, rows, pending, selected)
+        return delete(source, change, rows, selected)
+
+    def _candidates(
+        self, change: TableChange, pending: Pending, selected: Sequence[Row] | None
+    ) -> Iterable[tuple[Key, Row]]:
+        """At least the rows that an UPDATE or DELETE is about: found by their keys if these are known."""
+        key = self.source.schema.key
+        if selected is None:
+            keys = keys_of(self.source, change.where)
+        elif self.source.identity == tuple(f.name for f in key):
+            keys = [row[: len(key)] for row in selected]
+        else:
+            keys = None
+        if keys is None:
+            return pending.items()
+        found = ((k, pending.get(k)) for k in dict.fromkeys(map(encode_value, keys)))
+        return ((k, row) for k, row in found if row is not None)
+
+    def encoded(self, rows: list[Row], ops: Sequence[int], times: Sequence[int]) -> pa.RecordBatch:
+        """Records of rows that are new or have changed, and tombstones. Raises StatementFailed."""
+        batch = from_rows(self.source.schema, rows, times, ops, range(len(rows)))
+        try:
+            return self._encoder.encode(batch)
+        except BadRecord as error:
+            raise StatementFailed(f"a row of {self.source.name} cannot be written: {error}") from error
+
+
+class _Group:
+    """Statements carried out in order over the rows at the end of the topic, and what is to be written for them.
+
+    ends: of the topic. parts: records by partition. marks: see `Mark`.
     """
-    try:
-        with closing(log.producer(writer_id(application_id, source.name))) as producer:
-            ends = table_ends(log, source)
-            if seen is not None and seen != ends:
-                raise EndMoved("rows were written after the query of the statement was asked")
-            changed = _changed(log, source, change, selected, ends)
-            if before is not None:
-                before(changed)
-            records = _encoded(source, changed, now_ms)
-            if records.num_rows or mark is not None:
-                marked = mark(sum(ends.values()) + records.num_rows) if mark is not None else None
-                _write(log, producer, source, records, ends, marked)
-            return changed
-    except (Fenced, EndMoved) as error:
-        title = f"another statement changed {source.name} meanwhile; nothing of this one was written: repeat it"
-        raise TableBusy(title) from error
 
+    def __init__(self, table: _Table, statements: Sequence[_Statement]) -> None:
+        self._table, self._now_ms = table, max(s.now_ms for s in statements)
+        self.ends = table.image.look()
+        if any(table.needs_rows(s.change) for s in statements):
+            table.image.follow(self.ends, self._now_ms)
+            self.ends = dict(table.image.ends)
+        self._first = sum(self.ends.values())
+        self._statements = statements
+        self._carry_out(checked=False)
+        try:
+            self.records = self._encoded()
+        except StatementFailed:  # one row of them cannot be written
+            self._carry_out(checked=True)
+            self.records = self._encoded()
+        self.parts = split(self.records, len(self.ends), 0)
 
-def table_ends(log: Log, source: SourceDef) -> dict[TopicPartition, int]:
-    """The committed ends of a table's topic. TopicMissing if there is none."""
-    info = log.admin().topics().get(source.topic)
-    if info is None:
-        raise TopicMissing(f"there is no topic {source.topic} of the table {source.name}: deploy the project")
-    return dict(log.admin().end_offsets([TopicPartition(source.topic, p) for p in range(info.partitions)]))
+    @property
+    def succeeded(self) -> list[_Statement]:
+        return [s for s, found in self._outcomes if isinstance(found, Changed)]
 
+    def succeed(self, log: Log) -> None:
+        """It is committed: tells the statements, and keeps what they changed."""
+        for statement, found in self._outcomes:
+            if isinstance(found, Changed):
+                statement.changed = found
+            else:
+                statement.error = found
+        image = self._table.image
+        if log.drops_with_commits and image.ends == self.ends and self.records.num_rows:
+            ends = dict(self.ends)
+            for partition, part in self.parts:
+                ends[TopicPartition(self._table.source.topic, partition)] += part.num_rows
+            with suppress(RuntimeFailure):  # the next statement reads it from the topic
+                image.apply(self._pending.changes, ends, self._now_ms)
 
-def _changed(
-    log: Log,
-    source: SourceDef,
-    change: TableChange,
-    selected: Sequence[Row] | None,
-    ends: Mapping[TopicPartition, int],
-) -> Changed:
-    if change.kind == "insert":
-        by_number = source.schema.get(ROW_NUMBER) is not None
-        versioned = source.rules is not None and bool(source.rules.versions)
-        needs_rows = change.on_duplicate in ("update", "fill") or (change.on_duplicate == "replace" and versioned)
-        present = {} if by_number else present_rows(log, source, ends, keys_alone=not needs_rows)
-        given = given_rows(change) if selected is None else selected
-        return insert(source, change, given, present, sum(ends.values()))  # ends rise by at least one for each row
-    present = present_rows(log, source, ends)
-    return (update if change.kind == "update" else delete)(source, change, present, selected)
+    def _carry_out(self, *, checked: bool) -> None:
+        """checked: fail statements whose rows cannot be written."""
+        self._rows, self._ops, self._times = list[Row](), list[int](), list[int]()
+        self.marks = list[tuple[TopicPartition, pa.RecordBatch]]()
+        self._pending = Pending(self._table.image)
+        self._outcomes = [(s, self._outcome(s, checked=checked)) for s in self._statements]
 
+    def _outcome(self, statement: _Statement, *, checked: bool) -> Changed | Exception:
+        try:
+            return self._carried_out(statement, checked=checked)
+        except Exception as error:  # it fails, and the others do not
+            return error
 
-def _write(
-    log: Log,
-    producer: Producer,
-    source: SourceDef,
-    records: pa.RecordBatch,
-    ends: Mapping[TopicPartition, int],
-    marked: tuple[TopicPartition, pa.RecordBatch] | None,
-) -> None:
-    """One transaction."""
-    producer.begin()
-    try:
-        producer.expect_partitions(source.topic, len(ends))
-        if log.drops_with_commits:  # the log compares; on Kafka the producer's id is what keeps others out
-            for tp, end in ends.items():
-                producer.expect_end(tp, end)
-        for partition, part in split(records, len(ends), 0):
-            producer.send(TopicPartition(source.topic, partition), part)
-        if marked is not None:
-            producer.send(*marked)
-    except Exception:
-        producer.abort()
-        raise
-    producer.commit()
+    def _carried_out(self, statement: _Statement, *, checked: bool) -> Changed:
+        table = self._table
+        if statement.seen is not None and (statement.seen != self.ends or self._rows):
+            title = f"another statement changed {table.source.name} after the query of this one read it; nothing was written: repeat it"
+            raise TableBusy(title)
+        changed = table.changed(statement, self._pending, self._first + len(self._rows))
+        rows = [*changed.gone.values(), *changed.rows.values()]
+        ops = [DELETE] * len(changed.gone) + [INSERT] * len(changed.rows)
+        times = [statement.now_ms] * len(rows)
+        if checked:
+            table.encoded(rows, ops, times)
+        if statement.before is not None:
+            statement.before(changed)
+        if statement.mark is not None:
+            self.marks.append(statement.mark(self._first + len(self._rows) + len(rows)))
+        self._rows += rows
+        self._ops += ops
+        self._times += times
+        self._pending.changes.update(dict.fromkeys(changed.gone))
+        self._pending.changes.update(changed.rows)
+        return changed
 
-
-def _encoded(source: SourceDef, changed: Changed, now_ms: int) -> pa.RecordBatch:
-    """A tombstone for each key that is gone, a record for each row that is new or has changed."""
-    rows = [*changed.gone.values(), *changed.rows.values()]
-    ops = [DELETE] * len(changed.gone) + [INSERT] * len(changed.rows)
-    sink = Sink(source.name, source.topic, "table", source.key_format, source.value_format)
-    batch = from_rows(source.schema, rows, [now_ms] * len(rows), ops, range(len(rows)))
-    try:
-        return Encoder(sink, source.schema).encode(batch)
-    except BadRecord as error:
-        raise StatementFailed(f"a row of {source.name} cannot be written: {error}") from error
+    def _encoded(self) -> pa.RecordBatch:
+        return self._table.encoded(self._rows, self._ops, self._times)

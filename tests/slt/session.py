@@ -33,7 +33,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import Producer
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.topology.table_writer import POLICY
+from flowql.runtime.topology.table_writer import POLICY, TableWriters
 
 APPLICATION = "flowql"
 DATABASE = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(dialect="standard")), isolating=False)
@@ -65,6 +65,7 @@ class SqlSession:
         self._session = Session(dialect="standard")
         self._shape = shape
         self._log = MemoryLog()
+        self._tables = TableWriters(self._log, APPLICATION)
         self._physical = MemoryPhysical()
         self._clock = VirtualClock(SystemClock().wall_ms())
         self._deployed = False
@@ -235,7 +236,7 @@ class SqlSession:
     def _change(self, change: TableChange) -> Done:
         source = self._session.plan.source(change.target)
         assert source is not None
-        return execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._answer)
+        return execute_change(self._tables, source, change, self._clock.wall_ms(), self._answer)
 
     def _answer(self, sql: str) -> pa.Table:
         return evaluate(sql, self._commit, DATABASE)

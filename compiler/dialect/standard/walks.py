@@ -14,9 +14,19 @@ N = TypeVar("N", bound=Node)
 def children(node: Node | Statement) -> list[Node]:
     """The nodes right below a node, in the order of its fields."""
     found: list[Node] = []
-    for f in fields(node):
-        _add_nodes(getattr(node, f.name), found)
+    for name in _names(type(node)):
+        _add_nodes(getattr(node, name), found)
     return found
+
+
+_NAMES: dict[type[Any], tuple[str, ...]] = {}
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """Of its fields: to list them costs more than to look at them."""
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(f.name for f in fields(kind))
+    return _NAMES[kind]
 
 
 def _add_nodes(value: object, to: list[Node]) -> None:
@@ -42,7 +52,7 @@ def rebuilt(node: Any, rule: Callable[[Any], Node | None], *kinds: type[Node]) -
 
 def with_children(node: N, by: Callable[[Any], Any]) -> N:
     """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
-    changed = {f.name: v for f in fields(node) if (v := _changed(old := getattr(node, f.name), by)) is not old}
+    changed = {n: v for n in _names(type(node)) if (v := _changed(old := getattr(node, n), by)) is not old}
     return replace(node, **changed) if changed else node
 
 

@@ -23,6 +23,7 @@ FORMAT_VERSION = 3
 _READ = (1, 2, FORMAT_VERSION)
 _HEADER = struct.Struct("<8sIIQ")  # magic, format version, zero, generation
 _FRAME = struct.Struct("<II")  # payload length, crc32
+_MARK_WIDTH = 64
 _NAME = re.compile(r"commits-(\d{12})\.log")
 
 
@@ -115,7 +116,7 @@ class Journal:
     def mark(self) -> str:
         """How far this generation is durable, for `check_mark`."""
         text = f"{self.generation} {self.end} {self._crc}"
-        return f"{text} {zlib.crc32(text.encode())}"
+        return f"{text} {zlib.crc32(text.encode())}".ljust(_MARK_WIDTH)  # so that the file never gets shorter
 
     def check_mark(self, mark: bytes) -> None:
         """LogCorrupt if a frame that was durable once is not whole any more: it is the last one, or a crash would explain it."""

@@ -1,26 +1,32 @@
-"""Statements that change tables: one writer at a time, and statements of files once."""
+"""Statements that change tables: over the newest rows whoever writes them, and statements of files once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_changes, compile_project
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.runtime.batch import Row
 from flowql.runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.topology import table_writer
 from flowql.runtime.topology.query import ensure_sources
 from flowql.runtime.topology.table_declarations import check_tables
-from flowql.runtime.topology.table_rows import Rows, present_rows
+from flowql.runtime.topology.table_image import table_ends
+from flowql.runtime.topology.table_rows import RowReader, Rows
 from flowql.runtime.topology.table_statements import carry_out
-from flowql.runtime.topology.table_writer import change_table
+from flowql.runtime.topology.table_writer import TableWriters
 
 APP, NOW = "app", 1_700_000_000_000
 TABLES = "CREATE TABLE t (k INT PRIMARY KEY, n INT); CREATE TABLE bag (n INT) WITH (PARTITIONS=3);"
@@ -41,7 +47,18 @@ class Tables:
     def change(self, sql: str) -> int:
         (made,) = compile_changes(SourceText("", sql), self.plan.sources, dialect="standard")
         assert isinstance(made, TableChange)
-        return change_table(self.log, self.source(made.target), made, APP, NOW).count
+        return self.writers.change(self.source(made.target), made, NOW).count
+
+    @cached_property
+    def writers(self) -> TableWriters:
+        return TableWriters(self.log, APP)
+
+    def elsewhere(self) -> Tables:
+        """The same tables in another process."""
+        other = copy(self)
+        other.__dict__.pop("writers", None)
+        other.writers = TableWriters(self.log, APP, "elsewhere")
+        return other
 
     def source(self, name: str) -> SourceDef:
         found = self.plan.source(name)
@@ -50,11 +67,20 @@ class Tables:
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
         source = self.source(name)
-        admin = self.log.admin()
-        tps = [TopicPartition(source.topic, p) for p in range(admin.topics()[source.topic].partitions)]
-        rows = present_rows(self.log, source, admin.end_offsets(tps))
         at = [source.schema.names.index(n) for n in source.visible]
-        return sorted(tuple(row[i] for i in at) for row in rows.values())
+        return sorted(tuple(row[i] for i in at) for row in rows_in(self.log, source).values())
+
+
+def rows_in(log: Log, source: SourceDef) -> Rows:
+    """The last record of each key of a table's topic."""
+    found: dict[bytes, Row | None] = {}
+    for tp, end in table_ends(log, source).items():
+        reader = RowReader(source)
+        for read in reader.changes(
+            log, tp, log.admin().begin_offset(tp), end, log.admin().topics()[tp.topic].partitions
+        ):
+            found |= read.changes
+    return {key: row for key, row in found.items() if row is not None}
 
 
 @pytest.fixture
@@ -77,49 +103,60 @@ def test_a_topic_of_others_is_not_written_to(tables: Tables) -> None:
     with pytest.raises(LogError, match="exists and is not compacted"):
         ensure_sources(tables.plan, log)
     with pytest.raises(TopicMissing, match="deploy"):
-        change_table(log, replace(tables.source("t"), topic="gone"), TableChange("t", "delete"), APP, NOW)
+        TableWriters(log, APP).change(replace(tables.source("t"), topic="gone"), TableChange("t", "delete"), NOW)
 
 
-def between(monkeypatch: pytest.MonkeyPatch, act: Sequence[object]) -> None:
+def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do something after a statement has read the rows, and before it writes."""
-    waiting = list(act)
+    waiting, write = [act], table_writer._TableWriter._write
 
-    def read(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int], *, keys_alone: bool = False) -> Rows:
-        rows = present_rows(log, source, ends, keys_alone=keys_alone)
+    def writes(*given: Any) -> None:
         if waiting:
-            waiting.pop()()  # type: ignore[operator]
-        return rows
+            waiting.pop()()
+        write(*given)
 
-    monkeypatch.setattr(table_writer, "present_rows", read)
+    monkeypatch.setattr(table_writer._TableWriter, "_write", writes)
 
 
-def test_of_two_statements_at_once_the_first_fails_and_leaves_no_trace(
+def test_a_statement_takes_in_what_another_process_wrote_meanwhile(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    other = tables.elsewhere()
     tables.change("INSERT INTO t VALUES (1, 0)")
-    between(monkeypatch, [lambda: tables.change("UPDATE t SET n = n + 1")])
-    with pytest.raises(TableBusy, match="repeat it"):
-        tables.change("UPDATE t SET n = n + 1")
-    assert tables.rows("t") == [(1, 1)]
+    between(monkeypatch, lambda: other.change("UPDATE t SET n = n + 1"))
     assert tables.change("UPDATE t SET n = n + 1") == 1
     assert tables.rows("t") == [(1, 2)]
+    between(monkeypatch, lambda: other.change("INSERT INTO t VALUES (2, 0)"))
+    with pytest.raises(StatementFailed, match="already"):
+        tables.change("INSERT INTO t VALUES (2, 5)")
+    assert tables.rows("t") == [(1, 2), (2, 0)]
 
 
-def test_what_others_write_meanwhile_is_noticed(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_takes_in_what_a_producer_wrote_meanwhile(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer with another id is not shut out; the log compares the end."""
     tables.change("INSERT INTO t VALUES (1, 0)")
+    between(monkeypatch, lambda: produce(tables.log, b"2", b'{"n":7}'))
+    assert tables.change("UPDATE t SET n = n + 5") == 2
+    assert tables.rows("t") == [(1, 5), (2, 12)]
 
-    def other() -> None:
-        producer = tables.log.producer("other")
-        producer.begin()
-        batch = {"timestamp": NOW, "key": b"2", "value": b'{"n":7}', "headers": None}
-        producer.send(TopicPartition("t", 0), table_writer.pa.RecordBatch.from_pylist([batch], PRODUCE_SCHEMA))
-        producer.commit()
 
-    between(monkeypatch, [other])
-    with pytest.raises(TableBusy):
-        tables.change("UPDATE t SET n = 5")
-    assert tables.rows("t") == [(1, 0), (2, 7)]
+def test_rows_that_a_query_chose_must_not_have_changed_since(tables: Tables) -> None:
+    tables.change("INSERT INTO t VALUES (1, 0), (2, 0)")
+    source, change = tables.source("t"), TableChange("t", "delete", columns=("k",), select="SELECT ...")
+    seen = table_ends(tables.log, source)
+    tables.change("UPDATE t SET n = 5 WHERE k = 2")
+    with pytest.raises(TableBusy, match="repeat it"):
+        tables.writers.change(source, change, NOW, [(1,)], seen)
+    assert tables.writers.change(source, change, NOW, [(1,)], table_ends(tables.log, source)).count == 1
+    assert tables.rows("t") == [(2, 5)]
+
+
+def produce(log: Log, key: bytes, value: bytes | None) -> None:
+    producer = log.producer("other")
+    producer.begin()
+    batch = {"timestamp": NOW, "key": key, "value": value, "headers": None}
+    producer.send(TopicPartition("t", 0), pa.RecordBatch.from_pylist([batch], PRODUCE_SCHEMA))
+    producer.commit()
 
 
 def test_rows_without_key_get_numbers_that_never_come_again(tables: Tables) -> None:
@@ -128,18 +165,13 @@ def test_rows_without_key_get_numbers_that_never_come_again(tables: Tables) -> N
         tables.change("INSERT INTO bag VALUES (1), (1), (2)")
         tables.change("DELETE FROM bag WHERE n = 2")
         source = tables.source("bag")
-        tps = [TopicPartition("bag", p) for p in range(3)]
-        numbers += [row[0] for row in present_rows(tables.log, source, tables.log.admin().end_offsets(tps)).values()]
+        numbers += [row[0] for row in rows_in(tables.log, source).values()]
     assert len(tables.rows("bag")) == 10
     assert len(set(numbers)) == 10, "a row keeps its number"
 
 
 def test_a_record_that_is_no_row_stops_a_statement(tables: Tables) -> None:
-    producer = tables.log.producer("other")
-    producer.begin()
-    batch = {"timestamp": NOW, "key": b"2", "value": b"not JSON", "headers": None}
-    producer.send(TopicPartition("t", 0), table_writer.pa.RecordBatch.from_pylist([batch], PRODUCE_SCHEMA))
-    producer.commit()
+    produce(tables.log, b"2", b"not JSON")
     with pytest.raises(StatementFailed, match="no row of it"):
         tables.change("DELETE FROM t")
 

@@ -1,0 +1,116 @@
+"""The rows of a local table by key, as of a position in its topic: `TableImage` follows the topic, whoever writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from itertools import chain
+
+from flowql.compiler.plan.codec import to_data
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import TopicMissing
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.embedded.log import left_out
+from flowql.runtime.topology.row_store import Followed, RowStore
+from flowql.runtime.topology.table_rows import Key, RowReader
+
+# Where offsets do not tell whether compaction has removed tombstones that were not read: no broker removes them sooner than this by default.
+UNREAD_MS_MAX = 3_600_000
+Ends = Mapping[TopicPartition, int]
+
+
+class TableImage:
+    """Rows of one table up to `ends`. One thread at a time."""
+
+    def __init__(self, log: Log, source: SourceDef, store: RowStore) -> None:
+        self.source = source
+        self._log, self._store, self._reader = log, store, RowReader(source)
+        self._columns = blake2b(
+            repr((to_data(source.schema), source.key_format, source.value_format)).encode()
+        ).hexdigest()
+        self.ends: dict[TopicPartition, int] = {}
+
+    def look(self) -> Ends:
+        """The committed ends of the topic at this moment. TopicMissing."""
+        return table_ends(self._log, self.source)
+
+    def follow(self, ends: Ends, now_ms: int) -> None:
+        """Reads on to these ends or a little beyond. Raises StatementFailed for a record that is no row of the table; LogError."""
+        identity, followed = self._identity(ends), self._store.followed
+        positions = {TopicPartition(self.source.topic, p): at for p, at in followed.positions.items()}
+        if followed.identity != identity or positions.keys() != ends.keys() or self._may_have_missed(followed, now_ms):
+            positions = self._restart()
+        while not self._read(positions, ends, identity, now_ms):
+            positions = self._restart()
+        self.ends = positions
+
+    def get(self, key: Key) -> Row | None:
+        return self._store.get(key)
+
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        return self._store.items()
+
+    def apply(self, changes: Mapping[Key, Row | None], ends: Ends, now_ms: int) -> None:
+        """Takes over what a commit has written behind `self.ends`, instead of reading it. ends: after it."""
+        self._write(changes, ends, self._store.followed.identity, now_ms)
+        self.ends = dict(ends)
+
+    def _identity(self, ends: Ends) -> str:
+        """What must stay the same for rows that were read to be of use: the topic, where it begins, and the columns."""
+        admin, topic = self._log.admin(), self.source.topic
+        known = admin.describe_topics([topic]).result().get(topic)
+        begins = admin.begin_offsets([*ends])
+        shown = (topic, known and known.id, sorted(begins.items()), left_out(admin, [topic]), self._columns)
+        return blake2b(repr(shown).encode(), digest_size=16).hexdigest()
+
+    def _may_have_missed(self, followed: Followed, now_ms: int) -> bool:
+        return not self._log.drops_with_commits and now_ms - followed.at_ms > UNREAD_MS_MAX
+
+    def _restart(self) -> dict[TopicPartition, int]:
+        """Forgets all rows; the beginnings of the partitions."""
+        self._store.clear()
+        return {}
+
+    def _read(self, positions: dict[TopicPartition, int], ends: Ends, identity: str, now_ms: int) -> bool:
+        """Moves the positions to the ends. False if compaction has removed records that were not read: a tombstone may be one of them."""
+        anew, admin = not positions, self._log.admin()
+        if anew:
+            positions.update(admin.begin_offsets([*ends]))
+        for tp, end in sorted(ends.items()):
+            for read in self._reader.changes(self._log, tp, positions[tp], end, len(ends)):
+                if read.gap and not anew and self._log.drops_with_commits:
+                    return False
+                positions[tp] = read.end
+                self._write(read.changes, positions, identity if not anew else "", now_ms)
+        if anew or not self._log.drops_with_commits:
+            self._write({}, positions, identity, now_ms)
+        return True
+
+    def _write(self, changes: Mapping[Key, Row | None], ends: Ends, identity: str, now_ms: int) -> None:
+        self._store.write(changes, Followed(identity, {tp.partition: at for tp, at in ends.items()}, now_ms))
+
+
+class Pending:
+    """Rows with what statements have changed whose commit is not written yet."""
+
+    def __init__(self, image: TableImage) -> None:
+        self._image = image
+        self.changes: dict[Key, Row | None] = {}
+
+    def get(self, key: Key) -> Row | None:
+        return self.changes[key] if key in self.changes else self._image.get(key)
+
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        """All rows."""
+        changes = self.changes
+        new = ((key, row) for key, row in changes.items() if row is not None)
+        return chain((kept for kept in self._image.items() if kept[0] not in changes), new)
+
+
+def table_ends(log: Log, source: SourceDef) -> dict[TopicPartition, int]:
+    """The committed ends of a table's topic. TopicMissing if there is none."""
+    count = log.admin().partition_counts([source.topic]).get(source.topic)
+    if count is None:
+        raise TopicMissing(f"there is no topic {source.topic} of the table {source.name}: deploy the project")
+    return dict(log.admin().end_offsets([TopicPartition(source.topic, p) for p in range(count)]))

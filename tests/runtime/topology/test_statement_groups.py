@@ -1,0 +1,281 @@
+"""Statements of several clients at once: they are committed in groups, and the table is as DuckDB has it after the same statements in order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_changes
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.errors import StatementFailed
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.topology.query import ensure_sources
+from flowql.runtime.topology.row_store import RowStores, StoresInDatabase, StoresInMemory
+from flowql.runtime.topology.table_writer import TableWriters
+from tests.runtime.topology.test_table_writer import NOW, plan_of, produce, rows_in
+
+TABLE = "CREATE TABLE t (k INT PRIMARY KEY, n INT, s TEXT) WITH (PARTITIONS=3);"
+ORDER = TopicPartition("order", 0)
+KEYS = st.integers(0, 6)
+VALUES = st.one_of(st.none(), st.integers(-3, 3))
+CONDITIONS = st.one_of(
+    KEYS.map("k = {}".format),
+    KEYS.map("{} = k AND n > 0".format),
+    st.lists(KEYS, min_size=1, max_size=3).map(lambda keys: f"k IN ({', '.join(map(str, keys))})"),
+    st.tuples(KEYS, KEYS).map(lambda keys: "k = {} OR k = {}".format(*keys)),
+    VALUES.map(lambda n: f"n = {n}" if n is not None else "n IS NULL"),
+    st.just("k <> 2"),
+)
+INSERTS = st.builds(
+    "INSERT INTO t VALUES ({}, {}, 'new'){}".format,
+    KEYS,
+    VALUES.map(lambda n: "NULL" if n is None else n),
+    st.sampled_from(["", " ON CONFLICT DO NOTHING", " ON CONFLICT (k) DO UPDATE SET n = excluded.n, s = t.s || '+'"]),
+)
+UPDATES = st.builds("UPDATE t SET n = {} WHERE {}".format, st.sampled_from(["n + 1", "k", "NULL"]), CONDITIONS)
+STATEMENTS = st.one_of(INSERTS, UPDATES, CONDITIONS.map("DELETE FROM t WHERE {}".format))
+
+
+def prepared(log: Log, text: str = TABLE) -> Plan:
+    plan = plan_of(text)
+    ensure_sources(plan, log.admin())
+    log.admin().create_topic(ORDER.topic, 1)
+    return plan
+
+
+class Client:
+    """Carries out statements one after the other, each with a record of its name in the topic ORDER."""
+
+    def __init__(self, plan: Plan, writers: TableWriters, name: str, statements: Sequence[str]) -> None:
+        self._plan, self._writers = plan, writers
+        self.statements = {f"{name}-{i}": sql for i, sql in enumerate(statements)}
+        self.counts: dict[str, int] = {}
+        self.errors: list[Exception] = []
+
+    def run(self) -> None:
+        for name, sql in self.statements.items():
+            try:
+                self.counts[name] = self._carry_out(name, sql)
+            except StatementFailed:  # the key exists
+                pass
+            except Exception as error:
+                self.errors.append(error)
+
+    def _carry_out(self, name: str, sql: str) -> int:
+        (change,) = compile_changes(SourceText("", sql), self._plan.sources, dialect="standard")
+        source = self._plan.source("t")
+        assert isinstance(change, TableChange)
+        assert source is not None
+        columns = [[NOW], [name.encode()], [b""], [None]]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+        record = pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+        return self._writers.change(source, change, NOW, mark=lambda _: (ORDER, record)).count
+
+
+def at_once(clients: Sequence[Client]) -> None:
+    threads = [threading.Thread(target=c.run) for c in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not [e for c in clients for e in c.errors]
+
+
+def check(log: Log, plan: Plan, clients: Sequence[Client]) -> None:
+    """The table, and how many rows each statement changed, are those of DuckDB."""
+    statements = {name: sql for c in clients for name, sql in c.statements.items()}
+    counts = {name: count for c in clients for name, count in c.counts.items()}
+    reader, order = log.reader(ORDER, EARLIEST), list[str]()
+    while (batch := reader.read(1_000, 1 << 20)) is not None:
+        order += [key.decode() for key in batch.records.column("key").to_pylist()]
+    assert sorted(order) == sorted(counts), "each statement that has succeeded is committed, once"
+    db = duckdb.connect()
+    db.execute("CREATE TABLE t (k INT PRIMARY KEY, n INT, s TEXT)")
+    for name in order:
+        found = db.execute(statements[name]).fetchone()
+        assert found == (counts[name],), statements[name]
+    source = plan.source("t")
+    assert source is not None
+    wanted = db.execute("SELECT k, n, s FROM t ORDER BY k").fetchall()
+    assert sorted(rows_in(log, source).values()) == wanted
+
+
+@settings(max_examples=15)
+@given(st.lists(st.lists(STATEMENTS, max_size=8), min_size=1, max_size=4), st.booleans())
+def test_statements_of_several_clients_take_effect_in_the_order_of_their_commits(
+    statements: list[list[str]], database: bool
+) -> None:
+    log = MemoryLog()
+    plan = prepared(log)
+    stores: RowStores = StoresInDatabase(MemoryPhysical()) if database else StoresInMemory()
+    writers = TableWriters(log, "app", "a", stores)
+    clients = [Client(plan, writers, str(i), found) for i, found in enumerate(statements)]
+    at_once(clients)
+    check(log, plan, clients)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.lists(STATEMENTS, min_size=4, max_size=8), min_size=4, max_size=4))
+def test_processes_that_share_an_embedded_log_take_in_what_the_others_wrote(
+    tmp_path_factory: pytest.TempPathFactory, statements: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("shared")
+    with EmbeddedLogs(folder) as (first, second):
+        plan = prepared(first)
+        writers = [TableWriters(log, "app", str(i)) for i, log in enumerate((first, second))]
+        clients = [Client(plan, writers[i % 2], str(i), found) for i, found in enumerate(statements)]
+        at_once(clients)
+        check(first, plan, clients)
+
+
+class EmbeddedLogs:
+    """A log twice, as two processes have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> tuple[EmbeddedLog, EmbeddedLog]:
+        self._logs = EmbeddedLog(self._folder), EmbeddedLog(self._folder)
+        return self._logs
+
+    def __exit__(self, *_: object) -> None:
+        for log in self._logs:
+            log.close()
+
+
+# --- which rows are read ---
+
+
+class Counted(StoresInMemory):
+    """Counts the rows that are read: all of a table, and by key."""
+
+    def __init__(self) -> None:
+        self.scans = self.gets = 0
+
+    def of(self, topic: str) -> Any:
+        store = super().of(topic)
+        counted = self
+
+        class Rows:
+            followed = property(lambda _: store.followed)
+
+            def __getattr__(self, name: str) -> Any:
+                if name == "items":
+                    counted.scans += 1
+                if name == "get":
+                    counted.gets += 1
+                return getattr(store, name)
+
+        return Rows()
+
+
+@pytest.mark.parametrize(
+    ("sql", "scans", "gets"),
+    [
+        ("UPDATE t SET n = 1 WHERE k = 3", 0, 1),
+        ("UPDATE t SET n = 1 WHERE n > 0 AND k = 3", 0, 1),
+        ("DELETE FROM t WHERE k IN (1, 2, 9)", 0, 3),
+        ("DELETE FROM t WHERE k = 1 OR 2 = k", 0, 2),
+        ("DELETE FROM t WHERE k = 1 + 1", 0, 1),
+        ("DELETE FROM t WHERE k = 1 AND k = 2", 0, 0),
+        ("DELETE FROM t WHERE k = NULL", 0, 0),
+        ("INSERT INTO t VALUES (5, 1, 'a')", 0, 1),
+        ("UPDATE t SET n = 1 WHERE k > 3", 1, 0),
+        ("DELETE FROM t WHERE k = 1 OR n = 1", 1, 0),
+        ("DELETE FROM t WHERE k = n", 1, 0),
+        ("DELETE FROM t", 1, 0),
+    ],
+)
+def test_a_statement_with_a_key_reads_the_rows_of_that_key(sql: str, scans: int, gets: int) -> None:
+    log, stores = MemoryLog(), Counted()
+    plan = prepared(log)
+    client = Client(
+        plan, TableWriters(log, "app", stores=stores), "a", ["INSERT INTO t VALUES (1, 1, 'a'), (3, 3, 'c')"]
+    )
+    client.run()
+    stores.gets = 0
+    client.statements = {"sql": sql}
+    client.run()
+    assert (stores.scans, stores.gets) == (scans, gets)
+
+
+# --- the rows that are kept ---
+
+
+def test_kept_rows_follow_a_topic_that_was_made_again() -> None:
+    log = MemoryLog()
+    plan = prepared(log)
+    writers = TableWriters(log, "app")
+    one = Client(plan, writers, "a", ["INSERT INTO t VALUES (1, 1, 'a')"])
+    one.run()
+    log.delete_topic("t")
+    ensure_sources(plan, log)
+    two = Client(plan, writers, "b", ["INSERT INTO t VALUES (1, 2, 'b')", "UPDATE t SET n = n + 1 WHERE k = 1"])
+    two.run()
+    assert not two.errors
+    source = plan.source("t")
+    assert source is not None
+    assert list(rows_in(log, source).values()) == [(1, 3, "b")]
+
+
+def test_a_tombstone_that_compaction_removed_unread_deletes_the_row(tmp_path: Path) -> None:
+    """The rows are read again: what was deleted meanwhile leaves a gap in the offsets, and nothing else."""
+    log = EmbeddedLog(tmp_path)
+    plan = prepared(log, TABLE.replace("=3", "=1"))
+    config = {"segment.bytes": "1", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
+    log.alter_topic("t", config)
+    writers = TableWriters(log, "app")
+    Client(plan, writers, "a", ["INSERT INTO t VALUES (1, 1, 'a')"]).run()
+    produce(log, b"1", None)
+    produce(log, b"2", b'{"n":2,"s":"b"}')
+    for now in (NOW, NOW + 10_000, NOW + 20_000_000):
+        log.maintain(now)
+    again = Client(plan, writers, "b", ["INSERT INTO t VALUES (1, 7, 'again')"])
+    again.run()
+    assert again.counts == {"b-0": 1}, "the row was deleted"
+    log.close()
+
+
+PAIRS = "CREATE TABLE t (k TEXT, half INT, PRIMARY KEY (k, half));"
+
+
+def test_after_a_kill_acknowledged_statements_are_there_and_no_half_ones(tmp_path: Path) -> None:
+    folders = [str(tmp_path / "log"), str(tmp_path / "tables")]
+    program = [sys.executable, str(Path(__file__).with_name("row_program.py")), *folders, PAIRS]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(60)]
+        process.kill()
+        told += process.stdout.readlines()
+    acknowledged = {line.strip() for line in told if line.endswith("\n")}
+    log = EmbeddedLog(tmp_path / "log")
+    plan = prepared(log, PAIRS)
+    source = plan.source("t")
+    assert source is not None
+    rows = rows_in(log, source)
+    names = {row[0] for row in rows.values()}
+    assert len(acknowledged) >= 60
+    assert acknowledged <= names
+    assert len(rows) == 2 * len(names), "no half of a pair"
+    physical = open_rocks(tmp_path / "tables")
+    writers = TableWriters(log, "app", "w", StoresInDatabase(physical))
+    everything = writers.change(source, TableChange("t", "delete"), NOW)
+    assert everything.gone == rows, "what is kept of the table is what its topic says"
+    writers.close()
+    log.close()
