@@ -40,7 +40,7 @@ from flowql.runtime.spark.frames.pairs import kept_for_good
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
 from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups
-from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
+from flowql.runtime.spark.over_changes import ADDED, WAY_ROUND, why_not, written
 from flowql.runtime.spark.over_topics import outline_bounded, outline_streaming
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.stage.layout import behind_repartitions
@@ -70,9 +70,9 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
     refuse_complete_topics(plan, query, settings)
     nodes = list(walk_nodes(query.logical))
     found = [_unsupported(n) for n in nodes]
-    for node, (reason, way_round) in zip(nodes, found, strict=True):
-        if reason:
-            raise SparkUnsupported(type(node.spec).__name__, reason, way_round, query=query.id)
+    refused = [(node, *why) for node, why in zip(nodes, found, strict=True) if why[0]]
+    for node, reason, way_round in sorted(refused, key=lambda r: isinstance(r[0].spec, ADDED)):  # what is written first
+        raise SparkUnsupported(written(node), reason, way_round, query=query.id)
     if mode == "bounded" and query.id in complete_queries(plan, settings):
         outline(plan, query, complete_files(plan, settings).keys())
         return [NodeChoice(n, "native", _in_python(n), _COMPLETE if isinstance(n.spec, Scan) else "") for n in nodes]
