@@ -1,4 +1,4 @@
-"""`flowql explain`: the plan of the project, of one query, or the page of an error code."""
+"""`flowql explain`: the plan of the project, of one query, what a statement reads, or the page of an error code."""
 
 from __future__ import annotations
 
@@ -14,21 +14,27 @@ from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.codes import CodePage, code_pages
+from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.explain import query_text, schema_text, spec_text, tree_text
 from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.server.running import connect
 
+_STATEMENT = re.compile(r"\s*(?:insert|update|delete|with)\s", re.IGNORECASE)
 _CODE = re.compile(r"FQ\d{4}", re.IGNORECASE)
 Subject = Annotated[
     str | None,
-    typer.Argument(help="Query id, name of its result, or error code.", metavar="[QUERY | FQ####]"),
+    typer.Argument(
+        help="Query id, name of its result, INSERT, UPDATE or DELETE, or error code.",
+        metavar="[QUERY | STATEMENT | FQ####]",
+    ),
 ]
 
 
@@ -44,14 +50,18 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Show the plan of queries, or an error's page.
+    """Show the plan of queries, the rows that a statement reads, or an error's page.
 
     Shows sources, each query's tree, what each optimiser rule did, operators, stores and topics.
 
     flowql explain SPENT_PER_HOUR --late
+    flowql explain "UPDATE users SET name = 'eve' WHERE id = 1"
     """
     if subject is not None and _CODE.fullmatch(subject):
         _explain_code(subject.upper(), as_json=scope.as_json)
+        return
+    if subject is not None and _STATEMENT.match(subject):
+        _explain_statements(scope, subject)
         return
     if late:
         _explain_late(scope, subject, as_json=scope.as_json)
@@ -63,6 +73,36 @@ def command(
     else:
         on_spark = found.target.spark if found.target.engine == "spark" else None
         print_text(explain_text(compiled, chosen, on_spark))
+
+
+def _explain_statements(scope: Scope, text: str) -> None:
+    """The rows of its table that each statement reads."""
+    from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
+    from flowql.runtime.topology.key_conditions import reads_text
+
+    project, compiled = scope.compile()
+    sources = {s.name: s for s in compiled.plan.sources}
+    found: list[dict[str, Any]] = []
+    changes = compile_changes(
+        SourceText("", text), compiled.plan.sources, dialect=project.dialect, variables=project.variables
+    )
+    for change in changes:
+        if isinstance(change, TableChange):
+            about = {
+                "statement": change.kind,
+                "table": change.target,
+                "reads": reads_text(sources[change.target], change),
+            }
+            found.append(about | ({"query": change.select} if change.select else {}))
+        else:
+            found.append({"statement": "insert", "table": change.target, "reads": "reads no rows"})
+    if scope.as_json:
+        print_json(found)
+        return
+    for about in found:
+        print_text(f"{about['statement'].upper()} {about['table']}: {about['reads']}")
+        if "query" in about:
+            print_text(f"  query: {about['query']}")
 
 
 def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:

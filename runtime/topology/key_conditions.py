@@ -1,4 +1,4 @@
-"""The keys that the condition of an UPDATE or DELETE leaves: rows with other keys need not be read."""
+"""The rows of its table that a statement reads: those of some keys, if its condition says which, or all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjuncts
 from flowql.compiler.plan.schema import Field
-from flowql.compiler.plan.tables import HIDDEN
+from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import UUID, Kind, SqlType
 from flowql.runtime.batch import Row
@@ -26,6 +26,38 @@ _EQUAL, _IN, _OR = ("sql_eq", "eq"), "sql_in", "or"
 
 class _Unknown(Exception):
     """The condition says nothing about the column."""
+
+
+def keys_read(source: SourceDef, change: TableChange, selected: Sequence[Row] | None) -> list[Row] | None:
+    """The keys of the rows that an UPDATE or DELETE reads; None if it reads all rows. selected: rows of the statement's query, if it has one."""
+    if selected is None:
+        return keys_of(source, change.where)
+    key = source.schema.key
+    return [row[: len(key)] for row in selected] if _chosen_by_key(source) else None
+
+
+def reads_text(source: SourceDef, change: TableChange) -> str:
+    """The rows of its table that a statement reads, in words."""
+    if change.kind == "insert":
+        if source.schema.get(ROW_NUMBER) is not None:
+            return "reads no rows"
+        return "looks up the keys of its query" if change.select else f"looks up {_keys(len(change.rows))}"
+    if change.select:
+        by_key = _chosen_by_key(source)
+        return (
+            "looks up the keys that its query chooses" if by_key else "reads all rows, for those that its query chooses"
+        )
+    keys = keys_of(source, change.where)
+    return "reads all rows" if keys is None else f"looks up {_keys(len(keys))}"
+
+
+def _keys(count: int) -> str:
+    return "1 key" if count == 1 else f"{count:,} keys"
+
+
+def _chosen_by_key(source: SourceDef) -> bool:
+    """Whether the query of a statement tells the rows to change apart by their key."""
+    return source.identity == tuple(f.name for f in source.schema.key)
 
 
 def keys_of(source: SourceDef, where: Expr | None) -> list[Row] | None:

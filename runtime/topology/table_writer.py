@@ -25,7 +25,7 @@ from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.values import encode_value
-from flowql.runtime.topology.key_conditions import keys_of
+from flowql.runtime.topology.key_conditions import keys_read
 from flowql.runtime.topology.row_store import RowStore, RowStores, StoresInMemory
 from flowql.runtime.topology.table_changes import Changed, RowRules, delete, given_rows, insert, update
 from flowql.runtime.topology.table_image import Ends, Pending, TableImage
@@ -255,13 +255,7 @@ class _Table:
         self, change: TableChange, pending: Pending, selected: Sequence[Row] | None
     ) -> Iterable[tuple[Key, Row]]:
         """At least the rows that an UPDATE or DELETE is about: found by their keys if these are known."""
-        key = self.source.schema.key
-        if selected is None:
-            keys = keys_of(self.source, change.where)
-        elif self.source.identity == tuple(f.name for f in key):
-            keys = [row[: len(key)] for row in selected]
-        else:
-            keys = None
+        keys = keys_read(self.source, change, selected)
         if keys is None:
             return pending.items()
         found = ((k, pending.get(k)) for k in dict.fromkeys(map(encode_value, keys)))

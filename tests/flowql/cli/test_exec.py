@@ -53,6 +53,25 @@ def shell(flowql: Program, project: Path) -> Shell:
     return made
 
 
+@pytest.mark.parametrize(
+    ("statement", "reads"),
+    [
+        ("UPDATE users SET name = 'x' WHERE id = 1 AND visits > 2", "UPDATE users: looks up 1 key"),
+        ("DELETE FROM users WHERE id IN (1, 2)", "DELETE users: looks up 2 keys"),
+        ("DELETE FROM users WHERE name = 'x'", "DELETE users: reads all rows"),
+        ("DELETE FROM notes WHERE n = 1", "DELETE notes: reads all rows"),
+        ("INSERT INTO users (id, name) VALUES (1, 'a'), (2, 'b')", "INSERT users: looks up 2 keys"),
+        ("INSERT INTO notes VALUES ('a', 1)", "INSERT notes: reads no rows"),
+        ("UPDATE users SET visits = (SELECT max(n) FROM notes)", "looks up the keys that its query chooses"),
+        ("DELETE FROM notes USING users WHERE n = id", "reads all rows, for those that its query chooses"),
+    ],
+)
+def test_explain_tells_the_rows_that_a_statement_reads(
+    flowql: Program, project: Path, statement: str, reads: str
+) -> None:
+    assert reads in flowql("explain", statement, "-p", str(project)).out
+
+
 def test_a_statement_that_is_too_large_is_refused_with_its_place(flowql: Program, project: Path) -> None:
     """A schema of 4,000 fields, and a sum of 6,000 numbers."""
     fields = ", ".join(f"f{i} INT" for i in range(4_000))
