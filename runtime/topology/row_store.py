@@ -24,12 +24,13 @@ class Followed:
     """How far a store has followed the topic of its table.
 
     identity: tells the topic, its partitions and the table's columns apart from others: rows of another identity are of no use.
-    positions: by partition, the next offset to read. at_ms: when it was last at the end.
+    positions: by partition, the next offset to read. at_ms: when it was last at the end. last: by partition, a digest of the record before the position.
     """
 
     identity: str = ""
     positions: Mapping[int, int] = field(default_factory=dict)
     at_ms: int = 0
+    last: Mapping[int, str] = field(default_factory=dict)
 
 
 class RowStore(Protocol):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
+
+import pyarrow as pa
 
 from flowql.compiler.plan.codec import to_data
 from flowql.compiler.plan.topology import SourceDef
@@ -13,7 +15,7 @@ from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import left_out
 from flowql.runtime.topology.row_store import Followed, RowStore
-from flowql.runtime.topology.table_rows import Key, RowReader
+from flowql.runtime.topology.table_rows import Key, RowReader, digest_of_last
 
 # Where offsets do not tell whether compaction has removed tombstones that were not read: no broker removes them sooner than this by default.
 UNREAD_MS_MAX = 3_600_000
@@ -39,7 +41,8 @@ class TableImage:
         """Reads on to these ends or a little beyond. Raises StatementFailed for a record that is no row of the table; LogError."""
         identity, followed = self._identity(ends), self._store.followed
         positions = {TopicPartition(self.source.topic, p): at for p, at in followed.positions.items()}
-        if followed.identity != identity or positions.keys() != ends.keys() or self._may_have_missed(followed, now_ms):
+        same = followed.identity == identity and positions.keys() == ends.keys()
+        if not same or self._may_have_missed(followed, now_ms) or not self._continues(positions, ends):
             positions = self._restart()
         while not self._read(positions, ends, identity, now_ms):
             positions = self._restart()
@@ -51,10 +54,16 @@ class TableImage:
     def items(self) -> Iterator[tuple[Key, Row]]:
         return self._store.items()
 
-    def apply(self, changes: Mapping[Key, Row | None], ends: Ends, now_ms: int) -> None:
-        """Takes over what a commit has written behind `self.ends`, instead of reading it. ends: after it."""
-        self._write(changes, ends, self._store.followed.identity, now_ms)
-        self.ends = dict(ends)
+    def apply(
+        self, changes: Mapping[Key, Row | None], parts: Sequence[tuple[int, pa.RecordBatch]], now_ms: int
+    ) -> None:
+        """Takes over what a commit has written behind `self.ends`, instead of reading it. parts: records by partition."""
+        ends, last = dict(self.ends), dict(self._store.followed.last)
+        for partition, part in parts:
+            ends[TopicPartition(self.source.topic, partition)] += part.num_rows
+            last[partition] = digest_of_last(part)
+        self._write(changes, ends, self._store.followed.identity, now_ms, last)
+        self.ends = ends
 
     def _identity(self, ends: Ends) -> str:
         """What must stay the same for rows that were read to be of use: the topic, where it begins, and the columns."""
@@ -67,6 +76,30 @@ class TableImage:
     def _may_have_missed(self, followed: Followed, now_ms: int) -> bool:
         return not self._log.drops_with_commits and now_ms - followed.at_ms > UNREAD_MS_MAX
 
+    def _continues(self, positions: Ends, ends: Ends) -> bool:
+        """Whether the topic is the one that was followed. Its folder may be an older copy, which has grown since."""
+        if any(at > ends[tp] for tp, at in positions.items()):
+            return False
+        last = self._store.followed.last
+        return bool(self.ends) or all(
+            last.get(tp.partition) == self._digest_before(tp, at)
+            for tp, at in positions.items()
+            if tp.partition in last
+        )
+
+    def _digest_before(self, tp: TopicPartition, offset: int) -> str | None:
+        """Of the record before an offset; None if it is not there."""
+        if not self._log.drops_with_commits:  # a marker of a transaction may be there instead
+            return self._store.followed.last[tp.partition]
+        if offset <= self._log.admin().begin_offset(tp):
+            return None
+        reader = self._log.reader(tp, offset - 1)
+        try:
+            raw = reader.read(1, 1)
+        finally:
+            reader.close()
+        return digest_of_last(raw.records) if raw is not None and raw.first_offset == offset - 1 else None
+
     def _restart(self) -> dict[TopicPartition, int]:
         """Forgets all rows; the beginnings of the partitions."""
         self._store.clear()
@@ -74,21 +107,24 @@ class TableImage:
 
     def _read(self, positions: dict[TopicPartition, int], ends: Ends, identity: str, now_ms: int) -> bool:
         """Moves the positions to the ends. False if compaction has removed records that were not read: a tombstone may be one of them."""
-        anew, admin = not positions, self._log.admin()
+        anew, admin, last = not positions, self._log.admin(), dict(self._store.followed.last)
         if anew:
             positions.update(admin.begin_offsets([*ends]))
         for tp, end in sorted(ends.items()):
             for read in self._reader.changes(self._log, tp, positions[tp], end, len(ends)):
                 if read.gap and not anew and self._log.drops_with_commits:
                     return False
-                positions[tp] = read.end
-                self._write(read.changes, positions, identity if not anew else "", now_ms)
+                positions[tp], last[tp.partition] = read.end, read.last
+                self._write(read.changes, positions, identity if not anew else "", now_ms, last)
         if anew or not self._log.drops_with_commits:
-            self._write({}, positions, identity, now_ms)
+            self._write({}, positions, identity, now_ms, last)
         return True
 
-    def _write(self, changes: Mapping[Key, Row | None], ends: Ends, identity: str, now_ms: int) -> None:
-        self._store.write(changes, Followed(identity, {tp.partition: at for tp, at in ends.items()}, now_ms))
+    def _write(
+        self, changes: Mapping[Key, Row | None], ends: Ends, identity: str, now_ms: int, last: Mapping[int, str]
+    ) -> None:
+        positions = {tp.partition: at for tp, at in ends.items()}
+        self._store.write(changes, Followed(identity, positions, now_ms, dict(last)))
 
 
 class Pending:

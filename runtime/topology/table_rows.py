@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
 
 from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.compiler.plan.types import Kind
@@ -23,11 +26,20 @@ Rows = dict[Key, Row]  # values in the order of the schema
 
 @dataclass(frozen=True, slots=True)
 class ReadChanges:
-    """Rows by key as records say, the last one of each; None: it is deleted. end: the next offset to read. gap: whether offsets are missing."""
+    """Rows by key as records say, the last one of each; None: it is deleted. end: the next offset to read. gap: whether offsets are missing.
+    last: digest of the last record.
+    """
 
     changes: dict[Key, Row | None]
     end: int
     gap: bool
+    last: str
+
+
+def digest_of_last(records: pa.RecordBatch) -> str:
+    """Tells the last record apart from others that a log could have at its offset."""
+    last = [records.column(name)[-1].as_py() for name in ("timestamp", "key", "value")]
+    return blake2b(repr(last).encode(), digest_size=16).hexdigest()
 
 
 class KeyOf:
@@ -65,7 +77,7 @@ class RowReader:
             while reader.position < end and (raw := reader.read(_RECORDS, _BYTES)) is not None:
                 gap = raw.first_offset != offset or raw.last_offset - raw.first_offset + 1 != raw.rows
                 offset = reader.position
-                yield ReadChanges(self._decoded(raw, partitions), offset, gap)
+                yield ReadChanges(self._decoded(raw, partitions), offset, gap, digest_of_last(raw.records))
             if reader.position < end:  # what is missing would pass for rows that are not there
                 raise LogUnavailable(f"{tp}: records {reader.position} to {end - 1} cannot be read now")
         finally:

@@ -20,13 +20,13 @@ from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.tables import ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.batch import DELETE, INSERT, Row, from_rows
-from flowql.runtime.errors import BadRecord, EndMoved, Fenced, RuntimeFailure, StatementFailed, TableBusy
+from flowql.runtime.errors import BadRecord, EndMoved, Fenced, RuntimeFailure, StateError, StatementFailed, TableBusy
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.values import encode_value
 from flowql.runtime.topology.key_conditions import keys_read
-from flowql.runtime.topology.row_store import RowStore, RowStores, StoresInMemory
+from flowql.runtime.topology.row_store import RowsInMemory, RowStore, RowStores, StoresInMemory
 from flowql.runtime.topology.table_changes import Changed, RowRules, delete, given_rows, insert, update
 from flowql.runtime.topology.table_image import Ends, Pending, TableImage
 from flowql.runtime.topology.table_rows import Key
@@ -183,7 +183,14 @@ class _TableWriter:
     def _carry_out(self, table: _Table, statements: list[_Statement]) -> None:
         """In one transaction. Statements that fail are left out of it."""
         for _ in range(TRIES if self._log.drops_with_commits else TRIES_BROKER):
-            group = _Group(table, statements)
+            try:
+                group = _Group(table, statements)
+            except StateError:  # the disk is full, or has failed
+                if isinstance(self._store, RowsInMemory):
+                    raise
+                self._store, self._table = RowsInMemory(), None
+                table = self._declared(table.source)
+                continue
             try:
                 if group.records.num_rows or any(s.mark is not None for s in group.succeeded):
                     self._write(table.source, group)
@@ -305,11 +312,8 @@ class _Group:
                 statement.error = found
         image = self._table.image
         if log.drops_with_commits and image.ends == self.ends and self.records.num_rows:
-            ends = dict(self.ends)
-            for partition, part in self.parts:
-                ends[TopicPartition(self._table.source.topic, partition)] += part.num_rows
             with suppress(RuntimeFailure):  # the next statement reads it from the topic
-                image.apply(self._pending.changes, ends, self._now_ms)
+                image.apply(self._pending.changes, self.parts, self._now_ms)
 
     def _carry_out(self, *, checked: bool) -> None:
         """checked: fail statements whose rows cannot be written."""
@@ -321,6 +325,8 @@ class _Group:
     def _outcome(self, statement: _Statement, *, checked: bool) -> Changed | Exception:
         try:
             return self._carried_out(statement, checked=checked)
+        except StateError:
+            raise
         except Exception as error:  # it fails, and the others do not
             return error
 

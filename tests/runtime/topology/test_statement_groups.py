@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_changes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.errors import StatementFailed
+from flowql.runtime.errors import StateError, StatementFailed
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.memory import MemoryLog
@@ -250,6 +251,57 @@ def test_a_tombstone_that_compaction_removed_unread_deletes_the_row(tmp_path: Pa
     again.run()
     assert again.counts == {"b-0": 1}, "the row was deleted"
     log.close()
+
+
+def test_kept_rows_are_not_taken_for_those_of_an_older_copy_of_the_log(tmp_path: Path) -> None:
+    """The copy has grown as far as the log had."""
+    stores = StoresInDatabase(MemoryPhysical())
+
+    def run(statements: Sequence[str], stores: RowStores) -> Client:
+        log = EmbeddedLog(tmp_path / "log")
+        client = Client(prepared(log), TableWriters(log, "app", stores=stores), "a", statements)
+        client.run()
+        log.close()
+        return client
+
+    run(["INSERT INTO t VALUES (1, 1, 'a')"], stores)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    run(["UPDATE t SET n = 2 WHERE k = 1"], stores)
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "copy").rename(tmp_path / "log")
+    run(["UPDATE t SET n = 5 WHERE k = 1"], StoresInMemory())
+    assert run(["DELETE FROM t WHERE n = 5"], stores).counts == {"a-0": 1}
+
+
+class Full(MemoryPhysical):
+    """A database whose disk is full from some moment on."""
+
+    full = False
+
+    def get(self, key: bytes) -> bytes | None:
+        return None if self._refused() else super().get(key)
+
+    def write_batch(self, *given: Any) -> None:
+        self._refused()
+        super().write_batch(*given)
+
+    def _refused(self) -> bool:
+        if self.full:
+            raise StateError("no space left")
+        return False
+
+
+def test_statements_are_carried_out_although_the_disk_of_the_kept_rows_is_full() -> None:
+    log, disk = MemoryLog(), Full()
+    plan = prepared(log)
+    writers = TableWriters(log, "app", stores=StoresInDatabase(disk))
+    one = Client(plan, writers, "a", ["INSERT INTO t VALUES (1, 1, 'a')"])
+    one.run()
+    disk.full = True
+    two = Client(plan, writers, "b", ["UPDATE t SET n = 2 WHERE k = 1", "INSERT INTO t VALUES (2, 2, 'b')"])
+    two.run()
+    assert not two.errors
+    check(log, plan, [one, two])
 
 
 PAIRS = "CREATE TABLE t (k TEXT, half INT, PRIMARY KEY (k, half));"
