@@ -270,7 +270,7 @@ class GroupStep(Reconciler):
         if now_ms >= self._plan_at_ms:
             self._plan_at_ms = now_ms + PLAN_MS
             with self._another_time():
-                self._next_plan = self._plans.newer() or self._next_plan
+                self._next_plan = self._plans.newer(arrived=True) or self._next_plan
             if now_ms >= self._topics_at_ms:
                 self._topics_at_ms = now_ms + (MORE_MS if self._asked_topics is not None else 0)
                 with self._another_time():

@@ -159,7 +159,8 @@ class HungReader:
                 return
             self._reader = self._log.reader(self._tp, EARLIEST)
         end = admin.written_offset(self._tp) if to_end else None
-        while (batch := self._reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+        read = self._reader.read if to_end else self._reader.take
+        while (batch := read(_READ_ROWS, _READ_BYTES)) is not None:
             for key, value in changes(batch):
                 self._take(key, value)
         if end is not None and self._reader.position < end:

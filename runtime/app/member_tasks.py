@@ -96,7 +96,10 @@ class MemberTasks:
                 self._owner.begin(built)  # positions are resolved by the first owner of a task
                 running = self._owner.queries[name]
                 running.built = BuiltQuery([*running.built.tasks, *built.tasks])
-                self.forget_positions({i.tp for task in built.tasks for i in task.logs.values()}, [running])
+                reads = {i.tp for task in built.tasks for i in task.logs.values()}
+                self.forget_positions(reads, [running])
+                # Another member may have committed the same positions meanwhile, for tasks of its own.
+                self._cut = {tp: at for tp, at in self._cut.items() if tp not in reads}
         self._owner.allow_coalescing()
         return [task for built in made.values() for task in built.tasks]
 

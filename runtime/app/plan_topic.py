@@ -97,9 +97,13 @@ class PlanReader:
         """The offset up to which records were handed out."""
         return self._reader.position
 
-    def newer(self) -> Deployed | None:
-        """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost."""
-        while (batch := self._reader.read(10_000, 1 << 26)) is not None:
+    def newer(self, *, arrived: bool = False) -> Deployed | None:
+        """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost.
+
+        arrived: the log is not asked whether there are more than have arrived by themselves.
+        """
+        read = self._reader.take if arrived else self._reader.read
+        while (batch := read(10_000, 1 << 26)) is not None:
             self._newest = _last_plan(batch) or self._newest
         newest, self._newest = self._newest, None
         return None if newest is None else codec.loads_deployed(newest.decode())

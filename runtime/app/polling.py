@@ -41,6 +41,8 @@ ANSWER_MS = 5  # between two looks for an answer that wakes no thread
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
 HEAD_GAP = 100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest
 END_REFRESH_MS = 20
+# Where nothing has come for a while: an instance at rest asks its brokers every five seconds, and again before it hands out what arrives.
+QUIET_AFTER_MS, QUIET_MS, QUIET_WAIT_MS = 1_000, 5_000, 100
 END_UNKNOWN = 1 << 62
 
 
@@ -71,6 +73,7 @@ class PollingStep:
         self._arrivals: dict[TopicPartition, Arrivals] = {}
         self._now_ms = 0
         self._ends_at_ms = -END_REFRESH_MS
+        self._quiet_at_ms = 0
         self._asked: tuple[list[TopicPartition], Future[dict[TopicPartition, int]]] | None = None
         self._bytes_per_input = input_bytes_max
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
@@ -103,8 +106,9 @@ class PollingStep:
         self._look_at_transactions(now_ms)
         self.look_at_commits(now_ms)
         if not self._line_is_asked():
-            progress |= self._distribute()
-            progress |= self._serve_catch_up_readers(now_ms)
+            arrived = self._distribute() | self._serve_catch_up_readers(now_ms)
+            self._quiet_at_ms = now_ms + QUIET_AFTER_MS if arrived else self._quiet_at_ms
+            progress |= arrived
         self._main_events()
         progress |= self._handle_failures()
         if progress:
@@ -112,7 +116,9 @@ class PollingStep:
             return 0
         if self._line is not None:
             return 1
-        return ANSWER_MS if self._asked is not None else END_REFRESH_MS  # what arrives wakes this thread before
+        if self._asked is not None:
+            return ANSWER_MS
+        return QUIET_WAIT_MS if self._is_quiet else END_REFRESH_MS  # what arrives wakes this thread before
 
     def ask_line(
         self,
@@ -208,6 +214,8 @@ class PollingStep:
 
     def _distribute(self) -> bool:
         batches = self._main.poll(self._wants)
+        if batches and self._is_quiet:  # the known ends are old: what came to other inputs must not be overtaken
+            self._ask_ends(list(self._inputs))
         for batch in batches:
             self._hand_out(batch)
         return bool(batches)
@@ -284,7 +292,8 @@ class PollingStep:
     # -- the rest
 
     def _refresh_ends(self, now_ms: int) -> None:
-        if now_ms - self._ends_at_ms < END_REFRESH_MS and now_ms >= self._ends_at_ms:
+        interval = QUIET_MS if self._is_quiet else END_REFRESH_MS
+        if self._asked is None and now_ms - self._ends_at_ms < interval and now_ms >= self._ends_at_ms:
             return
         if self._asked is None:
             self._ends_at_ms = now_ms
@@ -294,6 +303,13 @@ class PollingStep:
         if answer.done():
             self._asked = None
             self._take_ends(tps, answer.result)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Nothing has arrived for a while, and as far as is known nothing is there that has not."""
+        if self._now_ms < self._quiet_at_ms:
+            return False
+        return all(not i.queue and i.next_fetch >= i.end_offset for of_tp in self._inputs.values() for i in of_tp)
 
     def refresh_ends(self) -> None:
         """Requests the current ends of all partitions, which tell idle inputs from those that will get rows."""

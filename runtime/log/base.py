@@ -256,6 +256,12 @@ class PartitionReader(Protocol[Read]):
         """
         ...
 
+    def take(self, max_records: int, max_bytes: int) -> Read | None:
+        """The next committed records that have arrived by themselves; None if there are none. The log is asked for nothing, so a
+        position that is looked at again and again costs nothing while nothing is written there.
+        """
+        ...
+
     def arrived(self) -> bool:
         """Whether `read` would return without waiting. If not, the log fetches the next records, and the caller may ask again later."""
         ...

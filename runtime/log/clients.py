@@ -130,6 +130,10 @@ class LogReader:
             )
         return self._gather(end, max_records, max_bytes)
 
+    def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        """As `read`: there is nobody to ask."""
+        return self.read(max_records, max_bytes)
+
     def arrived(self) -> bool:
         """Always true: records are in files or in memory."""
         return True
@@ -183,6 +187,9 @@ class KeyValuesOf:
             return None
         keys, values = batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
         return KeyValues(batch.tp, keys, values, batch.next_offset, batch.size_bytes)
+
+    def take(self, max_records: int, max_bytes: int) -> KeyValues | None:
+        return self.read(max_records, max_bytes)
 
     def arrived(self) -> bool:
         return self._reader.arrived()

@@ -264,6 +264,10 @@ class _Reader:
         batch = self._reader.read(max_records, max_bytes)
         return None if batch is None else self._repairs.lay_over(batch)
 
+    def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        batch = self._reader.take(max_records, max_bytes)
+        return None if batch is None else self._repairs.lay_over(batch)
+
     def arrived(self) -> bool:
         return self._reader.arrived()
 

@@ -20,10 +20,10 @@ def placement_reader(log: Log, application_id: str) -> Reader:
     return log.reader(placement_topic(application_id), EARLIEST)
 
 
-def newest_placement(reader: Reader) -> Placement | None:
-    """The newest of the records that follow and are visible; None if none do."""
-    newest = None
-    while (batch := reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+def newest_placement(reader: Reader, *, to_end: bool = True) -> Placement | None:
+    """The newest of the records that follow and are visible; None if none do. to_end: the log is asked where they end."""
+    newest, read = None, reader.read if to_end else reader.take
+    while (batch := read(_READ_ROWS, _READ_BYTES)) is not None:
         newest = dict(changes(batch)).get(KEY) or newest
     return None if newest is None else Placement.decode(newest)
 

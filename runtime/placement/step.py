@@ -169,9 +169,9 @@ class PlacementStep:
         assert self._placements is not None, "nothing is open"
         assert self._beats is not None, "nothing is open"
         end = self._log.admin().written_offset(self._placed) if to_end else 0
-        while (batch := self._beats.read(_READ_ROWS, _READ_BYTES)) is not None:
+        while (batch := self._beats.take(_READ_ROWS, _READ_BYTES)) is not None:
             self._heartbeats.take(batch.records.column("value").to_pylist())
-        newest = newest_placement(self._placements)
+        newest = newest_placement(self._placements, to_end=to_end)
         with self._lock:
             self._learn(newest)
         check_end(self._placements, end)

@@ -1,4 +1,6 @@
-"""KafkaLog: the log on a Kafka cluster. Factory of clients: two consumers, one producer, one admin, whatever the number of queries."""
+"""KafkaLog: the log on a Kafka cluster. Factory of clients: two consumers, one producer, one admin, whatever the number of queries. A member has two
+more: a consumer that waits for news of the others, and a producer of heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,19 @@ from flowql.runtime.log.kafka.consumer import KafkaConsumer
 from flowql.runtime.log.kafka.fetching import FetchClient
 from flowql.runtime.log.kafka.plain import PlainWriter
 from flowql.runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
-from flowql.runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
+from flowql.runtime.log.kafka.reading import (
+    TAIL_WAIT_MS,
+    WAIT_MS,
+    GroupClients,
+    KafkaKeyValues,
+    KafkaReader,
+    SharedReading,
+)
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.kafka.torn import CommitCheck, Torn
 from flowql.runtime.log.open_clients import OpenClients
 
-MAIN_WAIT_MS = 100
+MAIN_WAIT_MS = 300
 CLIENT_BYTES_MAX = 1_000_000  # what the client library takes where nothing is said
 BATCH_BYTES_MIN = 69  # brokers count what a batch of one record takes beside key and value
 STABLE_S = 0.5  # for a transaction to be finished, before the caller is told to ask again
@@ -65,6 +74,7 @@ class KafkaLog:
         self._term = 0  # of the only instance of an application, since `hold`
         self._torn: Torn = {}
         self._appending: PlainWriter | None = None
+        self._tail: SharedReading | None = None
         self._clients = OpenClients()
         self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
@@ -74,10 +84,10 @@ class KafkaLog:
         return self
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
-        return KafkaReader(self._reading, tp, offset)
+        return KafkaReader(self._reading, tp, offset, self._tailing)
 
     def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
-        return KafkaKeyValues(self._reading, tp, offset)
+        return KafkaKeyValues(self._reading, tp, offset, self._tailing)
 
     def consumer(self, client_id: str) -> Consumer:
         def make() -> FetchClient:
@@ -160,6 +170,9 @@ class KafkaLog:
         if self._shared is not None:
             self._shared.close()
             self._shared = None
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
         if self._appending is not None:
             self._appending.close()
             self._appending = None
@@ -232,6 +245,13 @@ class KafkaLog:
             self._shared = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-restore", WAIT_MS, app))
         return self._shared
 
+    def _tailing(self) -> SharedReading:
+        """A client of its own, made when first needed: its fetches wait at the brokers until something is written."""
+        if self._tail is None:
+            app = self._application_id
+            self._tail = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-tail", TAIL_WAIT_MS, app))
+        return self._tail
+
     def _fetch_client(self, client_id: str, wait_ms: int, group: str) -> FetchClient:
         client = FetchClient(self._connection, self._admin, client_id, group, wait_ms)
         return self._clients.consumer(client)
@@ -258,7 +278,9 @@ class KafkaLog:
 
     def delete_topic(self, name: str) -> None:
         self._admin.delete_topic(name)
-        self._reading.forget(name)
+        for reading in (self._reading, self._tail):
+            if reading is not None:
+                reading.forget(name)
 
     def topics(self) -> dict[str, TopicInfo]:
         return self._admin.topics()

@@ -20,6 +20,7 @@ from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
 
 PARTITIONS_MAX = 64  # read on in the background at a time
 IDLE_MS = 10_000  # idle readers are closed after so long
+TAIL_WAIT_MS = 500  # nobody waits for another partition of the same fetch
 WAIT_MS = 20  # a fetch that waits longer at a broker would hold up the next partition that is asked for
 
 
@@ -45,6 +46,19 @@ class SharedReading:
     def read_bare(self, tp: TopicPartition, offset: int) -> tuple[KeyValues | None, int]:
         """The same of keys and values alone, in the pieces they were fetched in."""
         return self._read(tp, offset, Cursor.take_bare, bare=True)
+
+    def take(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> tuple[RawBatch | None, int]:
+        """The next records that have arrived from an offset, and the offset after them."""
+        with self.client() as client:
+            cursor = client.cursors.get(tp)
+            if cursor is None or cursor.position != offset or cursor.error is not None:
+                cursor = client.start(tp, offset)
+            self._touch(client, tp)
+            client.pump()
+            batch = self._first(cursor, lambda c: c.take(max_records, max_bytes))
+            if batch is None:
+                self._check(client, cursor)
+            return batch, cursor.position
 
     def arrived(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> bool:
         """Whether `read` (or `read_bare`) would return without waiting. Fetches the next records if no fetch is in progress."""
@@ -171,11 +185,13 @@ class GroupClients:
 
 
 class _Position:
-    """One read position."""
+    """One read position. tailing: for what is looked at again and again, with a fetch that waits at the brokers."""
 
-    def __init__(self, reading: SharedReading, tp: TopicPartition, offset: int) -> None:
+    def __init__(
+        self, reading: SharedReading, tp: TopicPartition, offset: int, tailing: Callable[[], SharedReading]
+    ) -> None:
         self.tp = tp
-        self._reading = reading
+        self._reading, self._tailing, self._tails = reading, tailing, False
         self._position = 0
         reading.admin.check_partition(tp)
         self.seek(offset)
@@ -189,6 +205,8 @@ class _Position:
 
     def close(self) -> None:
         self._reading.stop(self.tp)
+        if self._tails:
+            self._tailing().stop(self.tp)
 
 
 class KafkaReader(_Position):
@@ -196,6 +214,11 @@ class KafkaReader(_Position):
 
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         batch, self._position = self._reading.read(self.tp, self._position, max_records, max_bytes)
+        return batch
+
+    def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        self._tails = True
+        batch, self._position = self._tailing().take(self.tp, self._position, max_records, max_bytes)
         return batch
 
     def arrived(self) -> bool:
@@ -208,6 +231,9 @@ class KafkaKeyValues(_Position):
     def read(self, max_records: int, max_bytes: int) -> KeyValues | None:
         batch, self._position = self._reading.read_bare(self.tp, self._position)
         return batch
+
+    def take(self, max_records: int, max_bytes: int) -> KeyValues | None:
+        return self.read(max_records, max_bytes) if self.arrived() else None
 
     def arrived(self) -> bool:
         return self._reading.arrived(self.tp, self._position, bare=True)

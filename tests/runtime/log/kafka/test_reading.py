@@ -104,44 +104,44 @@ def read(reader: KafkaReader, most: int = 100) -> list[int] | None:
 
 
 def test_a_partition_that_is_read_on_stays_assigned(shared: SharedReading) -> None:
-    reader = KafkaReader(shared, A0, EARLIEST)
+    reader = KafkaReader(shared, A0, EARLIEST, lambda: shared)
     assert reader.position == 2
     fetches(shared).waiting = {A0: [records(A0, 2, 5), records(A0, 5, 10)]}
     assert [read(reader, 2), read(reader), read(reader), read(reader)] == [[2, 3], [4], [5, 6, 7, 8, 9], None]
     assert reader.position == 10
     assert fetches(shared).told("start") == [(A0, 2, False)]
     assert fetches(shared).told("pump") == [reading.WAIT_MS / 1000] * 2
-    other = KafkaReader(shared, A0, 4)
+    other = KafkaReader(shared, A0, 4, lambda: shared)
     fetches(shared).waiting = {A0: [records(A0, 4, 6)]}
     assert read(other) == [4, 5]
     assert fetches(shared).told("start")[1:] == [(A0, 4, False)], "at another place it begins anew"
-    assert KafkaReader(shared, A0, LATEST).position == 10
+    assert KafkaReader(shared, A0, LATEST, lambda: shared).position == 10
 
 
 def test_an_offset_is_none_of_a_partition_that_does_not_exist_or_below_nothing(shared: SharedReading) -> None:
-    assert KafkaReader(shared, A0, 0).position == 0
+    assert KafkaReader(shared, A0, 0, lambda: shared).position == 0
     with pytest.raises(LogError, match="A-0: -3 is no offset"):
-        KafkaReader(shared, A0, -3)
+        KafkaReader(shared, A0, -3, lambda: shared)
     shared.admin.refusal = LogError("none with number 9")  # type: ignore[attr-defined]
     with pytest.raises(LogError, match="none with number 9"):
-        KafkaReader(shared, TopicPartition("A", 9), 0)
+        KafkaReader(shared, TopicPartition("A", 9), 0, lambda: shared)
 
 
 def test_nothing_is_begun_at_the_end(shared: SharedReading) -> None:
-    reader = KafkaReader(shared, A0, 10)
+    reader = KafkaReader(shared, A0, 10, lambda: shared)
     assert (reader.arrived(), read(reader), reader.position) == (True, None, 10)
     assert fetches(shared).calls == []
 
 
 def test_a_position_moves_over_what_is_no_record_without_a_batch(shared: SharedReading) -> None:
-    reader = KafkaReader(shared, A0, 2)
+    reader = KafkaReader(shared, A0, 2, lambda: shared)
     fetches(shared).on_pump = lambda: fetches_of.cursors[A0].skip_to(10)
     fetches_of = fetches(shared)
     assert (read(reader), reader.position) == (None, 10)
 
 
 def test_records_that_do_not_come_are_not_waited_for_for_ever(shared: SharedReading) -> None:
-    reader = KafkaReader(shared, A0, 2)
+    reader = KafkaReader(shared, A0, 2, lambda: shared)
     fetches(shared).on_pump = lambda: shared._clock.advance(1_000)  # type: ignore[attr-defined]
     with pytest.raises(LogUnavailable, match="A-0: nothing arrives from offset 2 on"):
         read(reader)
@@ -150,7 +150,7 @@ def test_records_that_do_not_come_are_not_waited_for_for_ever(shared: SharedRead
 
 
 def test_what_is_wrong_is_raised_and_the_next_read_begins_anew(shared: SharedReading) -> None:
-    reader, error = KafkaReader(shared, A0, 2), LogDenied("no")
+    reader, error = KafkaReader(shared, A0, 2, lambda: shared), LogDenied("no")
     assert not reader.arrived()
     fetches(shared).cursors[A0].error = error
     assert reader.arrived(), "the error has"
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_raised_and_the_next_read_begins_anew(shared: SharedRea
 
 
 def test_a_reader_knows_whether_something_has_arrived(shared: SharedReading) -> None:
-    reader = KafkaReader(shared, A0, 2)
+    reader = KafkaReader(shared, A0, 2, lambda: shared)
     client = fetches(shared)
     assert not reader.arrived()
     client.waiting = {A0: [records(A0, 2, 5)]}
@@ -182,7 +182,7 @@ def test_a_reader_knows_whether_something_has_arrived(shared: SharedReading) -> 
 
 
 def test_keys_and_values_are_read_apart_from_whole_records(shared: SharedReading) -> None:
-    bare, whole = KafkaKeyValues(shared, A0, 2), KafkaReader(shared, A0, 2)
+    bare, whole = KafkaKeyValues(shared, A0, 2, lambda: shared), KafkaReader(shared, A0, 2, lambda: shared)
     assert not bare.arrived()
     assert not whole.arrived()
     assert not whole.arrived()
@@ -194,7 +194,7 @@ def test_partitions_that_are_not_read_for_a_while_are_given_up(
     shared: SharedReading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, client = shared._clock, fetches(shared)
-    a0, a1, b0 = (KafkaReader(shared, tp, 2) for tp in (A0, A1, B0))
+    a0, a1, b0 = (KafkaReader(shared, tp, 2, lambda: shared) for tp in (A0, A1, B0))
     a0.arrived()
     a1.arrived()
     clock.advance(reading.IDLE_MS - 1)  # type: ignore[attr-defined]
@@ -218,7 +218,7 @@ def test_a_topic_that_is_gone_is_forgotten_with_what_was_fetched_of_it(shared: S
     shared.forget("A")
     assert shared._client is None
     for tp in (A0, A1, B0):
-        KafkaReader(shared, tp, 2).arrived()
+        KafkaReader(shared, tp, 2, lambda: shared).arrived()
     shared.forget("A")
     assert list(fetches(shared).cursors) == [B0]
     first = fetches(shared)
