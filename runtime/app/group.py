@@ -441,6 +441,9 @@ class GroupStep(Reconciler):
         """New tasks, where their last owner stopped."""
         host = self._host
         self.hung.learn()
+        for stopped_following in map(host.restoration.standbys.stop_following, map(str, wanted)):
+            if not stopped_following.done():  # what is here of the task is restored from its position on
+                yield stopped_following
         written = self._last_written(wanted)
         if self._next_plan is not None or any(self.swap.forbids(t) for t in wanted):
             return

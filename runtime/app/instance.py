@@ -188,7 +188,7 @@ class Instance:
             weight_of=self._weight_of,
             hand_over=lambda task: self.polling.command(partial(self._adopt, task)),
             on_error=self._restore_failed,
-            wall_ms=clock.wall_ms,
+            clock=clock,
             process=restore_process(log, self.state.restored.incoming),
         )
         self.polling.places_of_others = self._places_of_others
@@ -276,7 +276,7 @@ class Instance:
         self.main.loop.notify = self.restore.loop.notify = self.polling.wake = polling.wake
         self.commit.wake = commit.wake
         restoration = named("restoration", self.restoration)
-        self.restoration.wake = restoration.wake
+        self.restoration.wake = self.restoration.standbys.wake = restoration.wake
         processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in self.processing]
         processing.append(
             NamedStep(self.preemption.name, self.preemption, self.preemption.wait, self.manager.signal_preempting)

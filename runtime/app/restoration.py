@@ -3,25 +3,24 @@
 A task is here or at the task manager, never at both. It comes with `add`; when all its changelogs are read to their ends it leaves
 through `hand_over`, which lets the polling thread take it. Source: `DefaultStateUpdater` of Apache Kafka Streams.
 
-A standby would be a task here whose cursors never end: they may be read on from `position` at any time.
+Standby copies (`standbys`) are read beside, when no task waits here.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.app.backoff import HEALTHY, Backoff
+from flowql.runtime.app.changelog_cursor import ChangelogCursor, cursors_of
 from flowql.runtime.app.restore_process import RestoreProcess
+from flowql.runtime.app.standby import StandbyCopies
 from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.clock import Clock
 from flowql.runtime.log.base import Admin, KeyValues, TopicPartition
-from flowql.runtime.state.changelog import changelog_topic
-from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.positions import ChangelogPosition
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
@@ -32,44 +31,6 @@ TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
 CHUNK_RECORDS = 20_000
 # What another process makes files of: below the first it would cost more than it saves (it takes 0.5 s to start, and 100 MB).
 FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
-
-
-@dataclass(slots=True)
-class ChangelogCursor:
-    """How far one changelog partition is applied. `end`: where it ended when the restoration began; it has no writer since then.
-
-    begun_ms: wall clock before that. kept: the position of the rows that were here; None if it is read from its beginning. topic_id: empty where
-    it is not known. in_sight: records up to `end` can be read, as was found out before the next chunk is asked for. entry: once files of rows are
-    asked for instead of chunks.
-    """
-
-    tp: TopicPartition
-    spec: StoreSpec
-    begin: int
-    end: int
-    position: int
-    begun_ms: int
-    topic_id: str
-    kept: ChangelogPosition | None
-    chunk: Future[object] | None = None
-    in_sight: bool = False
-    entry: StoreEntry | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.position >= self.end
-
-    def reached(self, offset: int) -> ChangelogPosition | None:
-        """The position of the rows once everything below `offset` is applied.
-
-        Rows that were here may be of keys that were deleted since: until those deletions are read, it is as old as before.
-        """
-        if not self.topic_id:
-            return None
-        if self.kept is None:
-            return ChangelogPosition(self.topic_id, offset, self.begun_ms)
-        as_of_ms = self.begun_ms if offset >= self.end else self.kept.as_of_ms
-        return replace(self.kept, offset=offset, as_of_ms=as_of_ms)
 
 
 @dataclass(slots=True)
@@ -107,12 +68,13 @@ class RestorationStep:
         weight_of: Callable[[str], int],
         hand_over: Callable[[Task], None],
         on_error: Callable[[str, Exception], None],
-        wall_ms: Callable[[], int],
+        clock: Clock,
         process: RestoreProcess | None = None,
     ) -> None:
         self._client, self._admin, self._state, self._app = client, admin, state, application_id
         self._weight_of, self._hand_over, self._on_error = weight_of, hand_over, on_error
-        self._wall_ms, self._process = wall_ms, process
+        self._clock, self._process = clock, process
+        self.standbys = StandbyCopies(client, admin, state, application_id, clock, on_error)
         self._lock = threading.Lock()  # guards the two fields below and removals
         self._tasks: dict[str, RestoringTask] = {}
         self._finished: dict[str, RestoreProgress] = {}  # by query, of its tasks that have left
@@ -124,7 +86,8 @@ class RestorationStep:
     def add(self, task: Task, stores: tuple[str, ...]) -> None:
         """Take a task; the state manager holds its restore row."""
         assert task.status is TaskStatus.RESTORING, f"{task.id} is {task.status.value}"
-        cursors = self._cursors([task.state.store(name).spec for name in stores], task.id.partition)
+        specs = [task.state.store(name).spec for name in stores]
+        cursors = cursors_of(self._admin, self._state, self._app, specs, task.id.partition, self._clock.wall_ms())
         with self._lock:
             name = str(task.id)
             assert name not in self._tasks, f"task {name} is already here"
@@ -169,6 +132,7 @@ class RestorationStep:
 
     def run_once(self, now_ms: int) -> int:
         progress = self._serve_removals()
+        self.standbys.serve_removals()
         process = self._process
         if process is not None and process.running:
             progress |= process.poll()
@@ -180,7 +144,7 @@ class RestorationStep:
             return 0
         if process is not None and process.running:
             return FILES_MS
-        return IDLE_MS if self._tasks else RESTING_MS
+        return IDLE_MS if self._tasks else min(RESTING_MS, self.standbys.run_once(now_ms))
 
     def close(self) -> None:
         """End the other process, after the thread of this step."""
@@ -322,17 +286,3 @@ class RestorationStep:
             cursor.chunk = None
         entry.backoff = entry.backoff.after_failure(now_ms)
         self._on_error(entry.task.id.query, error)
-
-    def _cursors(self, specs: Sequence[StoreSpec], partition: int) -> list[ChangelogCursor]:
-        """One for each store of a task: from the position of the rows that are here, if there are any, else from the beginning."""
-        begun_ms, positions = self._wall_ms(), self._state.positions_of([s.name for s in specs], partition)
-        tps = {spec.name: TopicPartition(changelog_topic(self._app, spec.name), partition) for spec in specs}
-        described = self._admin.describe_topics({tp.topic for tp in tps.values()}).result()
-        cursors: list[ChangelogCursor] = []
-        for spec in specs:
-            tp, kept = tps[spec.name], positions.get((spec.name, partition))
-            topic_id = described[tp.topic].id if tp.topic in described else ""
-            begin = self._admin.begin_offset(tp) if kept is None else kept.offset
-            end = self._admin.written_offset(tp)
-            cursors.append(ChangelogCursor(tp, spec, begin, end, begin, begun_ms, topic_id, kept))
-        return cursors

@@ -95,6 +95,7 @@ class StateManager:
             is_dropped=self._is_dropped,
             committed=self.committed_stores,
             commit_entry=self._commit_entry,
+            openings=lambda: self._openings,
         )
 
     # Tasks and stores
@@ -332,6 +333,11 @@ class StateManager:
         with self.epoch_lock.join():
             self._catalog.load(self._physical)
             self._restoring = read_restores(self._physical)
+
+    @property
+    def openings(self) -> int:
+        """How often it was opened again. Any thread."""
+        return self._openings
 
     def accepts_files(self) -> bool:
         """Whether the disk of the physical store would take new files now."""

@@ -36,11 +36,13 @@ class RestoredRows:
         is_dropped: Callable[[StoreEntry, int], bool],
         committed: Callable[[], Mapping[str, StoreEntry]],
         commit_entry: Callable[[StoreEntry], None],
+        openings: Callable[[], int],
     ) -> None:
-        """is_dropped: whether a drop of a partition waits for its commit. commit_entry: notes a store that is in the physical catalog now."""
+        """openings: how often the store was opened again, under the commit lock. is_dropped: whether a drop of a partition waits for its commit. commit_entry: notes a store that is in the physical catalog now."""
         self._physical, self._guard, self._catalog, self._tasks = physical, guard, catalog, tasks
         self._epoch_lock, self._commit_lock = epoch_lock, commit_lock
         self._is_dropped, self._committed, self._commit_entry = is_dropped, committed, commit_entry
+        self._openings = openings
 
     def take(
         self,
@@ -49,10 +51,13 @@ class RestoredRows:
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
         position: ChangelogPosition | None = None,
+        *,
+        openings: int | None = None,
     ) -> None:
         """Write changelog records (`Frozen.changelog`) of one partition of a store, in their order; its task is not running.
 
-        position: the one reached with them. It is written last, so a crash never leaves it ahead of the rows.
+        position: the one reached with them. It is written last, so a crash never leaves it ahead of the rows. openings: as of when the rows
+        before these were written: StateError if the store was opened again since, which may have lost them.
         """
         entry = self._restored_store(spec, partition)
         for start in range(0, len(keys), restore.RESTORE_ROWS_MAX):
@@ -62,16 +67,23 @@ class RestoredRows:
             if None in rows.values and self.has_runs(entry, partition):
                 rows = restore.over_runs(rows)
             self._restore_batch(rows)
-        self._reach(entry, partition, position)
+        self._reach(entry, partition, position, openings)
         self._forget(spec.name, partition)
 
     def has_runs(self, entry: StoreEntry, partition: int) -> bool:
         """Whether a deleted row has to hide what runs have of it."""
         return bool(self._physical.runs(entry.prefix(partition)).runs)
 
-    def _reach(self, entry: StoreEntry, partition: int, position: ChangelogPosition | None) -> None:
-        if position is not None:
-            self._restore_batch(Writes([], [entry.position_key(partition)], [position.record()]))
+    def _reach(
+        self, entry: StoreEntry, partition: int, position: ChangelogPosition | None, openings: int | None = None
+    ) -> None:
+        if position is None:
+            return
+        with self._commit_lock:
+            if openings is not None and openings != self._openings():
+                raise StateError("the state was opened again meanwhile")
+            with self._guard.permit("restore"):
+                self._guard.write([entry.position_key(partition)], [position.record()])
 
     @property
     def incoming(self) -> Path | None:

@@ -9,11 +9,10 @@ from itertools import count
 from unittest.mock import patch
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.runtime.app import plan_writer
+from flowql.runtime.app import plan_writer, restoration
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.plan_writer import PlanWriter
-from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.placement import leader
 from flowql.runtime.placement.record import Place, PlacementChange
@@ -24,7 +23,7 @@ from tests.sim.log import SimulatedProducer
 
 _transaction, _send_positions, _init = CommitStep._transaction, SimulatedProducer.send_positions, Broker.__init__
 _run_once = CommitStep.run_once
-_reached, _cursors = ChangelogWriter.reached, RestorationStep._cursors
+_reached, _cursors = ChangelogWriter.reached, restoration.cursors_of
 
 
 def _outputs_apart(step, epoch, redo):
@@ -111,9 +110,9 @@ def _position_ahead(writer, frozen, sequence, ends):
     return {s: replace(p, offset=p.offset + 2) for s, p in _reached(writer, frozen, sequence, ends).items()}
 
 
-def _delta_too_short(step, specs, partition):
+def _delta_too_short(*args):
     """A restoration that goes on from a position begins behind the first record there; the marker of a transaction is ahead of it."""
-    cursors = _cursors(step, specs, partition)
+    cursors = _cursors(*args)
     for cursor in cursors:
         if cursor.kept is not None:
             cursor.position = min(cursor.end, cursor.position + 2)
@@ -162,7 +161,7 @@ REBUILD_PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
 # Found by a task that moves away and back (`test_positions`): lives by seed rarely have rows to go on with.
 POSITION_PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "position-ahead-of-rows": (ChangelogWriter, "reached", _position_ahead),
-    "delta-from-a-wrong-offset": (RestorationStep, "_cursors", _delta_too_short),
+    "delta-from-a-wrong-offset": (restoration, "cursors_of", _delta_too_short),
 }
 PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "commit-by-wall-clock": (CommitStep, "run_once", _commit_by_the_wall_clock),

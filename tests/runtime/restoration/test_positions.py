@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowql.compiler.plan.topology import StoreSpec
-from flowql.runtime.app.restoration import ChangelogCursor
+from flowql.runtime.app.changelog_cursor import ChangelogCursor
 from flowql.runtime.budget import StateLimits
+from flowql.runtime.errors import StateError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.changelog import records_of
@@ -372,3 +373,22 @@ def test_a_restoration_is_as_old_as_its_rows_until_it_has_read_all_deletions() -
     assert cursor.reached(8) == position_at(8, 100), "what it has read it has read since"
     cursor.topic_id = ""
     assert cursor.reached(8) is None
+
+
+def test_a_partition_that_is_followed_is_as_old_as_its_last_end() -> None:
+    cursor = ChangelogCursor(TopicPartition("t", 0), table("S"), 5, 9, 9, 100, "id", None)
+    cursor.go_on_to(12, 200)
+    assert cursor.reached(11) == position_at(11, 100)
+    assert cursor.reached(12) == position_at(12, 200)
+    cursor.go_on_to(20, 300)
+    assert (cursor.end, cursor.reached(12)) == (12, position_at(12, 200)), "not before it has been read to the last one"
+
+
+def test_no_position_is_written_over_rows_that_may_be_lost() -> None:
+    manager = manager_on()
+    manager.rebuild({TASK: RECORD})
+    with pytest.raises(StateError, match="opened again"):
+        manager.restored.take(table("S"), 0, [], [], position_at(3), openings=manager.openings + 1)
+    assert position_on(manager) == 0
+    manager.restored.take(table("S"), 0, [], [], position_at(3), openings=manager.openings)
+    assert position_on(manager) == 3
