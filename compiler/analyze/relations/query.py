@@ -62,7 +62,7 @@ class QueryBinder(FromBinder):
     def query(self, query: t.Query, tables: Tables = NO_TABLES, outer: RelBinder | None = None) -> Rel:
         """The relation of a whole query; its columns are those selected, in order. outer: of a sub-query, for its messages."""
         if outer is None:
-            self.bare |= {n.parts[0] for n in walks.walk(query) if isinstance(n, Name) and len(n.parts) == 1}
+            self.bare |= _bare(query)
         if query.emit is not None:
             unsupported(
                 f"EMIT {query.emit.upper()} of a query inside another", query.span, "write it behind the outer query"
@@ -86,6 +86,7 @@ class QueryBinder(FromBinder):
             order: list[Order] = []
             rel, limit, offset = self.query(query), None, 0
         else:
+            self.bare |= _bare(query)
             limit, offset = self._count(query.limit), self._count(query.offset) or 0
             rel, order = self._in_order(query, self.with_tables(query, NO_TABLES), None, limited=bool(query.order_by))
         rel, columns = as_columns(rel, [o.expr for o in order], self.names, "order")
@@ -336,6 +337,11 @@ class QueryBinder(FromBinder):
             united = self._united(sides)
             return united if body.all else distinct(united, self.names)
         return operation(body.op, sides, self.names, all_=body.all)
+
+
+def _bare(query: t.Query) -> set[str]:
+    """The names without a qualifier, of which some may mean whole rows."""
+    return {n.parts[0] for n in walks.walk(query) if isinstance(n, Name) and len(n.parts) == 1}
 
 
 def _reference(c: RelColumn, star: Star) -> Name:
