@@ -20,7 +20,7 @@ LOOSE, SUMS = (
     "loose",
     "sums",
 )  # the tables whose rows are written with values of other types, and whose sums depend on the order
-_SUMMED = ("SUM(x)", "AVG(x)", "SUM(x) FILTER (WHERE id < 2)", "SUM(x + 1)", "SUM(DISTINCT x)")
+_SUMMED = ("AVG(id)", "SUM(x)", "AVG(x)", "SUM(x) FILTER (WHERE id < 2)", "SUM(x + 1)", "SUM(DISTINCT x)")
 _HALVES = "ROUND(x / 2) AS o0, (id / -2) AS o1"  # between two whole numbers: other statements rarely come there
 _OVER = ("PARTITION BY g", "", "ORDER BY ts", "PARTITION BY g ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW")
 

@@ -6,7 +6,6 @@ from tests.slt.rows import rendered
 from tests.slt.session import Shape, SqlSession
 from tests.standard_views.recorded import CHANGES, TABLES, VIEWS, answers
 
-
 ASKED_AFTER = 2  # changes: then all rows are there
 
 
