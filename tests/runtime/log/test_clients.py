@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -243,6 +243,9 @@ class Committer:
     def topics(self) -> dict[str, TopicInfo]:
         return {"A": TopicInfo("A", 2)}
 
+    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 7)
+
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
         if self.error is not None:
             raise self.error
@@ -267,6 +270,19 @@ def test_a_producer_goes_on_after_a_commit_that_is_known_to_have_left_nothing(er
     else:
         with pytest.raises(LogError, match=f"producer p is of no more use: {error}"):
             producer.begin()
+
+
+def test_a_producer_tells_where_the_partitions_end_that_it_has_written() -> None:
+    """Not where redo makes that unnecessary, and not of the transaction before."""
+    producer = LogProducer(Committer(), "p", 3)
+    for redo, ends in ((b"", {A0: 7}), (b"r", {})):
+        producer.begin()
+        assert producer.ends == {}
+        producer.send(A0, batch([b"1"]))
+        if redo:
+            producer.attach_redo(redo)
+        producer.commit()
+        assert producer.ends == ends
 
 
 def test_a_closed_producer_says_so_in_each_call() -> None:
