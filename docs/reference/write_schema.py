@@ -16,6 +16,7 @@ from flowql.config.shape import (
     ListOf,
     MapOf,
     Record,
+    Secret,
     Shape,
     Size,
     Text,
@@ -57,8 +58,18 @@ def _schema(shape: Shape) -> dict[str, Any]:
             return {"type": ["string", "number", "boolean"]}
         case Anything():
             return {}
+        case Secret(constant=constant):
+            plain = {"type": ["string", "number", "boolean"] if constant else "string"}
+            return {"anyOf": [plain, *(_reference(kind) for kind in ("env", "file", "command"))]}
         case Text() | Fragment():
             return {"type": ["string", "number"] if isinstance(shape, Fragment) else "string"}
+
+
+def _reference(kind: str) -> dict[str, Any]:
+    value: dict[str, Any] = {"type": "string"}
+    if kind == "command":
+        value = {"anyOf": [value, {"type": "array", "items": value}]}
+    return {"type": "object", "additionalProperties": False, "properties": {kind: value}, "required": [kind]}
 
 
 def _record(shape: Record) -> dict[str, Any]:

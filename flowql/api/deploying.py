@@ -123,31 +123,36 @@ def carry_out(
     topics: Mapping[str, int],
     wanted: Plan,
     request: DeployRequest,
-    started: Callable[[Client], None] = lambda client: None,
 ) -> tuple[Client, Document]:
     """Deploys to the running instance, or starts one. Waits until every query runs.
 
-    client: None if no instance runs. deployed, topics: what is on record there. started: told of a new instance. Returns the client,
-    and the document that `flowql deploy -o json` prints. Raises CommandError.
+    client: None if no instance runs. deployed, topics: what is on record there. Returns the client, and the document that
+    `flowql deploy -o json` prints. Raises CommandError.
     """
     if client is None:
-        _, costs = _decided(settings, deployed, topics, wanted, request)
-        costs.check(accept_history=request.accept_history)  # what is refused starts no instance
-        client = spawn(settings, started)
+        return start_for(settings, deployed, topics, wanted, request)
     return client, deploy_to(client, wanted, request)
 
 
-def planned(
-    client: Calls | None,
+def start_for(
     settings: Settings,
     deployed: Deployed,
     topics: Mapping[str, int],
     wanted: Plan,
     request: DeployRequest,
+    started: Callable[[Client], None] = lambda client: None,
+) -> tuple[Client, Document]:
+    """As `carry_out`, where no instance runs. started: called with the client of the new instance."""
+    _, costs = _decided(settings, deployed, topics, wanted, request)
+    costs.check(accept_history=request.accept_history)  # what is refused starts no instance
+    client = spawn(settings, started)
+    return client, deploy_to(client, wanted, request)
+
+
+def planned(
+    settings: Settings, deployed: Deployed, topics: Mapping[str, int], wanted: Plan, request: DeployRequest
 ) -> Document:
-    """The document of the deployment that `carry_out` would make. Changes nothing and starts no instance. Arguments as there."""
-    if client is not None:
-        return client.planned(wanted, request)
+    """The document of the deployment that `carry_out` would make where no instance runs. Changes nothing and starts none. Arguments as there."""
     decision, costs = _decided(settings, deployed, topics, wanted, request)
     return decision.to_data(costs, applied=False)
 

@@ -96,7 +96,9 @@ class Folder:
             record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
             wanted, request = decided(record, topics)
             if dry_run:
-                return planned(client, self._settings, record, topics, wanted, request)
+                if client is not None:
+                    return client.planned(wanted, request)
+                return planned(self._settings, record, topics, wanted, request)
             client, done = carry_out(client, self._settings, record, topics, wanted, request)
         finally:
             if client is not None:

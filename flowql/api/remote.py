@@ -15,11 +15,10 @@ from flowql.api.deploying import Document, deploy_to
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.config.load import read_project
 from flowql.config.project import Project
-from flowql.deploy.assertions import UNKNOWN_REPLICAS, Topics
+from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer, QueryEngine
-from flowql.runtime.log.base import TopicInfo
 from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
 from flowql.topics.producing import RowWriter
@@ -76,7 +75,7 @@ class Remote:
     def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
         if project is None:
             raise self._not_here("this machine does not know its project", 'name its folder:  deploy(project="shop")')
-        return read_project(Path(project), target=self._target, variables=self._variables), self._topics
+        return read_project(Path(project), target=self._target, variables=self._variables), self._client.topics
 
     def carry_out(self, decided: Decided, *, dry_run: bool = False) -> Document:
         wanted, request = decided(*self._client.deployed())
@@ -99,10 +98,6 @@ class Remote:
 
     def close(self) -> None:
         self._client.close()
-
-    def _topics(self) -> Mapping[str, TopicInfo]:
-        _, topics = self._client.deployed()
-        return {name: TopicInfo(name, partitions, replicas=UNKNOWN_REPLICAS) for name, partitions in topics.items()}
 
     def _not_here(self, why: str, help_: str) -> CommandError:
         return CommandError(f"over {self._client.url} this is not possible: {why}", code=NOT_HERE, help=help_)

@@ -10,7 +10,7 @@ from flowql.cli.progress import progress
 from flowql.cli.render import note
 from flowql.cli.status import BUILT, described
 from flowql.errors import CommandError
-from flowql.server.client import Client
+from flowql.server.client import Calls
 
 STUCK = "FQ5205"
 _LOOK_S = 0.1
@@ -30,7 +30,7 @@ def _built(queries: Sequence[Query]) -> list[Query]:
     return [q for q in queries if q.get("building")]
 
 
-def await_built(client: Client, only: Sequence[str] | None = None) -> bool:
+def await_built(client: Calls, only: Sequence[str] | None = None) -> bool:
     """Shows a progress bar until all rebuilt generations serve or wait for promotion, and says why if the rebuild is stalled. False if
     interrupted. only: ids of the queries to wait for; None: all.
     """
@@ -43,7 +43,7 @@ def await_built(client: Client, only: Sequence[str] | None = None) -> bool:
     return True
 
 
-def _await(client: Client, waiting: list[Query], only: Sequence[str] | None) -> bool:
+def _await(client: Calls, waiting: list[Query], only: Sequence[str] | None) -> bool:
     done, left = _progress(waiting)
     said_s, last = time.monotonic(), (done, left)
     try:
@@ -74,7 +74,7 @@ def check_built(queries: Sequence[Query]) -> None:
         raise CommandError("; ".join(dict.fromkeys(broken)), code=STUCK, help="flowql status")
 
 
-def _not_yet(client: Client, only: Sequence[str] | None) -> list[Query]:
+def _not_yet(client: Calls, only: Sequence[str] | None) -> list[Query]:
     """Generations that are not built yet, or are to serve."""
     found = [q for q in _built(client.status()["queries"]) if only is None or q["id"] in only]
     return [q for q in found if q["building"]["why"] != BUILT]

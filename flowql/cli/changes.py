@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.deploying import deploy_request, history, rolled_back, wanted_plan
+from flowql.api.deploying import deploy_request, rolled_back, wanted_plan
 from flowql.cli.options import Scope
+from flowql.cli.place import Place
 from flowql.cli.render import show_diagnostics
 from flowql.cli.without import left_out
 from flowql.compiler.plan.deployed import Deployed
@@ -17,7 +18,6 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
-from flowql.deploy.settings import Settings
 
 IdArgument = Annotated[
     int | None,
@@ -58,17 +58,18 @@ class Asked:
             raise typer.BadParameter("--rollback concerns all queries: it takes neither --select nor --full-refresh")
 
     def against(
-        self, scope: Scope, project: Project, settings: Settings, deployed: Deployed, topics: Mapping[str, int]
-    ) -> tuple[Plan, DeployRequest, Settings]:
-        """What is to be deployed where this is on record: the plan, the request, and the settings of an instance that starts for it."""
+        self, scope: Scope, place: Place, project: Project, deployed: Deployed, topics: Mapping[str, int]
+    ) -> tuple[Plan, DeployRequest]:
+        """What is to be deployed where this is on record."""
         if self.rollback:
-            wanted, request = rolled_back(*history(settings, plans=True), self.number)
+            wanted, request = rolled_back(*place.history(plans=True), self.number)
         else:
-            wanted = wanted_plan(project, running=deployed.plan, topics=topics, warn=show_diagnostics)
+            there = place.topics()
+            wanted = wanted_plan(project, running=deployed.plan, topics=topics, warn=show_diagnostics, there=there)
             request = self.request(scope, project, wanted, deployed.plan)
-        settings = left_out(self.without, settings, deployed.plan, wanted)
+        without = left_out(self.without, project.target.engine, deployed.plan, wanted)
         request = replace(request, accept_history=self.accept_history, forward=self.forward, shadow=self.shadow)
-        return wanted, replace(request, without=settings.without), settings
+        return wanted, replace(request, without=without)
 
     def request(self, scope: Scope, project: Project, wanted: Plan, running: Plan) -> DeployRequest:
         """The deployment of the project, without the options that a rollback has too."""

@@ -11,7 +11,7 @@ from flowql.cli.building import await_built
 from flowql.cli.live import live_client
 from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json
-from flowql.server.client import Client
+from flowql.server.client import Calls
 
 Queries = Annotated[list[str], typer.Argument(help="Query ids or sink names.", metavar="QUERY...", show_default=False)]
 Built = Annotated[
@@ -70,7 +70,7 @@ def abandon(scope: Scope, query: Built = None) -> None:
     )
 
 
-def _ask(scope: Scope, key: str, request: Callable[[Client], Sequence[str]], said: str, *, wait: bool = False) -> None:
+def _ask(scope: Scope, key: str, request: Callable[[Calls], Sequence[str]], said: str, *, wait: bool = False) -> None:
     """key: of the ids in the JSON. said: with `{}` for the ids. wait: until the queries serve."""
     with live_client(scope) as client:
         done = request(client)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from flowql.api.deploying import carry_out
+from flowql.api.deploying import deploy_to, start_for
 from flowql.cli.building import await_built
 from flowql.cli.changes import (
     Asked,
@@ -22,14 +23,15 @@ from flowql.cli.changes import (
 )
 from flowql.cli.deployment import show_deployment
 from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
+from flowql.cli.place import place_of
 from flowql.cli.render import note
 from flowql.cli.without import note_left_out
 from flowql.config.load import shown_path
+from flowql.config.project import Project
 from flowql.deploy.settings import Settings, settings_of
 from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level
 from flowql.server.choice import at_rest
-from flowql.server.client import Client
-from flowql.server.running import connect_past_freeze
+from flowql.server.client import Calls, Client
 
 
 @scoped("project target deployed output var")
@@ -72,33 +74,42 @@ def command(
     )
     asked.check(scope)
     found = scope.read()
-    settings = with_log_level(settings_of(found), log_level)
-    running = connect_past_freeze(settings.data_dir)
-    deployed, topics = at_rest(settings).deployed() if running is None else running.deployed()
-    wanted, request, settings = asked.against(scope, found, settings, deployed, topics)
-    client, done = carry_out(running, settings, deployed, topics, wanted, request, started=_note_started(settings))
-    show_deployment(done, as_json=scope.as_json)
-    note_left_out(settings)
-    _note_topics(settings, done)
-    _note_broker_fault(settings)
+    place = place_of(found)
+    running = place.connect_past_freeze()
+    client: Calls
+    if running is not None:
+        wanted, request = asked.against(scope, place, found, *running.deployed())
+        client, done = running, deploy_to(running, wanted, request)
+    else:
+        settings = with_log_level(settings_of(found), log_level)
+        deployed, topics = at_rest(settings).deployed()
+        wanted, request = asked.against(scope, place, found, deployed, topics)
+        settings = replace(settings, without=request.without)
+        client, done = start_for(settings, deployed, topics, wanted, request, started=_note_started(settings))
     with closing(client):
+        show_deployment(done, as_json=scope.as_json)
+        note_left_out(request.without)
+        _note_topics(found, done)
+        _note_broker_fault(found)
         if not no_wait and not await_built(client):
             raise typer.Exit(130)
 
 
-def _note_topics(settings: Settings, done: Mapping[str, Any]) -> None:
+def _note_topics(project: Project, done: Mapping[str, Any]) -> None:
     """Members of a group that have not learned the plan may still write to topics of what it removes."""
     removed = any(c["action"] == "remove" and c["query"] not in done["withheld"] for c in done["changes"])
-    if removed and done["applied"] and settings.kafka is not None and settings.kafka.shared:
+    kafka = project.target.kafka
+    if removed and done["applied"] and kafka is not None and kafka.shared:
         note(
             "internal topics of what was removed are deleted once every instance has this plan, after two minutes at the latest; "
             "what exists:  flowql app delete"
         )
 
 
-def _note_broker_fault(settings: Settings) -> None:
+def _note_broker_fault(project: Project) -> None:
     """Names a known fault of the brokers' release. Brokers that do not tell their release are left to `flowql doctor`."""
-    level = None if settings.kafka is None else metadata_level(settings.kafka.bootstrap, settings.kafka.options)
+    kafka = project.target.kafka
+    level = None if kafka is None else metadata_level(kafka.bootstrap, kafka.options)
     if level is not None and (fault := known_fault(level)):
         note(f"warning[{FAULT_CODE}]: {fault}; more:  flowql explain {FAULT_CODE}")
 

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.api.deploying import history
 from flowql.cli.monitoring.amounts import duration
 from flowql.cli.options import Scope, scoped
+from flowql.cli.place import place_of
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.plan.deployed import Entry
 from flowql.deploy.history import counts_of, entry_of, result_of, to_data
-from flowql.deploy.settings import settings_of
 
 HELP = """Show recent deployments: when, what changed, and the outcome.
 
@@ -32,7 +31,7 @@ app = typer.Typer(help=HELP, invoke_without_command=True)
 @scoped("project target output var")
 def ls(scope: Scope) -> None:
     """Runs the verb without a subcommand."""
-    entries, deployed = history(settings_of(scope.load()))
+    entries, deployed = place_of(scope.load()).history(plans=False)
     if scope.as_json:
         print_json([to_data(e, entries, deployed) for e in entries])
         return
@@ -49,7 +48,7 @@ def show(
 
     Example:  flowql deployments show 3
     """
-    entries, deployed = history(settings_of(scope.load()), plans=True)
+    entries, deployed = place_of(scope.load()).history(plans=True)
     entry = entry_of(entries, number)
     queries = [{"id": q.id, "generation": q.generation, "sql": q.sql} for q in entry.plan.queries]
     data = to_data(entry, entries, deployed) | {"queries": queries}

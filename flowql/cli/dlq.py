@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,16 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.api.querying import answer_of
 from flowql.cli.building import await_built
 from flowql.cli.options import OR_CSV, Output, Scope, scoped
+from flowql.cli.place import place_of
 from flowql.cli.query import ResultOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
 from flowql.compiler.plan.topology import Plan
-from flowql.config.project import Project
-from flowql.config.storage import log_at, open_log
-from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
+from flowql.deploy.settings import UNSUPPORTED_TARGET, settings_of
 from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, matching, repaired
 from flowql.dlq.replay import append, queries_of, replay
 from flowql.errors import CommandError
@@ -29,16 +26,10 @@ from flowql.query.dead_letters import (
     WITH_VALUES,
     Letter,
     at_place,
-    is_whole,
-    letters_in,
     shown_bytes,
     shown_time,
     table_of,
-    with_records,
 )
-from flowql.runtime.log.repairs import Repairs
-from flowql.server.following import deployed
-from flowql.server.running import connect
 from flowql.server.spawn import spawn
 from flowql.topics.keeping import letters_kept
 
@@ -70,10 +61,9 @@ def list_letters(scope: Scope, where: Where = None, limit: Limit = _SHOWN) -> No
 
     flowql dlq ls --where "message LIKE '%AMOUNT%'"
     """
-    settings = settings_of(scope.load())
+    place = place_of(scope.load())
     sql = LISTED if where is None and scope.output is not Output.JSON else WITH_VALUES
-    letters, plan = _letters(settings, sql)
-    letters = matching(letters, where, plan)
+    letters = matching(place.letters(sql), where, place.deployed().plan)
     last = letters[-limit:]
     if scope.output is Output.JSON:
         print_json([x.to_data() for x in last])
@@ -85,7 +75,7 @@ def list_letters(scope: Scope, where: Where = None, limit: Limit = _SHOWN) -> No
     ]
     if rows:
         print_rows(columns, rows, output=scope.output.value)
-    note(f"{_counted(letters, len(last))}; dead letters are {letters_kept(settings.dead_letters)}")
+    note(f"{_counted(letters, len(last))}; dead letters are {letters_kept(place.retention())}")
 
 
 @app.command("show")
@@ -98,8 +88,8 @@ def show_letter(
 
     flowql dlq show orders/0@17
     """
-    found = scope.load()
-    letter = _whole([at_place(_letters(settings_of(found))[0], record)], found)[0]
+    place = place_of(scope.load())
+    (letter,) = place.whole([at_place(place.letters(WITH_VALUES), record)])
     if scope.as_json:
         print_json(letter.to_data())
         return
@@ -121,9 +111,9 @@ def export_letters(scope: Scope, where: Where = None, output: ResultOption = Non
     flowql dlq export -o bad.parquet
     """
     form, file = destination(output or [], scope.output)
-    found = scope.load()
-    letters, plan = _letters(settings_of(found))
-    table = table_of(matching(_whole(letters, found), where, plan)).drop_columns(["number"])
+    place = place_of(scope.load())
+    letters = matching(place.whole(place.letters(WITH_VALUES)), where, place.deployed().plan)
+    table = table_of(letters).drop_columns(["number"])
     rows = write_answer(Answer(table.schema, iter(table.to_batches())), form, file)
     if file is not None:
         note(f"{rows:,} {'record' if rows == 1 else 'records'} in {file}")
@@ -168,13 +158,13 @@ def replay_letters(
 
     flowql dlq replay --set "AMOUNT = replace(AMOUNT, ',', '.')::DOUBLE" --dry-run
     """
-    found = scope.load()
-    settings = settings_of(found)
-    if settings.engine == "spark":
+    project = scope.load()
+    place = place_of(project)
+    if project.target.engine == "spark":
         title = "repairs are not supported on Spark: its jobs would read the records as they were written"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="use a target with `engine: runtime`")
-    letters, plan = _letters(settings)
-    letters = matching(_whole(letters, found), where, plan)
+    plan = place.deployed().plan
+    letters = matching(place.whole(place.letters(WITH_VALUES)), where, plan)
     if not letters:
         note("no open dead letters: nothing to replay")
         return
@@ -193,15 +183,12 @@ def replay_letters(
     if to_test is not None:
         _write_test(to_test, repairs, plan)
         return
-    client = connect(settings.data_dir) or spawn(settings)
-    if once:
-        with closing(client):
+    with closing(place.connect() or spawn(settings_of(project))) as client:
+        if once:
             for line in _appended(append(client, repairs, plan)):
                 note(line)
-        return
-    with closing(client), closing(open_log(found)) as log:
-        changed = [r for r in repairs if _is_changed(r)]
-        replay(client, log, settings.application_id, changed, queries, int(time.time() * 1_000))
+            return
+        replay(client, repairs)
         if not no_wait and not await_built(client):
             raise typer.Exit(130)
 
@@ -231,23 +218,6 @@ def _appended(done: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"{query}: it reads a table, where they replace newer records of their keys"
 
 
-def _letters(settings: Settings, sql: str = WITH_VALUES) -> tuple[list[Letter], Plan]:
-    """Open letters, and the plan that serves."""
-    plan = deployed(settings).plan
-    with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
-        repairs = Repairs(log, settings.application_id)
-    with answer_of(settings, sql, "duckdb") as answer:
-        return letters_in(answer.table(), plan, repairs), plan
-
-
-def _whole(letters: Sequence[Letter], project: Project) -> list[Letter]:
-    """With the records that some of them only name."""
-    if all(is_whole(x) for x in letters):
-        return list(letters)
-    with closing(open_log(project)) as log:
-        return with_records(letters, log, settings_of(project).application_id)
-
-
 def _counted(letters: Sequence[Letter], shown: int) -> str:
     n = len(letters)
     text = f"{n:,} {'record' if n == 1 else 'records'}" if n else "no open dead letters"
@@ -272,11 +242,3 @@ def _change(r: Repaired) -> dict[str, Any]:
         "value": shown_bytes(r.repair.value),
     }
     return r.letter.to_data() | {"repaired": new}
-
-
-def _is_changed(r: Repaired) -> bool:
-    return (r.repair.key, r.repair.value, r.repair.timestamp_ms) != (
-        r.letter.key,
-        r.letter.value,
-        r.letter.timestamp_ms,
-    )

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.changing import execute
 from flowql.cli.options import Output, Scope, scoped
+from flowql.cli.place import place_of
 from flowql.cli.query import ResultOption
 from flowql.cli.render import json_value, note, print_json
 from flowql.cli.results import destination, done_line, python_rows, write_answer
-from flowql.deploy.settings import settings_of
 from flowql.query.answer import Answer, Done, returned
 
 
@@ -33,9 +32,9 @@ def command(
     flowql exec "DELETE FROM users WHERE id = 1"
     """
     form, file = destination(output or [], scope.output)
-    found = scope.load()
+    place = place_of(scope.load())
     one = file is not None or form not in (Output.TABLE, Output.JSON)
-    done = execute(found, settings_of(found), sys.stdin.read() if sql == "-" else sql, one_returns=one)
+    done = place.execute(sys.stdin.read() if sql == "-" else sql, one_returns=one)
     if one:
         write_answer(Answer.of(returned(done)), form, file)
     elif form is Output.JSON:

@@ -7,26 +7,55 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from flowql.cli.aligned import ColumnWidths, numeric
 from flowql.cli.render import json_value, note, plain
 from flowql.query.change import Rebuilt
-from flowql.server.following import Following
 
 if TYPE_CHECKING:
     from flowql.compiler.plan.topology import SourceDef
     from flowql.query.change import Change
 
 
-def write_changes(following: Following, writer: TableWriter | JsonWriter) -> None:
+class Changes(Protocol):
+    """A subscription: lists of changes, also empty ones, and a boundary where what it reads has been rebuilt. rows: how many changes there
+    were; why: it ended by itself.
+    """
+
+    rows: int
+    why: str
+
+    def __iter__(self) -> Iterator[list[Change] | Rebuilt]: ...
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+
+    @property
+    def result(self) -> SourceDef: ...
+
+    @property
+    def live(self) -> bool:
+        """Whether an instance ran when it began."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether later rows are changes that the subscription asks for."""
+        ...
+
+    @property
+    def stopped(self) -> Callable[[], bool]: ...
+
+
+def write_changes(following: Changes, *, as_json: bool) -> None:
     """Write what comes until it ends, and say how it went."""
-    said = False
+    said, writer = False, JsonWriter() if as_json else TableWriter(following.columns, following.result)
     for changes in following:
         if isinstance(changes, Rebuilt):
             writer.begin(changes)
             continue
-        if following.live and not said and following.subscription.ready:
+        if following.live and not said and following.is_ready:
             note("listening; Ctrl-C ends")
             said = True
         writer.write(changes)

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flowql.cli.options import Scope
-from flowql.deploy.settings import settings_of
-from flowql.server.client import Client
-from flowql.server.running import connect_running
+from flowql.cli.place import place_of
+from flowql.server.client import Calls
 
 
 @contextmanager
-def live_client(scope: Scope) -> Iterator[Client]:
+def live_client(scope: Scope) -> Iterator[Calls]:
     """Raises CommandError when nothing runs."""
-    client = connect_running(settings_of(scope.load()).data_dir)
+    client = place_of(scope.load()).running()
     try:
         yield client
     finally:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections import deque
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from flowql.cli.options import LogLevel, Scope, scoped
+from flowql.cli.place import LogLine, place_of
 from flowql.cli.render import note, print_text
-from flowql.config.load import shown_path
-from flowql.deploy.settings import settings_of
-from flowql.server.logs import FILE, LogReader, Wanted, parsed
+from flowql.server.logs import Wanted
 
 LOOK_S = 0.2
 _KNOWN = ("time", "level", "event", "query", "task", "message", "trace")
@@ -36,21 +36,20 @@ def command(
 
                flowql logs -f --query CTAS_ORDERS
     """
-    settings = settings_of(scope.load())
-    reader, wanted = LogReader(settings.data_dir), Wanted(level.value, query)
-    found = deque((line for line in reader.older() if wanted(parsed(line))), maxlen=lines)
+    place = place_of(scope.load())
+    found, newer = place.log(Wanted(level.value, query), lines)
     if not found and not follow:
-        note(f"nothing in {shown_path(settings.data_dir / FILE)}")
+        note("nothing is logged")
     _show(found, as_json=scope.as_json)
     while follow:
         sys.stdout.flush()  # a pipe would keep lines back until many have come
         time.sleep(LOOK_S)
-        _show((line for line in reader.newer() if wanted(parsed(line))), as_json=scope.as_json)
+        _show(newer(), as_json=scope.as_json)
 
 
-def _show(lines: Any, *, as_json: bool) -> None:
+def _show(lines: Sequence[LogLine], *, as_json: bool) -> None:
     for line in lines:
-        print_text(line if as_json else text_of(parsed(line)))
+        print_text(json.dumps(line, ensure_ascii=False) if as_json else text_of(line))
 
 
 def text_of(line: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from flowql.cli.changes import (
 )
 from flowql.cli.deployment import markdown_of, show_deployment
 from flowql.cli.options import Scope, WithoutOption, scoped
+from flowql.cli.place import place_of
 from flowql.cli.render import print_json, print_text
 from flowql.compiler.plan.deployed import Deployed
 from flowql.config.at_ref import plan_at
@@ -31,7 +32,6 @@ from flowql.config.project import Project
 from flowql.deploy.decision import decide
 from flowql.deploy.settings import settings_of
 from flowql.server.choice import at_rest
-from flowql.server.running import connect_past_freeze
 
 CHANGES = 2  # exit code; without changes 0, and 1 for all errors
 
@@ -141,12 +141,14 @@ def command(
 
 def _planned(scope: Scope, project: Project, asked: Asked) -> Document:
     """Against what is deployed."""
-    settings = settings_of(project)
-    client = connect_past_freeze(settings.data_dir)
+    place = place_of(project)
+    client = place.connect_past_freeze()
     with nullcontext() if client is None else closing(client):
-        deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
-        wanted, request, settings = asked.against(scope, project, settings, deployed, topics)
-        return planned(client, settings, deployed, topics, wanted, request)
+        if client is None:
+            settings = settings_of(project)
+            deployed, topics = at_rest(settings).deployed()
+            return planned(settings, deployed, topics, *asked.against(scope, place, project, deployed, topics))
+        return client.planned(*asked.against(scope, place, project, *client.deployed()))
 
 
 def _compared(scope: Scope, ref: str, asked: Asked) -> tuple[Project, Document]:

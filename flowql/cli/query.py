@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.querying import answer_of
 from flowql.cli.options import Scope, scoped
+from flowql.cli.place import place_of
 from flowql.cli.render import note
 from flowql.cli.results import destination, partly, write_answer
-from flowql.deploy.settings import settings_of
 from flowql.query.answer import Answer, QueryEngine
 from flowql.query.errors import APART, ENGINE, MOMENTS
 
@@ -56,8 +55,8 @@ def command(
     In DuckDB's SQL: flowql query --engine duckdb "SUMMARIZE orders"
     """
     form, file = destination(output or [], scope.output)
-    settings = settings_of(scope.load())
-    with answer_of(settings, sys.stdin.read() if sql == "-" else sql, engine) as answer:
+    place = place_of(scope.load())
+    with place.answer(sys.stdin.read() if sql == "-" else sql, engine) as answer:
         say_apart(answer)
         if ENGINE in (answer.schema.metadata or {}):
             note("note: computed in DuckDB's SQL, whose functions and types are not those of views")

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -65,7 +66,7 @@ def command(
         BrokerWait(settings, slept).until_they_answer()
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
-    settings = left_out(without, settings, deployed.plan, plan)
+    settings = replace(settings, without=left_out(without, settings.engine, deployed.plan, plan))
     request = deploy_request(scope.select, found, plan, deployed.plan, rebuild=rebuild, without=settings.without)
     decision = decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
     if not rebuild:
@@ -80,7 +81,7 @@ def command(
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         note_rows(done)
-        note_left_out(settings)
+        note_left_out(settings.without)
         count = len(service.deployed.plan.queries)  # some of them may not serve yet
         note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
         states = _await_restored(host)

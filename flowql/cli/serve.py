@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowql.cli.brokers import BrokerWait, slept
 from flowql.cli.foreground import hosting
 from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
@@ -20,8 +22,9 @@ def command(scope: Scope, log_level: LogLevelOption = None, without: WithoutOpti
     settings = with_log_level(settings_of(scope.load()), log_level)
     if without:
         BrokerWait(settings, slept).until_they_answer()
-        settings = left_out(without, settings, at_rest(settings).deployed()[0].plan)
+        ids = left_out(without, settings.engine, at_rest(settings).deployed()[0].plan)
+        settings = replace(settings, without=ids)
     with hosting(settings) as host:
         note(f"serving {settings.data_dir}, {len(host.service.plan.queries)} queries; Ctrl-C stops")
-        note_left_out(settings)
+        note_left_out(settings.without)
         host.serve()

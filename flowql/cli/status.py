@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 import typer
@@ -11,12 +12,13 @@ import typer
 from flowql.cli.lost import shown_moment
 from flowql.cli.monitoring.functions import function_lines
 from flowql.cli.options import Scope, scoped
+from flowql.cli.place import place_of
 from flowql.cli.render import note, print_json, print_rows, write_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
 from flowql.runtime.app.beat_file import Activity
 from flowql.runtime.config import LetterRetention
-from flowql.server.running import NotAnswering, RunningProcess, connect
+from flowql.server.running import NotAnswering, RunningProcess
 from flowql.topics.keeping import letters_kept
 
 NO_ANSWER = 3  # exit code: an instance runs and does not answer
@@ -48,21 +50,23 @@ def command(scope: Scope) -> None:
     For a stopped instance, shows the last commit. For an instance that does not answer, shows its threads, with
     exit code 3.
     """
-    settings = settings_of(scope.load())
+    project = scope.load()
+    place = place_of(project)
     try:
-        client = connect(settings.data_dir)
+        client = place.connect()
     except NotAnswering as error:
         if scope.as_json:
-            print_json(silent_status(error.process, settings.engine))
+            print_json(silent_status(error.process, project.target.engine))
         else:
             write_lines(sys.stderr, silent_lines(error.process))
         raise typer.Exit(NO_ANSWER) from error
     if client is not None:
-        found = client.status()
+        with closing(client):
+            found = client.status()
     else:
         from flowql.server.choice import at_rest  # loads the engine's reading side
 
-        found = at_rest(settings).status()
+        found = at_rest(settings_of(project)).status()
     if scope.as_json:
         print_json(found)
         return

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
+from flowql.cli.listening import until_asked_to_stop, write_changes
 from flowql.cli.options import Scope, scoped
-from flowql.deploy.settings import settings_of
-from flowql.server.following import Deployed, compile_text, deployed, follow
+from flowql.cli.place import place_of
 
 if TYPE_CHECKING:
-    from flowql.compiler.driver import PushQuery
     from flowql.query.push import Start
 
 
@@ -28,7 +25,7 @@ def command(
 ) -> None:
     """Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.
 
-    This process computes a SELECT from the log, without load on the instance. `-o json` writes a line per row: {op,
+    This process computes a SELECT from the log, without load on the instance, unless the target has a `url`. `-o json` writes a line per row: {op,
     rowtime, row}.
 
     New rows: flowql subscribe ORDERS
@@ -42,17 +39,8 @@ def command(
     """
     if start not in ("earliest", "latest"):
         raise typer.BadParameter(f"--from takes earliest or latest, not {start}")
-    from_ = cast("Start", start)
-    with until_asked_to_stop() as stopped:
-        found = scope.load()
-        settings = settings_of(found)
-        there = deployed(settings)
-
-        def anew(there: Deployed) -> PushQuery:
-            return compile_text(what, there, settings, found)
-
-        with closing(follow(anew, settings, there, from_, limit, stopped)) as following:
-            writer = (
-                JsonWriter() if scope.as_json else TableWriter(following.subscription.columns, following.query.result)
-            )
-            write_changes(following, writer)
+    with (
+        until_asked_to_stop() as stopped,
+        place_of(scope.load()).changes(what, cast("Start", start), limit, stopped) as changes,
+    ):
+        write_changes(changes, as_json=scope.as_json)

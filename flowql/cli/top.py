@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +13,11 @@ from flowql.cli.monitoring.columns import COLUMNS
 from flowql.cli.monitoring.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, run
 from flowql.cli.monitoring.table import View, picture, text_of
 from flowql.cli.options import Scope, scoped
+from flowql.cli.place import Place, place_of
 from flowql.cli.render import print_json, print_json_line, print_text
-from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.server.address import NOT_RUNNING
-from flowql.server.client import Client
-from flowql.server.running import connect, process_of
+from flowql.server.client import Calls
 
 KEYS = [c.key for c in COLUMNS]
 WIDTH_PIPED = 200  # of a table that goes to a file: everything fits
@@ -66,22 +64,22 @@ def command(
         return
     from flowql.cli.monitoring.keys import reading_keys
 
-    instance = _Instance(settings_of(scope.load()).data_dir)
+    instance = _Instance(place_of(scope.load()))
     with reading_keys() as keys:
         run(Screen(instance.look, view, interval, status), keys, console)
 
 
 class _Instance:
-    """The instance of a directory, whichever process it is in just now."""
+    """The instance of a target, whichever process it is in just now."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._client: Client | None = None
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._client: Calls | None = None
 
     def look(self) -> Mapping[str, Any]:
         """Raises CommandError while there is none."""
         if self._client is None:
-            self._client = connect(self._data_dir)
+            self._client = self._place.connect()
         if self._client is None:
             raise CommandError("the instance has stopped", code=NOT_RUNNING)
         try:
@@ -89,7 +87,7 @@ class _Instance:
         except CommandError as error:
             self._client.close()
             self._client = None
-            if process_of(self._data_dir) is not None:
+            if self._place.is_there():
                 raise
             raise CommandError("the instance has stopped", code=error.code) from error
 

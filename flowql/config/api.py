@@ -11,9 +11,12 @@ from pathlib import Path
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
 from flowql.config.reader import Item
-from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Text, Whole
+from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Secret, Text, Whole
+from flowql.errors import CommandError
+from flowql.runtime.secret import is_reference, revealed
 
 TOKEN_LENGTH_MIN = 16
+BAD_TOKEN = "FQ3013"
 ROLES = ("read", "write", "operate", "deploy")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _ORIGIN = re.compile(r"https?://[a-z0-9.:\[\]-]+")
@@ -24,7 +27,7 @@ API = Record(
     {
         "port": Key(Whole(1, 65_535), "Port that it listens on.", required=True, example="8321"),
         "token": Key(
-            Text("a token"),
+            Secret("a token"),
             f"Token of requests: at least {TOKEN_LENGTH_MIN} characters, best in a variable: {_REFERENCE}.",
             required=True,
             example=f"'{_REFERENCE}'",
@@ -66,7 +69,7 @@ API = Record(
             "More tokens, by name, each with roles.",
         ),
         "webhooks": Key(
-            MapOf(Text("a secret"), "a stream or table"),
+            MapOf(Secret("a secret"), "a stream or table"),
             "Secrets by stream or table: events that are signed with one need no token.",
         ),
         "origins": Key(
@@ -100,6 +103,14 @@ class ApiSettings:
     webhooks: Mapping[str, str] = field(default_factory=dict, repr=False)
     origins: Sequence[str] = ()
 
+    def revealed_token(self) -> str:
+        """Raises SecretMissing, and CommandError if what the token refers to is not one."""
+        token = revealed(self.token)
+        if not _TOKEN.fullmatch(token):
+            title = f"the token of `api` needs at least {TOKEN_LENGTH_MIN} characters, without blanks and in ASCII"
+            raise CommandError(title, code=BAD_TOKEN, help="change the secret that flowql.yaml refers to")
+        return token
+
     @property
     def called(self) -> list[str]:
         """The names that Host may have: a page in a browser that leads its own name here has another one."""
@@ -111,7 +122,7 @@ def api_settings(given: Mapping[str, Item], root: Path) -> tuple[ApiSettings | N
     if "port" not in given or "token" not in given:
         return None, []
     values = {k: i.value for k, i in given.items()}
-    found = [_unfit(given["token"])] if not _TOKEN.fullmatch(values["token"]) else []
+    found = [] if is_reference(values["token"]) or _TOKEN.fullmatch(values["token"]) else [_unfit(given["token"])]
     for one, other in (("certificate", "key"), ("key", "certificate")):
         if one in given and other not in given:
             found.append(
@@ -146,7 +157,7 @@ def _mistakes_of_rights(given: Mapping[str, Item]) -> list[Diagnostic]:
             help_ = "leave out `results`, or give it the roles read and write alone"
             found.append(Diagnostic("FQ3021", title, token.value["results"].span, "not for this role", help=help_))
     for secret in (given["webhooks"].value if "webhooks" in given else {}).values():
-        if len(secret.value) < TOKEN_LENGTH_MIN:
+        if not is_reference(secret.value) and len(secret.value) < TOKEN_LENGTH_MIN:
             title = f"a secret of `webhooks` has less than {TOKEN_LENGTH_MIN} characters"
             found.append(Diagnostic("FQ3021", title, _hidden(secret.span), "too short", help="use a longer secret"))
     for origin in given["origins"].value if "origins" in given else ():
@@ -171,7 +182,7 @@ def _unfit(token: Item) -> Diagnostic:
         else "the token of `api` has blanks or characters beyond ASCII"
     )
     help_ = f'token: "{_REFERENCE}", and in the environment  FLOWQL_TOKEN=$(python -c "import secrets; print(secrets.token_urlsafe())")'
-    return Diagnostic("FQ3013", title, _hidden(token.span), "too short" if short else "not a token", help=help_)
+    return Diagnostic(BAD_TOKEN, title, _hidden(token.span), "too short" if short else "not a token", help=help_)
 
 
 def _hidden(span: Span) -> Span:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
-from flowql.config.shape import Choice, Constant, Key, MapOf, Record, Text, Whole
+from flowql.config.shape import Choice, Key, MapOf, Record, Secret, Text, Whole
 from flowql.kafka.bootstrap import BROKER_DIR, last_bootstrap
 from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
@@ -27,7 +27,7 @@ KAFKA = Record(
             "With `many`, instances share the work, each with its own data directory; with `one`, a new instance takes over from the running one.",
         ),
         "options": Key(
-            MapOf(Constant(), "an option"),
+            MapOf(Secret("a string, number or boolean", constant=True), "an option"),
             "Options of librdkafka for all clients: security.protocol, sasl.username, ...",
         ),
     },

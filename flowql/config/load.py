@@ -19,6 +19,8 @@ from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.config.pg import pg_settings
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.reader import Item, Reader, compose, texts
+from flowql.config.remote import KEYS as REMOTE
+from flowql.config.remote import remote_settings
 from flowql.config.sections import interactive_query_settings, letter_retention, members_settings, metrics_settings
 from flowql.config.spark import is_address, spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
@@ -229,7 +231,9 @@ class _Loading:
         return {name: self._target(name, item.value) for name, item in given.items()}
 
     def _target(self, name: str, given: Mapping[str, Item]) -> Target:
-        values = {k: i.value for k, i in given.items()}
+        remote, problems = remote_settings(name, given, self._root)
+        self._found += problems
+        values = {k: i.value for k, i in given.items() if k not in REMOTE}
         folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
         if is_address(folder):  # a path of that text would be a folder beside this file
             title = f"`data_dir` is a folder of this machine, and {folder} is an address"
@@ -266,7 +270,7 @@ class _Loading:
         elif kafka:
             title = f"`kafka` is for targets whose log is Kafka, and target `{name}` has the embedded one"
             self._error("FQ3003", title, given["kafka"].key, "no meaning here", "add  log: kafka")
-        return Target(name, (self._root / Path(folder).expanduser()).resolve(), **values)
+        return Target(name, (self._root / Path(folder).expanduser()).resolve(), remote=remote, **values)
 
     def _chosen(self, items: Mapping[str, Item], targets: Mapping[str, Target], chosen: str | None) -> Target:
         default = items.get("default_target")

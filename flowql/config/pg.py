@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item
-from flowql.config.shape import Key, MapOf, Record, Text, Whole
+from flowql.config.shape import Key, MapOf, Record, Secret, Text, Whole
 
 if TYPE_CHECKING:
     import ssl
@@ -25,7 +25,7 @@ PG = Record(
             "Address that it listens on; default: 127.0.0.1. Other addresses need `users`, `certificate` and `key`.",
         ),
         "users": Key(
-            MapOf(Text("a password"), "a user"),
+            MapOf(Secret("a password"), "a user"),
             f"Users and their passwords, best in a variable: {_REFERENCE}, or as SCRAM-SHA-256 verifiers. Without users everybody on this machine may connect.",
         ),
         "certificate": Key(

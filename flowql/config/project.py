@@ -12,8 +12,10 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.api import ApiSettings
 from flowql.config.pg import PgSettings
+from flowql.config.remote import RemoteSettings
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.config.texts import ProjectTexts
+from flowql.errors import CommandError
 from flowql.runtime.budget import MIB
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
@@ -23,13 +25,14 @@ if TYPE_CHECKING:  # the parser takes half a second, and most commands only want
     from flowql.compiler.driver import DialectName, QueryDefinition
 
 DATA_DIR_DEFAULT = ".flowql/default"
+ELSEWHERE = "FQ5310"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A place to run, with its knobs. data_dir: absolute. spark: counts for the engine spark alone.
 
-    kafka: of targets whose log is Kafka. app_id: instead of the project's name.
+    kafka: of targets whose log is Kafka. app_id: instead of the project's name. remote: the instance runs on another machine, and only this counts.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Target:
     metrics: MetricsSettings | None = None
     api: ApiSettings | None = None
     pg: PgSettings | None = None
+    remote: RemoteSettings | None = None
     log_level: LogLevel = "info"
     members: MembersSettings = field(default_factory=MembersSettings)
     interactive_queries: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
@@ -61,6 +65,13 @@ class Target:
     def state_dir(self) -> Path:
         """Where the instance keeps its state."""
         return self.data_dir / "state"
+
+
+def check_here(target: Target) -> None:
+    """CommandError for a target whose instance, log and directory are on another machine."""
+    if target.remote is not None:
+        title = f"the instance, the log and the directory of target `{target.name}` are on another machine"
+        raise CommandError(title, code=ELSEWHERE, help="type this command there, or choose another target with -t")
 
 
 @dataclass(frozen=True, slots=True)

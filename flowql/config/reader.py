@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import yaml
 
@@ -23,6 +25,7 @@ from flowql.config.shape import (
     ListOf,
     MapOf,
     Record,
+    Secret,
     Shape,
     Size,
     Text,
@@ -30,8 +33,10 @@ from flowql.config.shape import (
 )
 from flowql.config.texts import ProjectTexts, Taken, take_scalar
 from flowql.config.variables import Variables
+from flowql.runtime.secret import Kind, reference
 
 UNDEFINED = "FQ3008"
+_SECRETS = {"env": "the name of a variable", "file": "a file", "command": "a command"}
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _PLAIN = re.compile(r"[\w.+-]+")  # what may be a number or truth value
 _NULL, _STR, _INT, _FLOAT, _BOOL = (f"tag:yaml.org,2002:{t}" for t in ("null", "str", "int", "float", "bool"))
@@ -101,6 +106,8 @@ class Reader:
                 return self._list(node, shape, name)
             case Anything():
                 return self._anything(node, name)
+            case Secret() if not isinstance(node, yaml.ScalarNode):
+                return self._secret(node, shape, name)
         return self._scalar(node, shape, name)
 
     # Containers.
@@ -185,6 +192,25 @@ class Reader:
             self._wrong(node, f"`{name}`", "plain values")
             return None
 
+    def _secret(self, node: yaml.Node, shape: Secret, name: str) -> Item | None:
+        pairs = self._pairs(node, name)
+        if pairs is None:
+            return None
+        if len(pairs) != 1 or next(iter(pairs)) not in _SECRETS:
+            hint = f"{name}: {{env: NAME}}, {{file: PATH}} or {{command: 'PROGRAM ARGUMENTS'}}"
+            self._mistake("FQ3004", f"`{name}` must be {shape.what} or one reference to it", node, "no reference", hint)
+            return None
+        ((key, (_, value)),) = pairs.items()
+        shapes: Mapping[str, Shape] = {"command": ListOf(Text("a word"), single=True)}
+        found = self.read(value, shapes.get(key, Text(_SECRETS[key])), key)
+        if found is None:
+            return None
+        where = found.value
+        if isinstance(where, list):
+            words = [str(w.value) for w in where]
+            where = shlex.split(words[0]) if isinstance(value, yaml.ScalarNode) else words
+        return Item(reference(cast(Kind, key), where, Path(self._path).absolute().parent), self.span(node))
+
     # Scalars.
 
     def _scalar(self, node: yaml.Node, shape: Shape, name: str) -> Item | None:
@@ -256,7 +282,9 @@ def size_bytes(text: str) -> int | None:
 def _convert(text: str, tag: str, shape: Shape) -> str | int | float | bool | None:
     """The value of a scalar, None when it does not fit."""
     match shape:
-        case Text():
+        case Constant() | Secret(constant=True):
+            return _constant(text, tag)
+        case Text() | Secret():
             return text if text and tag != _NULL else None
         case Choice(words):
             return text if text in words else None
@@ -274,8 +302,6 @@ def _convert(text: str, tag: str, shape: Shape) -> str | int | float | bool | No
             return size if size and size >= least_mib << 20 else None
         case Duration():
             return duration_ms(text) or None
-        case Constant():
-            return _constant(text, tag)
     raise AssertionError(shape)
 
 
@@ -291,7 +317,7 @@ def _constant(text: str, tag: str) -> str | int | float | bool | None:
 
 def _wanted(shape: Shape) -> str:
     match shape:
-        case Text(what) | Fragment(what):
+        case Text(what) | Secret(what) | Fragment(what):
             return what
         case Choice(words):
             return listing(words, "or")

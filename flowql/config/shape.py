@@ -14,6 +14,17 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """A text, or a mapping that says where it is: `env`, `file` or `command`; becomes a setting for `flowql.runtime.secret.revealed`.
+
+    constant: a number or truth value will do as well, as it is.
+    """
+
+    what: str
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """A whole number."""
 
@@ -101,4 +112,4 @@ class Record:
     short: str = ""
 
 
-Shape = Text | Whole | Size | Duration | Choice | Constant | Anything | Fragment | ListOf | MapOf | Record
+Shape = Text | Secret | Whole | Size | Duration | Choice | Constant | Anything | Fragment | ListOf | MapOf | Record

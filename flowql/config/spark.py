@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
-from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Text, Whole
+from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Secret, Text, Whole
 from flowql.runtime.spark.configuration import FIXED, REPLACED
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.runtime.spark.storage import is_remote
@@ -62,7 +62,10 @@ SPARK = Record(
         "master": Key(
             Text("a Spark master"), "Spark master: `local[4]` (cores of this machine), `spark://host:7077`, ..."
         ),
-        "conf": Key(MapOf(Constant(), "a Spark property"), "Spark properties, such as spark.executor.memory."),
+        "conf": Key(
+            MapOf(Secret("a string, number or boolean", constant=True), "a Spark property"),
+            "Spark properties, such as spark.executor.memory.",
+        ),
         "late_rows": Key(
             Choice(("exact", "none")),
             "`exact`: lateness is decided row by row as on the runtime. `none`: you assert that no row is late;"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowql.config.project import Project
+from flowql.config.project import Project, check_here
 from flowql.errors import CommandError
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -20,6 +20,7 @@ def open_log(project: Project, *, damaged: bool = False) -> Log:
     damaged: open it also where committed bytes of its files are missing, to say which and to leave them out.
     """
     target = project.target
+    check_here(target)
     if target.kafka is None:
         DiskFiles().makedirs(str(target.log_dir.absolute()))
         return EmbeddedLog(target.log_dir, damaged=damaged)

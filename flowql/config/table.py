@@ -6,6 +6,7 @@ from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.config.api import API
 from flowql.config.kafka import KAFKA
 from flowql.config.pg import PG
+from flowql.config.remote import KEYS as REMOTE
 from flowql.config.sections import DEAD_LETTERS, INTERACTIVE_QUERIES, LOG_LEVELS, MEMBERS, METRICS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
@@ -23,6 +24,7 @@ MEMORY_MIN_MIB = 16  # with a few bytes, which is what `memory: 4` says, RocksDB
 TARGET = Record(
     "target",
     {
+        **REMOTE,
         "engine": Key(Choice(("runtime", "spark")), "Engine of the queries."),
         "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),
         "data_dir": Key(Text("a folder"), "Folder of log and state, relative to this file."),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from flowql.config.api import ApiSettings, TokenSettings
 from flowql.config.pg import PgSettings
-from flowql.config.project import Project
+from flowql.config.project import Project, check_here
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
@@ -80,8 +80,9 @@ class Settings:
 
 
 def settings_of(project: Project) -> Settings:
-    """Settings of the project's target."""
+    """Settings of the project's target. CommandError for a target whose instance is on another machine."""
     target = project.target
+    check_here(target)
     return Settings(
         target.data_dir,
         target.app_id or project.name,

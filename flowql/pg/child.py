@@ -19,6 +19,7 @@ from flowql.pg.reading import Reading
 from flowql.pg.scram import Verifier
 from flowql.query.query_worker import TENTH, killed_first, killed_with_parent
 from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.runtime.secret import revealed
 
 BACKLOG = 128
 SWITCH_S = 0.001  # of the interpreter, between the loop and the threads of queries
@@ -51,7 +52,9 @@ async def _serve(settings: Settings, access: Access, listener: socket.socket) ->
 
 
 def access_of(pg: PgSettings) -> Access:
-    return Access({user: Verifier.of(password) for user, password in pg.users.items()}, pg.tls(), not pg.is_loopback)
+    return Access(
+        {user: Verifier.of(revealed(password)) for user, password in pg.users.items()}, pg.tls(), not pg.is_loopback
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.query.change import Change, Op
 from flowql.query.far_times import far_time
 from flowql.query.tail import with_bounds
-from flowql.runtime.batch import to_arrow
+from flowql.runtime.batch import to_arrow, to_python
 
 _KEY = b"flowql.key"  # in the metadata of the schema: columns that deleted rows have
 
@@ -32,6 +32,18 @@ def to_batch(changes: Sequence[Change], result: Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [*head, *columns], schema=pa.schema(fields, metadata={_KEY: json.dumps(deleted).encode()})
     )
+
+
+def as_reference(batch: pa.RecordBatch, result: Schema) -> list[Change]:
+    """The changes of a batch with reference values, as they were before `to_batch`. result: of the push query."""
+    types = {f.name: f.type for f in with_bounds(result)}
+    names = batch.schema.names[2:]
+    columns = [to_python(column, types[n]) for n, column in zip(names, batch.columns[2:], strict=True)]
+    key = set(json.loads(batch.schema.metadata[_KEY]))
+    return [
+        Change(op, time, {n: v for n, v in zip(names, row, strict=True) if op != "delete" or n in key})
+        for op, time, *row in zip(batch[0].to_pylist(), batch[1].to_pylist(), *columns, strict=True)
+    ]
 
 
 def of_batch(batch: pa.RecordBatch) -> Iterator[Change]:

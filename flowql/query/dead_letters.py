@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,22 +61,36 @@ class Letter:
         return tuple(f.query for f in self.failures)
 
     def to_data(self) -> dict[str, Any]:
-        """The public JSON. Bytes that are no text are base64."""
-        tp = self.tp
+        """The public JSON. `binary` names members that are base64, as their bytes are no text. `timestamp` is `time` in ms."""
+        tp, parts = self.tp, {"key": self.key, "value": self.value}
         return {
             "topic": None if tp is None else tp.topic,
             "partition": None if tp is None else tp.partition,
             "offset": self.offset,
             "time": shown_time(self.timestamp_ms),
-            "key": _json(self.key),
-            "value": _json(self.value),
+            "timestamp": self.timestamp_ms,
+            **{name: _json(data) for name, data in parts.items()},
+            "binary": [name for name, data in parts.items() if data is not None and text_of(data) is None],
             "failures": [{"query": f.query, "code": f.code, "message": f.message} for f in self.failures],
         }
 
 
-def _json(data: bytes | None) -> str | bytes | None:
-    text = None if data is None else text_of(data)
-    return data if text is None else text
+def letter_of(data: Mapping[str, Any]) -> Letter:
+    """The inverse of `Letter.to_data`, after a way through JSON. Raises KeyError, TypeError, ValueError."""
+
+    def read(name: str) -> bytes | None:
+        text = data[name]
+        return None if text is None else base64.b64decode(text) if name in data["binary"] else text.encode()
+
+    tp = None if data["topic"] is None else TopicPartition(data["topic"], data["partition"])
+    failures = tuple(Failure(f["query"], f["code"], f["message"]) for f in data["failures"])
+    return Letter(tp, data["offset"], data["timestamp"], read("key"), read("value"), failures)
+
+
+def _json(data: bytes | None) -> str | None:
+    if data is None or (text := text_of(data)) is not None:
+        return None if data is None else text
+    return base64.b64encode(data).decode()
 
 
 # Whether a record was given to a query once more (`flowql.runtime.log.repairs`): the record, and the name of the query's generation.

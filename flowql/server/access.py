@@ -64,7 +64,7 @@ class Tokens:
             t.hash: Caller(name, frozenset(t.roles), folded(t.results) if t.results else None)
             for name, t in api.tokens.items()
         }
-        return cls({**limited, hash_of(api.token): Caller("token")})
+        return cls({**limited, hash_of(api.revealed_token()): Caller("token")})
 
     def caller(self, authorization: str) -> Caller | None:
         """The caller of a request by its Authorization header. A hash that takes another time tells nothing about a token."""

@@ -1,15 +1,18 @@
-"""Changes of a subscription on their way to another machine, in frames: rows, what was rebuilt, signs of life, and the end or an error."""
+"""Changes of a subscription on their way to another machine, in frames: the beginning, rows, what was rebuilt, signs of life, and the end or
+an error. docs/guide/http.md describes them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from flowql.compiler.plan import codec
-from flowql.compiler.plan.topology import Plan
-from flowql.query.arrow_changes import of_batch, to_batch
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.query.arrow_changes import to_batch
 from flowql.query.change import Change, Rebuilt
 from flowql.server.failures import Failure, of_wire, to_wire
 from flowql.server.frames import arrow_stream, framed, read_frames
@@ -43,12 +46,14 @@ class Form(Protocol):
 
 
 class Frames:
-    """The form for FlowQL's client in Python."""
+    """The form for programs that take Arrow, such as FlowQL's client in Python."""
 
     alive, end = ALIVE, END
 
     def begun(self, following: Following) -> bytes:
-        return b""
+        result = following.query.result
+        about = {"columns": list(following.columns), "table": result.kind == "table"}
+        return framed({"kind": "begin", **about, "result": codec.line(Plan(sources=(result,)))})
 
     def rows(self, changes: Sequence[Change], following: Following) -> bytes:
         return framed({"kind": "rows"}, arrow_stream(to_batch(changes, following.query.result.schema)))
@@ -62,13 +67,23 @@ class Frames:
         return framed({"kind": "error", "error": to_wire(error)})
 
 
-def decode(pieces: Iterator[bytes]) -> Iterator[Change | Rebuilt]:
-    """Until the end. ValueError where it breaks off before; raises what was raised in the instance."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The first frame. result, columns: of the rows that follow."""
+
+    result: SourceDef
+    columns: Sequence[str]
+
+
+def decode(pieces: Iterator[bytes]) -> Iterator[Begun | Rebuilt | pa.RecordBatch]:
+    """Until the end; a batch is for `of_batch` or `as_reference`. ValueError where it breaks off before; raises what was raised in the instance."""
     for about, data in read_frames(pieces):
         match about["kind"]:
+            case "begin":
+                (result,) = codec.loads(about["result"]).sources
+                yield Begun(result, about["columns"])
             case "rows":
-                for batch in pa.ipc.open_stream(data):
-                    yield from of_batch(batch)
+                yield from pa.ipc.open_stream(data)
             case "rebuilt":
                 (result,) = codec.loads(about["result"]).sources
                 yield Rebuilt(about["generations"], result, about["columns"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
 # What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
-PROTOCOL = 2
+PROTOCOL = 3
 OTHER_VERSION = "FQ5311"
 
 
@@ -69,6 +69,18 @@ class Calls:
     def diff(self, name: str) -> dict[str, Any]:
         """The two generations of a result, compared."""
         found: dict[str, Any] = self._call("POST", "/v1/diff", {"result": name})
+        return found
+
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Gives records to queries once more, in one commit."""
+        body = {"records": [w.to_data() for w in wanted]}
+        found: dict[str, Any] = self._call("POST", "/v1/dead-letters/append", body)
+        return found
+
+    def replay(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Repairs records and rebuilds the queries that they name. The document of the deployment."""
+        body = {"records": [w.to_data() for w in wanted]}
+        found: dict[str, Any] = self._call("POST", "/v1/dead-letters/replay", body)
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
@@ -207,11 +219,6 @@ class Client(Calls):
             raise self._refused(reply, said)
         with self._understood():
             return [done_of(d) for d in json.loads(said)["done"]]
-
-    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
-        """Gives records to queries once more, in one commit."""
-        found: dict[str, Any] = self._call("POST", "/append", {"records": [w.to_data() for w in wanted]})
-        return found
 
     def pin(self) -> int:
         """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""

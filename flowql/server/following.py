@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +13,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import is_serving
-from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.project import Project
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
@@ -108,7 +108,7 @@ def compile_text(text: str, found: Deployed, settings: Settings, project: Projec
     functions, mistakes = functions_of(project)
     try:
         with telling_undeployed(settings.project_dir):
-            return compile_with(text, found, settings, project.dialect, functions)
+            return compile_with(text, found, settings.application_id, project.dialect, functions)
     except CompileError as error:
         if not mistakes:
             raise
@@ -116,13 +116,13 @@ def compile_text(text: str, found: Deployed, settings: Settings, project: Projec
 
 
 def compile_with(
-    text: str, found: Deployed, settings: Settings, dialect: DialectName, functions: Mapping[str, Entry]
+    text: str, found: Deployed, application_id: str, dialect: DialectName, functions: Mapping[str, Entry]
 ) -> PushQuery:
     """Compiles as `compile_text`, with these functions of the project."""
     from flowql.query.push import compile_push_query  # the compiler: 0.5 s
 
     statement = statement_of(text, found.plan)
-    return compile_push_query(statement, found.plan, settings.application_id, found.topics, dialect, functions)
+    return compile_push_query(statement, found.plan, application_id, found.topics, dialect, functions)
 
 
 def listen(query: PushQuery, settings: Settings, start: Start, after: Resumed | None = None) -> Subscription:
@@ -189,6 +189,19 @@ class Following:
     def place(self) -> Place:
         """Where a later subscription continues after the changes given so far."""
         return Place(about(self.query, self.found.plan), self.subscription.read_to())
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.subscription.columns
+
+    @property
+    def result(self) -> SourceDef:
+        return self.query.result
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether later rows are changes that the subscription asks for."""
+        return self.subscription.ready
 
     @property
     def live(self) -> bool:

@@ -19,6 +19,7 @@ from flowql.errors import CommandError
 from flowql.query.database import QueryDatabase
 from flowql.query.limits import QueryLimits
 from flowql.runtime.app.member_topic import MemberAddress
+from flowql.runtime.secret import revealed
 from flowql.server.access import Tokens
 from flowql.server.address import own_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
@@ -47,7 +48,7 @@ class Listening:
         self.service = Service(engine, self.database, settings.project_dir)
         self.rows = RowService(self.service, settings)
         webhooks = settings.api.webhooks if settings.api is not None else {}
-        secrets_of = {name.casefold(): secret for name, secret in webhooks.items()}
+        secrets_of = {name.casefold(): revealed(secret) for name, secret in webhooks.items()}
         self._server = Server(self.service, self.rows, request_stop, AuditLog(settings.data_dir), secrets_of)
 
     def end(self) -> None:

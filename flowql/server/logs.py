@@ -82,6 +82,16 @@ class LogReader:
         self._path = data_dir / FILE
         self._inode, self._offset = 0, 0
 
+    @property
+    def position(self) -> str:
+        """Where `newer` goes on."""
+        return f"{self._inode}-{self._offset}"
+
+    def go_to(self, position: str) -> None:
+        """Go on at a position. Raises ValueError if it is none."""
+        inode, _, offset = position.partition("-")
+        self._inode, self._offset = int(inode), int(offset)
+
     def older(self) -> Iterator[str]:
         """All there are."""
         for number in range(OLDER, 0, -1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -16,14 +17,17 @@ from flowql.compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority
 from flowql.deploy.request import DeployRequest
 from flowql.runtime.log.appending import Redelivery, redelivery_of
-from flowql.server.bodies import fields_of, text_field, typed
+from flowql.server.bodies import Malformed, fields_of, text_field, typed
 from flowql.server.client import PROTOCOL
 from flowql.server.entries import Call, Entry, Parameter
 from flowql.server.limits import Limit
+from flowql.server.logs import LEVELS, Wanted, parsed
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 
 T = TypeVar("T")
+LOG_LINES, LOG_LINES_MAX = 100, 10_000
+_POSITION = re.compile(r"[0-9]{1,20}-[0-9]{1,15}")
 _CHANGE = Limit(at_once=2)  # each waits for a commit
 _PLAN = Limit(body_bytes=64 << 20, at_once=8, group="plans")
 _IDS = {"type": "object", "properties": {"queries": {"type": "array", "items": {"type": "string"}}}}
@@ -59,10 +63,24 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Redeliveries:
-    """records: as `flowql dlq` sends them."""
+class DeadRecord:
+    """A record of a topic. key, value: as queries are to read it, in base64. timestamp: event time in ms. repaired: false if that is as it was written. queries: ids."""
 
-    records: list[Redelivery]
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    value: str | None
+    timestamp: int
+    repaired: bool
+    queries: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliveries:
+    """records: each with the queries that could not process it."""
+
+    records: list[DeadRecord]
 
 
 async def _done(call: Call, operation: Callable[[Service], T]) -> T:
@@ -136,6 +154,21 @@ async def _append(call: Call) -> Response:
     return JSONResponse(await _done(call, lambda service: service.append(call.body)))
 
 
+async def _replay(call: Call) -> Response:
+    return JSONResponse(await run_in_threadpool(lambda: call.server.rows.replay(call.body)))
+
+
+async def _logs(call: Call) -> Response:
+    given, rows = call.given, call.server.rows
+    if (count := given.get("lines", LOG_LINES)) > LOG_LINES_MAX:
+        raise Malformed(f"`lines` is at most {LOG_LINES_MAX:,}")
+    if (after := given.get("after")) is not None and not _POSITION.fullmatch(after):
+        raise Malformed("`after` is the `position` of an earlier answer")
+    wanted = Wanted(given.get("level", "debug"), given.get("query", ""))
+    lines, position = await run_in_threadpool(lambda: rows.log_lines(wanted, count, after))
+    return JSONResponse({"lines": [parsed(line) for line in lines], "position": position})
+
+
 async def _backup(call: Call) -> Response:
     return JSONResponse({"state_commit": await _done(call, Service.pin)})
 
@@ -163,6 +196,8 @@ def _priority_of(body: Mapping[str, Any]) -> NewPriority:
 
 
 def _redeliveries_of(body: Mapping[str, Any]) -> list[Redelivery]:
+    if unknown := [name for name in body if name != "records"]:
+        raise TypeError(f"the field `{unknown[0]}` is unknown; there are records")
     return [redelivery_of(record) for record in body["records"]]
 
 
@@ -246,15 +281,37 @@ OPERATIONS: Sequence[Entry] = (
     Entry("POST", "/v1/pause", _pause, "operate", "Pauses or resumes queries.", body=Pause, answer=_IDS, limit=_CHANGE),
     Entry(
         "POST",
-        "/append",
+        "/v1/dead-letters/append",
         _append,
         "operate",
-        "Gives records to queries once more.",
+        "Gives records to queries once more, in one commit.",
         body=Redeliveries,
         read=_redeliveries_of,
         limit=Limit(64 << 20, at_once=1),
-        internal=True,
-        local=True,
+    ),
+    Entry(
+        "POST",
+        "/v1/dead-letters/replay",
+        _replay,
+        "operate",
+        "Repairs records and rebuilds the queries that could not process them.",
+        body=Redeliveries,
+        read=_redeliveries_of,
+        limit=Limit(64 << 20, at_once=1),
+    ),
+    Entry(
+        "GET",
+        "/v1/logs",
+        _logs,
+        "operate",
+        "Lines of the instance's log, and the position behind them.",
+        parameters=(
+            Parameter("lines", "query", f"The number of lines, the last ones; default: {LOG_LINES}.", int),
+            Parameter("level", "query", "This level and more serious ones.", choices=tuple(LEVELS)),
+            Parameter("query", "query", "Only this query."),
+            Parameter("after", "query", "The `position` of an earlier answer: only later lines."),
+        ),
+        limit=Limit(at_once=4),
     ),
     Entry(
         "POST",

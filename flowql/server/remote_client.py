@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
@@ -17,17 +18,24 @@ import pyarrow as pa
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import SourceDef
+from flowql.deploy.assertions import UNKNOWN_REPLICAS
 from flowql.errors import CommandError
+from flowql.query.answer import Done
+from flowql.query.arrow_changes import of_batch
 from flowql.query.change import Change, Rebuilt
+from flowql.query.dead_letters import Letter, letter_of
+from flowql.runtime.log.base import TopicInfo
 from flowql.server.address import LOST
-from flowql.server.change_stream import SILENCE_S, decode
+from flowql.server.change_stream import SILENCE_S, Begun, decode
 from flowql.server.client import ANSWER_S, OTHER_VERSION, PROTOCOL, Calls
 from flowql.server.failures import NO_ROUTE, Failure, of_wire
 from flowql.server.frames import arrow_stream
 from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
+from flowql.server.statement_streams import read_done
 from flowql.server.streaming import ARROW
 
 CONNECT_S = 10.0
+LETTERS_AT_ONCE = 1_000
 BAD_URL, WRONG_TOKEN = "FQ5309", "FQ5301"
 _URL_HELP = "write it as  http://shop.example.com:8321  with the port of `api` in the instance's flowql.yaml"
 
@@ -83,9 +91,14 @@ class RemoteClient(Calls):
             self.close()
             raise
 
+    def topics(self) -> dict[str, TopicInfo]:
+        """The topics there, as far as the instance tells."""
+        _, topics = self.deployed()
+        return {name: TopicInfo(name, partitions, replicas=UNKNOWN_REPLICAS) for name, partitions in topics.items()}
+
     def source(self, name: str) -> SourceDef:
         """A stream or table that is deployed, whatever the case of its name. CommandError if there is none."""
-        found = self._exactly("GET", f"/source?{urlencode({'name': name})}")
+        found = self._exactly("GET", f"/v1/streams/{quote(name, safe='')}")
         with self._understood():
             (source,) = codec.loads(found["plan"]).sources
             return source
@@ -103,6 +116,31 @@ class RemoteClient(Calls):
         changed: int = self._exactly("POST", "/v1/execute", body)["rows"]
         return changed
 
+    def statements(self, statements: str, variables: Mapping[str, str], *, one_returns: bool = False) -> list[Done]:
+        """What INSERT, UPDATE and DELETE have done, with the rows of RETURNING. one_returns: exactly one of them must have it."""
+        asked = {"statements": statements, "variables": dict(variables), "one_returns": one_returns}
+        said = self._said("POST", "/v1/execute", json.dumps(asked).encode(), {"Accept": ARROW})
+        with self._understood():
+            return read_done(said)
+
+    def letters(self) -> list[Letter]:
+        """All open dead letters, with their records."""
+        found: list[Letter] = []
+        while True:
+            asked = {"limit": LETTERS_AT_ONCE, "skip": len(found)}
+            said = self._exactly("GET", f"/v1/dead-letters?{urlencode(asked)}")
+            with self._understood():
+                part = [letter_of(data) for data in said["dead_letters"]]
+            found = part + found
+            if not part or len(found) >= said["open"]:
+                return found
+
+    def log_lines(self, asked: Mapping[str, str | int]) -> tuple[list[dict[str, Any]], str]:
+        """Lines of the instance's log, and the position behind them. asked: parameters of `/v1/logs`."""
+        said = self._exactly("GET", f"/v1/logs?{urlencode(asked)}")
+        with self._understood():
+            return said["lines"], said["position"]
+
     def returning(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> pa.Table:
         """The rows of the one statement that has RETURNING."""
         body = json.dumps({"statements": statements, "variables": dict(variables), "retry": retry}).encode()
@@ -112,10 +150,10 @@ class RemoteClient(Calls):
 
     def changes(self, what: str, start: str, limit: int | None) -> Told:
         """A subscription; close it."""
-        body = json.dumps({"what": what, "start": start, "limit": limit}).encode()
+        body = json.dumps({"sql": what, "start": start, "limit": limit}).encode()
         with ExitStack() as stack:
             try:
-                reply = stack.enter_context(self._http.request("POST", "/changes", body))
+                reply = stack.enter_context(self._http.request("POST", "/v1/subscribe", body))
                 if not reply.is_success:
                     raise self._raised(reply, reply.read())
             except Unreachable as error:
@@ -176,6 +214,32 @@ class RemoteClient(Calls):
         )
         return CommandError(title, code=OTHER_VERSION, help=_URL_HELP)
 
+    def _lost(self, error: Unreachable, *, writes: bool = False) -> CommandError:
+        """Names the reasons that a person can remove."""
+        known = None if error.sent else _reason(error.__cause__, self.url)
+        if known is None:
+            return super()._lost(error, writes=writes)
+        title, help_ = known
+        return CommandError(f"{self._name} cannot be reached: {title}", code=LOST, help=help_)
+
+
+def _reason(cause: BaseException | None, url: Url) -> tuple[str, str] | None:
+    """What is wrong and what to do, where no request was sent."""
+    match cause:
+        case ssl.SSLCertVerificationError():
+            help_ = "name the instance's certificate, or that of its authority:  certificate: server.pem  (in Python: certificate=)"
+            return f"its certificate is not trusted: {cause.verify_message}", help_
+        case ssl.SSLError():
+            return "it does not speak TLS", f"if its target has no `certificate`, write  http://{url.host}:{url.port}"
+        case ConnectionRefusedError():
+            help_ = f"start the instance; its target needs  api: {{port: {url.port}}}  and an `address` that other machines reach"
+            return f"nothing listens on port {url.port} of {url.host}", help_
+        case socket.gaierror():
+            return f"no machine is called {url.host}", "check the URL"
+        case TimeoutError():
+            return "it does not answer in time", "check the URL, and whether a firewall is in between"
+    return None
+
 
 class Told:
     """What a subscription tells. One thread iterates it; any thread may close it."""
@@ -183,19 +247,33 @@ class Told:
     def __init__(self, client: RemoteClient, reply: Reply, connection: ExitStack) -> None:
         self._client, self._reply, self._connection = client, reply, connection
         self._closed = Event()
-        self._changes = self._read()
+        self._found = self._read()
+        self._changes = self._one_by_one()
 
     def __iter__(self) -> Generator[Change | Rebuilt]:
+        """Changes with values as Python has them."""
         return self._changes
+
+    def frames(self) -> Generator[Begun | Rebuilt | pa.RecordBatch]:
+        """As they come, instead of the iteration over single changes."""
+        return self._found
 
     def close(self) -> None:
         self._closed.set()
         self._reply.break_off()
         with suppress(ValueError):  # another thread is in it, and releases the connection
             self._changes.close()
+            self._found.close()
             self._connection.close()
 
-    def _read(self) -> Any:
+    def _one_by_one(self) -> Generator[Change | Rebuilt]:
+        for found in self._found:
+            if isinstance(found, pa.RecordBatch):
+                yield from of_batch(found)
+            elif isinstance(found, Rebuilt):
+                yield found
+
+    def _read(self) -> Generator[Begun | Rebuilt | pa.RecordBatch]:
         try:
             yield from decode(self._reply.pieces())
         except Unreachable as error:

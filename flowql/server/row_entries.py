@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
 from flowql.query.session import Begun
 from flowql.server import event_stream
+from flowql.server.access import authorize
 from flowql.server.answers import answered
 from flowql.server.arrow_bodies import read_rows
 from flowql.server.bodies import Malformed, fields_of, json_documents
@@ -29,6 +30,7 @@ from flowql.server.limits import Limit
 from flowql.server.lookup import select
 from flowql.server.row_forms import FORMS, LINES
 from flowql.server.row_service import RETRY_MAX, SUBSCRIPTIONS_MAX, Statements, Subscriber
+from flowql.server.statement_streams import done_streams
 from flowql.server.streaming import ARROW
 from flowql.topics.producing import Once, source_named
 
@@ -57,6 +59,23 @@ _ROWS = {
 }
 _NAME = Parameter("name", "path", "The stream or table.", required=True)
 _KEY = Parameter("idempotency-key", "header", "A request that is sent again with it within 24 hours writes nothing.")
+_DONE = {
+    "type": "object",
+    "properties": {
+        "rows": {"type": "integer"},
+        "statements": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "statement": {"type": "string"},
+                    "table": {"type": "string"},
+                    "rows": {"type": "integer"},
+                },
+            },
+        },
+    },
+}
 _COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}}}
 
 
@@ -70,7 +89,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalStatements(Statements):
+class ScriptStatements(Statements):
     """one_returns: exactly one of them must have RETURNING."""
 
     one_returns: bool = False
@@ -78,11 +97,11 @@ class LocalStatements(Statements):
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """what: a SELECT, or the name of a stream or table. limit: of changes; null: none."""
+    """sql: a SELECT, or the name of a stream or table. start: `latest` or `earliest`. limit: of changes; null: none."""
 
-    what: str
-    start: Start
-    limit: int | None
+    sql: str
+    start: Start = "latest"
+    limit: int | None = None
 
 
 def _query_of(body: Mapping[str, Any]) -> Query:
@@ -126,7 +145,14 @@ def _only(call: Call) -> dict[str, Any]:
 
 
 async def _execute(call: Call) -> Response:
-    return JSONResponse({"rows": sum(d.rows for d in await _carried_out(call))})
+    is_arrow = ARROW in call.request.headers.get("accept", "")
+    if is_arrow:  # it has the rows of RETURNING
+        authorize(replace(call.caller, results=None), "read", None)
+    done = await _carried_out(call, one_returns=call.body.one_returns)
+    if is_arrow:
+        return Response(done_streams(done), media_type=ARROW)
+    statements = [{"statement": d.verb.lower(), "table": d.table, "rows": d.rows} for d in done]
+    return JSONResponse({"rows": sum(d.rows for d in done), "statements": statements})
 
 
 async def _returning(call: Call) -> Response:
@@ -208,19 +234,23 @@ async def _dead_letters(call: Call) -> Response:
     rows, limit = call.server.rows, call.given.get("limit", LETTERS)
     if limit > LETTERS_MAX:
         raise Malformed(f"`limit` is at most {LETTERS_MAX:,}")
-    letters, open_ = await rows.run(lambda: rows.dead_letters(limit))
+    letters, open_ = await rows.run(lambda: rows.dead_letters(limit, call.given.get("skip", 0)))
     return JSONResponse({"dead_letters": letters, "open": open_})
 
 
 async def _source(call: Call) -> Response:
     rows, name = call.server.rows, call.given["name"]
-    return JSONResponse({"plan": codec.line(await rows.run(lambda: rows.source(name)))})
+    plan = await rows.run(lambda: rows.source(name))
+    (source,) = plan.sources
+    columns = [{"name": f.name, "type": str(f.type), "key": f.role == "key"} for f in source.shown]
+    about = {"name": source.name, "kind": source.kind, "topic": source.topic, "columns": columns}
+    return JSONResponse({**about, "plan": codec.line(plan)})
 
 
 async def _changes(call: Call) -> Response:
     return await _begun(
         call.server.rows.subscriber(
-            call.body.what, call.body.start, call.body.limit, visible=call.caller.visible("read")
+            call.body.sql, call.body.start, call.body.limit, visible=call.caller.visible("read")
         ),
         MEDIA_TYPE,
     )
@@ -278,9 +308,10 @@ ROWS: Sequence[Entry] = (
         _execute,
         "write",
         "Carries out INSERT, UPDATE and DELETE, and returns the number of changed rows.",
-        body=Statements,
-        read=_statements_of,
-        answer=_COUNT,
+        body=ScriptStatements,
+        read=partial(_statements_of, kind=ScriptStatements),
+        answer=_DONE,
+        produces=(JSON, ARROW),
         scope="sql",
         limit=_STATEMENTS,
     ),
@@ -342,7 +373,10 @@ ROWS: Sequence[Entry] = (
         _dead_letters,
         "read",
         "The last open dead letters, and how many are open.",
-        parameters=(Parameter("limit", "query", f"The number of letters; default: {LETTERS}.", int),),
+        parameters=(
+            Parameter("limit", "query", f"The number of letters; default: {LETTERS}, at most {LETTERS_MAX:,}.", int),
+            Parameter("skip", "query", "How many of the last ones to leave out.", int),
+        ),
         limit=Limit(at_once=4),
     ),
     Entry(
@@ -367,8 +401,8 @@ ROWS: Sequence[Entry] = (
         _statements,
         "write",
         "Carries out INSERT, UPDATE and DELETE, and returns what each one did.",
-        body=LocalStatements,
-        read=partial(_statements_of, kind=LocalStatements),
+        body=ScriptStatements,
+        read=partial(_statements_of, kind=ScriptStatements),
         scope="sql",
         also="read",
         limit=Limit(STATEMENTS_BYTES_MAX, at_once=64),
@@ -377,25 +411,23 @@ ROWS: Sequence[Entry] = (
     ),
     Entry(
         "GET",
-        "/source",
+        "/v1/streams/{name}",
         _source,
         "read",
-        "The definition of a stream or table.",
-        parameters=(Parameter("name", "query", "The stream or table.", required=True),),
+        "A stream or table: its columns, topic, and definition in a plan.",
+        parameters=(_NAME,),
         scope="result",
-        internal=True,
     ),
     Entry(
         "POST",
-        "/changes",
+        "/v1/subscribe",
         _changes,
         "read",
-        "A subscription in frames with Arrow.",
+        "Changes of a SELECT, a stream or a table, as frames with Arrow.",
         body=Subscribe,
         read=_subscribe_of,
         produces=(MEDIA_TYPE,),
         scope="sql",
         limit=Limit(body_bytes=1 << 20, at_once=SUBSCRIPTIONS_MAX + 4),  # those beyond are refused by its own error
-        internal=True,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.plan.deployed import About
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import log_at
 from flowql.deploy.functions import functions_to_compile
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.answer import Done
@@ -26,11 +29,15 @@ from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
 from flowql.query.dead_letters import WITH_VALUES, letters_in, with_records
 from flowql.query.local_tables import LocalTables, folder_of
-from flowql.runtime.log.base import Log
-from flowql.runtime.log.repairs import Repairs
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.repairs import Repair, Repairs
+from flowql.runtime.log.repairs import write as write_repairs
 from flowql.server.access import Caller, check_reads, visible_plan
 from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
 from flowql.server.following import Deployed, Following, compile_with, follow
+from flowql.server.logs import LogReader, Wanted, parsed
 from flowql.server.service import Service
 from flowql.topics.json_rows import json_table
 from flowql.topics.producing import Once, TopicWriter, source_named
@@ -43,7 +50,7 @@ RETRY_MAX = 100
 SUBSCRIPTIONS_MAX = 16  # each has a thread and an engine of its own, with up to 128 MB
 STATEMENT_THREADS = 32  # for statements, of which those that wait for one table are committed together
 THREADS = 4  # for everything else
-TOO_MANY, INTERNAL = "FQ5308", "FQ5000"
+TOO_MANY, INTERNAL, HELD = "FQ5308", "FQ5000", "FQ5803"
 FRAMES = Frames()
 T = TypeVar("T")
 
@@ -102,13 +109,47 @@ class RowService:
         source = source_named(name, self._service.deployed.plan)
         return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp, once)
 
-    def dead_letters(self, limit: int) -> tuple[list[dict[str, Any]], int]:
-        """The last open dead letters, as the public JSON, and how many there are."""
+    def dead_letters(self, limit: int, skip: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """Open dead letters as the public JSON, the last ones but for `skip`, and how many there are."""
         app = self._settings.application_id
         with closing(self._opened()) as log, closing(self._service.query(WITH_VALUES, engine="duckdb")) as answer:
             found = letters_in(answer.table(), self._service.plan, Repairs(log, app))
-            shown = with_records(found[-limit:] if limit else [], log, app)
+            end = max(0, len(found) - skip)
+            shown = with_records(found[max(0, end - limit) : end], log, app)
         return [letter.to_data() for letter in shown], len(found)
+
+    def replay(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Repairs these records and rebuilds the queries that they name. The document of the deployment.
+
+        Repairs are on the log before the deployment. Where that is refused they are taken back.
+        """
+        app, now_ms = self._settings.application_id, SystemClock().wall_ms()
+        queries = tuple(sorted({q for w in wanted for q in w.queries}))
+        repairs: dict[tuple[TopicPartition, int], Repair | None] = {
+            (w.tp, w.offset): w.repair for w in wanted if w.is_repaired
+        }
+        deployed = self._service.deployed
+        if deployed.held:
+            title = f"{', '.join(deployed.held)}: built and held back (--shadow); a replay would let it serve"
+            raise CommandError(title, code=HELD, help="flowql promote  or  flowql abandon  first")
+        request = DeployRequest(refresh=queries, about=About(f"replay of {len(repairs):,} dead letters"))
+        with closing(self._opened()) as log:
+            known = Repairs(log, app)
+            before = {place: known.get(*place) for place in repairs}
+            write_repairs(log, app, repairs, now_ms)
+            try:
+                return self._service.deploy(deployed.plan, request)
+            except CommandError:  # after another failure it may have been done: the same request does the rest
+                write_repairs(log, app, before, now_ms)
+                raise
+
+    def log_lines(self, wanted: Wanted, lines: int, after: str | None) -> tuple[list[str], str]:
+        """Lines of the instance's log: the last ones, or those after a position; and the position behind them. ValueError for a malformed one."""
+        reader = LogReader(self._settings.data_dir)
+        if after is not None:
+            reader.go_to(after)
+        found = reader.older() if after is None else reader.newer()
+        return list(deque((line for line in found if wanted(parsed(line))), maxlen=lines)), reader.position
 
     def carry_out(self, asked: Statements, caller: Caller, *, one_returns: bool = False) -> list[Done]:
         """INSERT, UPDATE and DELETE. As `flowql.query.changing.carry_out`."""
@@ -195,7 +236,7 @@ class RowService:
         def anew(there: Deployed) -> PushQuery:
             functions = functions_to_compile(settings.project_dir)
             seen = replace(there, plan=visible_plan(there.plan, visible))
-            query = compile_with(what, seen, settings, settings.interactive_queries.dialect, functions)
+            query = compile_with(what, seen, settings.application_id, settings.interactive_queries.dialect, functions)
             check_reads((s.name for s in query.reads), visible)
             return query
 

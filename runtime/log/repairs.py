@@ -36,6 +36,7 @@ from flowql.runtime.log.base import (
 )
 
 CONFIG = {"cleanup.policy": "compact"}
+_WRITER = "flowql-dlq"
 _POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
 
 
@@ -59,6 +60,23 @@ def encode(repairs: Mapping[tuple[TopicPartition, int], Repair | None], now_ms: 
     columns = [[now_ms] * len(keys), keys, values, [None] * len(keys)]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+
+
+def write(
+    log: Log, application_id: str, repairs: Mapping[tuple[TopicPartition, int], Repair | None], now_ms: int
+) -> None:
+    """In one transaction. None takes a repair back."""
+    if not repairs:
+        return
+    topic = topic_name(application_id)
+    log.admin().create_topic(topic, 1, CONFIG)
+    producer = log.producer(f"{_WRITER}-{application_id}")
+    try:
+        producer.begin()
+        producer.send(TopicPartition(topic, 0), encode(repairs, now_ms))
+        producer.commit()
+    finally:
+        producer.close()
 
 
 def marks(tp: TopicPartition, offsets: Sequence[int], query: str, now_ms: int) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
+from flowql.runtime.secret import revealed
 from flowql.runtime.spark import worker_daemon
 from flowql.runtime.spark.settings import SparkSettings
 
@@ -149,7 +150,7 @@ def properties(settings: SparkSettings, app: str, scratch: Scratch) -> dict[str,
         "spark.sql.warehouse.dir": _address(scratch.folder / "warehouse"),
         "spark.local.dir": str(scratch.temporary),
         "spark.jars.ivy": str(scratch.folder / "ivy"),
-        **settings.conf,
+        **{name: revealed(value) for name, value in settings.conf.items()},
         **FIXED,
         "spark.master": settings.master,
         "spark.app.name": app,

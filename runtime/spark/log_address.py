@@ -16,6 +16,7 @@ from flowql.runtime.log.embedded.journal import find_generations
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.secret import revealed
 
 if TYPE_CHECKING:
     from flowql.runtime.log.kafka.plain import PlainWriter
@@ -49,7 +50,10 @@ def texts_of(address: Address) -> dict[str, str]:
         return {"path": os.fspath(address)}
     s = address.settings
     said = {"bootstrap": s.bootstrap, "replication": s.replication, "application_id": address.application_id}
-    return {"kafka": json.dumps(said), _SECRET: json.dumps(dict(s.options))}
+    return {
+        "kafka": json.dumps(said),
+        _SECRET: json.dumps({name: revealed(value) for name, value in s.options.items()}),
+    }
 
 
 def address_of_texts(options: Mapping[str, str]) -> Address | None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from flowql.runtime.secret import revealed
 from flowql.runtime.spark.errors import StorageFailed
 from flowql.runtime.spark.storage import SILENT_HELP, ends_within, storage_failure
 
@@ -71,7 +72,7 @@ def store_of(conf: Mapping[str, str], address: str) -> Store | None:
     bucket = where.netloc
 
     def option(name: str) -> str:
-        return conf.get(f"{_S3}.bucket.{bucket}.{name}", conf.get(f"{_S3}.{name}", "")).strip()
+        return revealed(conf.get(f"{_S3}.bucket.{bucket}.{name}", conf.get(f"{_S3}.{name}", ""))).strip()
 
     if any(option(name) for name in _ELSEWHERE):
         return None

@@ -92,7 +92,7 @@ def bodies(target: Target, rnd: random.Random) -> str:
             ("/v1/deployments", b'{"plan": "\\ud800"}', {}),
             ("/v1/pause", b"{}", {}),
             ("/v1/priority", b'{"name": 1e400}', {}),
-            ("/append", json.dumps({"records": [["\ud800"]]}).encode(), {}),
+            ("/v1/dead-letters/append", json.dumps({"records": [["\ud800"]]}).encode(), {}),
             ("/v1/deployments", b"[" * 100_000, {}),
             ("/v1/query", gzip.compress(b"a" * 50_000_000), {"Content-Encoding": "gzip"}),
         ]

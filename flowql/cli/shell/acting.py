@@ -6,10 +6,11 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from flowql.cli.listening import until_asked_to_stop
+from flowql.cli.place import Place
 from flowql.cli.render import note
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
@@ -18,10 +19,8 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.assertions import FAILED, failing, schemas_of
-from flowql.deploy.settings import Settings
 from flowql.query.errors import INVALID, UNKNOWN, QueryError
 from flowql.runtime.log.base import TopicPartition
-from flowql.server.running import connect_running
 from flowql.topics.codecs import RecordReader, source_over
 from flowql.topics.records import json_lines, read_records
 
@@ -54,22 +53,23 @@ def print_topic(project: Project, plan: Plan, topic: str, *, beginning: bool, li
         sys.stdout.flush()
 
 
-def hold(settings: Settings, queries: list[str], *, paused: bool) -> None:
+def hold(place: Place, queries: list[str], *, paused: bool) -> None:
     """PAUSE and RESUME of a running instance."""
-    with closing(connect_running(settings.data_dir)) as client:
+    with closing(place.running()) as client:
         done = client.pause(queries, paused=paused)
     note(f"{'paused' if paused else 'resumed'} {', '.join(done)}")
 
 
-def check(project: Project, plan: Plan, text: str) -> None:
+def check(place: Place, plan: Plan, text: str) -> None:
     """ASSERT TOPIC or SCHEMA. Raises CompileError when it does not hold in its time."""
     from flowql.compiler.driver import compile_project  # loads the parser, which other statements do without
 
     compiled = compile_project([SourceText("", text)])
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
-    with closing(open_log(project)) as log:
-        wrong = failing(compiled.assertions, log.admin().topics, schemas_of(project, plan))
+    with ExitStack() as stack:
+        topics = place.topics() or stack.enter_context(closing(open_log(place.project))).admin().topics
+        wrong = failing(compiled.assertions, topics, schemas_of(place.project, plan))
     if wrong:
         raise CompileError(
             *(Diagnostic(FAILED, title, a.span, "does not hold", help=help_) for a, title, help_ in wrong)

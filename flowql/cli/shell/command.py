@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from flowql.cli.options import OR_CSV, Scope, scoped
+from flowql.cli.place import place_of
 from flowql.cli.render import note, show_diagnostics, show_failure
 from flowql.cli.shell.session import Manner, Quit, Session
 from flowql.cli.shell.split import split
-from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from flowql.server.address import read_address
 
 
 @scoped("project target output var", outputs=OR_CSV)
@@ -34,9 +33,9 @@ def command(
 
     A file of statements:  flowql shell -o json < queries.sql
     """
-    found = scope.load()
+    place = place_of(scope.load())
     interactive = not statements and sys.stdin.isatty() and sys.stdout.isatty()
-    session = Session(found, settings_of(found), Manner(scope.output, interactive))
+    session = Session(place, Manner(scope.output, interactive))
     if interactive:
         _talk(session)
     else:
@@ -76,10 +75,7 @@ def _talk(session: Session) -> None:
 
 
 def _greeting(session: Session) -> str:
-    address = read_address(session.settings.data_dir)
-    where = (
-        f"process {address.pid}" if address is not None else "no instance is running: answers are of its last commit"
-    )
+    where = session.place.described()
     project = session.project
     count = len(session.there.plan.queries)
     queries = f"{count} {'query' if count == 1 else 'queries'}"

@@ -16,28 +16,23 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowql.api.changing import execute
-from flowql.api.querying import answer_of
 from flowql.cli.aligned import record_lines
-from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
+from flowql.cli.listening import until_asked_to_stop, write_changes
 from flowql.cli.names import Names
 from flowql.cli.options import Output
+from flowql.cli.place import Place
 from flowql.cli.query import say_apart
 from flowql.cli.render import note, plain, print_rows
 from flowql.cli.results import answer_lines, done_line, python_rows, write_answer
 from flowql.cli.shell import acting, show
 from flowql.cli.shell.split import blanked, split, without_comments
 from flowql.compiler.dialect.standard.parser import verb_of
-from flowql.config.project import Project
-from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, REFUSED, QueryError
-from flowql.server.following import Deployed, compile_text, deployed, follow
-from flowql.server.running import connect
+from flowql.server.following import Deployed
 from flowql.server.undeployed import telling_undeployed
 
 if TYPE_CHECKING:
-    from flowql.compiler.driver import PushQuery
     from flowql.query.push import Start
 
 
@@ -89,11 +84,11 @@ class Manner:
 class Session:
     """Answers statements of one target. Raises CompileError, CommandError, RuntimeFailure or Quit."""
 
-    def __init__(self, project: Project, settings: Settings, manner: Manner) -> None:
-        self.project, self.settings, self.manner = project, settings, manner
-        self.there: Deployed = deployed(settings)
+    def __init__(self, place: Place, manner: Manner) -> None:
+        self.place, self.project, self.manner = place, place.project, manner
+        self.there: Deployed = place.deployed()
         self.names = Names.of(self.there.plan, self.there.topics)
-        self.variables: dict[str, str] = dict(project.variables)
+        self.variables: dict[str, str] = dict(place.project.variables)
         self._depth = 0
         self._rules: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], None]], ...] = tuple(
             (re.compile(pattern + r"\s*\Z", re.IGNORECASE | re.DOTALL), method)
@@ -115,7 +110,7 @@ class Session:
                 (r"EXPLAIN\s+INSERT\s+INTO\b.*?(?P<query>SELECT\b.*)", self._explain_push),
                 (_PRINT, self._print),
                 (rf"(?P<verb>PAUSE|RESUME)\s+(QUERY\s+)?{_NAME}", self._hold),
-                (r"(?P<text>ASSERT\b.*)", lambda m: acting.check(self.project, self.there.plan, m["text"])),
+                (r"(?P<text>ASSERT\b.*)", lambda m: acting.check(self.place, self.there.plan, m["text"])),
                 (r"RUN\s+SCRIPT\s+'(?P<file>[^']*)'", self._script),
                 (r"(DEFINE|UNDEFINE)\s+(?P<name>\w+)(\s*=\s*'(?P<value>(?:[^']|'')*)')?", self._define),
                 (r"SET\s+'(?P<name>[^']*)'\s*=\s*'(?P<value>[^']*)'", self._set),
@@ -141,7 +136,7 @@ class Session:
 
     def refresh(self) -> None:
         """Reads the deployed plan, which may have changed since the last statement."""
-        self.there = deployed(self.settings)
+        self.there = self.place.deployed()
         self.names = Names.of(self.there.plan, self.there.topics)
 
     def _answer(self, text: str) -> None:
@@ -169,7 +164,7 @@ class Session:
     # Queries of the current state, and subscriptions to changes.
 
     def _pull(self, text: str) -> None:
-        with answer_of(self.settings, text) as answer:
+        with self.place.answer(text) as answer:
             say_apart(answer)
             self._write(answer)
 
@@ -181,7 +176,7 @@ class Session:
 
     def _change(self, text: str) -> None:
         """INSERT, UPDATE, DELETE."""
-        for done in execute(self.project, self.settings, text):
+        for done in self.place.execute(text):
             if done.returned is not None:
                 self._write(Answer.of(done.returned))
             note(done_line(done))
@@ -203,18 +198,8 @@ class Session:
             yield f"({count:,} {'row' if count == 1 else 'rows'})"
 
     def _push(self, text: str) -> None:
-        self.refresh()
-
-        def anew(there: Deployed) -> PushQuery:
-            return compile_text(text, there, self.settings, self.project)
-
-        with (
-            until_asked_to_stop() as stopped,
-            closing(follow(anew, self.settings, self.there, self.manner.start, stopped=stopped)) as following,
-        ):
-            as_json = self.manner.output is Output.JSON
-            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, following.query.result)
-            write_changes(following, writer)
+        with until_asked_to_stop() as stopped, self.place.changes(text, self.manner.start, None, stopped) as changes:
+            write_changes(changes, as_json=self.manner.output is Output.JSON)
 
     # Interactive queries about the catalogue.
 
@@ -228,14 +213,14 @@ class Session:
             self._rows(show.relations(plan, what[:-1].lower()))
 
     def _status(self) -> Mapping[str, object]:
-        client = connect(self.settings.data_dir)
+        client = self.place.connect()
         if client is None:
             return {}
         with closing(client):
             return client.status()
 
     def _describe(self, match: re.Match[str]) -> None:
-        with telling_undeployed(self.settings.project_dir):
+        with telling_undeployed(str(self.project.root)):
             found = show.describe(self.there.plan, match["name"])
         self._rows(found)
 
@@ -250,7 +235,7 @@ class Session:
         self._rows(show.types(compile_sources(self.project).catalog.types))
 
     def _explain_push(self, match: re.Match[str]) -> None:
-        query = compile_text(match["query"], self.there, self.settings, self.project)
+        query = self.place.compiled(match["query"], self.there)
         self._text(show.explain_push(query.plan.queries[0]))
 
     # What does something.
@@ -268,7 +253,7 @@ class Session:
 
     def _hold(self, match: re.Match[str]) -> None:
         named = [q.id for q in self.there.plan.queries] if match["name"].upper() == "ALL" else [match["name"]]
-        acting.hold(self.settings, named, paused=match["verb"].upper() == "PAUSE")
+        acting.hold(self.place, named, paused=match["verb"].upper() == "PAUSE")
 
     def _script(self, match: re.Match[str]) -> None:
         if self._depth >= _DEPTH_MAX:

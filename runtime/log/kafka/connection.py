@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
+from flowql.runtime.secret import revealed
 
 # Messages of the client library go here. They are shown only if logging is configured: relevant errors reach callers anyway.
 LOGGER = logging.getLogger("flowql.kafka")
@@ -76,7 +77,7 @@ class Connection(KafkaSettings):
         return {**settings, "enable.idempotence": True}
 
     def _settings(self, client_id: str, without: tuple[str, ...]) -> dict[str, Any]:
-        given = {k: v for k, v in self.options.items() if k not in RESERVED and not k.startswith(without)}
+        given = {k: revealed(v) for k, v in self.options.items() if k not in RESERVED and not k.startswith(without)}
         return {
             "reconnect.backoff.max.ms": 1_000,
             "socket.nagle.disable": True,

@@ -208,8 +208,7 @@ def test_a_replay_does_not_let_serve_what_is_held_back(site: LetterSite) -> None
 
 def test_a_second_repair_that_is_refused_leaves_the_first(site: LetterSite, monkeypatch: pytest.MonkeyPatch) -> None:
     from flowql.errors import CommandError
-    from flowql.server.address import LOST
-    from flowql.server.client import Client
+    from flowql.server.service import Service
 
     assert site("dlq", "replay", *REPAIRS[0]).code == 0
     site.settle()
@@ -217,23 +216,22 @@ def test_a_second_repair_that_is_refused_leaves_the_first(site: LetterSite, monk
     first = repairs.get(TopicPartition("in", 0), 1)
     assert first is not None
 
-    def answers(code: str) -> None:
+    def fails(error: Exception) -> None:
         def deploy(*_: Any, **__: Any) -> None:
-            raise CommandError("no", code=code)
+            raise error
 
-        monkeypatch.setattr(Client, "deploy", deploy)
-        log = site.instance.log
+        monkeypatch.setattr(Service, "deploy", deploy)
         client = connect(site.folder / ".flowql" / "default")
         assert client is not None
         letter = Letter(TopicPartition("in", 0), 1, 1, b"b", b"{}", ())
         with pytest.raises(CommandError):
-            replay(client, log, "demo", [Repaired(letter, Repair(b"b", b'{"V": 99}', 1))], ["CTAS_TOTALS"], 1)
+            replay(client, [Repaired(letter, Repair(b"b", b'{"V": 99}', 1))])
         client.close()
         repairs.read_on()
 
-    answers("FQ5208")
+    fails(CommandError("no", code="FQ5208"))
     assert repairs.get(TopicPartition("in", 0), 1) == first
-    answers(LOST)  # it may have been carried out
+    fails(OSError("disk"))  # it may have been carried out
     assert repairs.get(TopicPartition("in", 0), 1) == Repair(b"b", b'{"V": 99}', 1)
 
 

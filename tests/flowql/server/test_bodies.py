@@ -33,8 +33,9 @@ CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/query": {"sql": "SELECT $1 AS x", "parameters": [1], "engine": None},
     "/v1/execute": {"statements": "INSERT INTO S (K, V) VALUES ('a', 1);", "variables": {"x": "y"}},
+    "/statements": {"statements": "INSERT INTO S (K, V) VALUES ('a', 1);", "variables": {}, "one_returns": False},
     "/v1/returning": {"statements": "DELETE FROM S RETURNING V;", "variables": {}},
-    "/changes": {"what": "A", "start": "earliest", "limit": 1},
+    "/v1/subscribe": {"sql": "A", "start": "earliest", "limit": 1},
     "/v1/deployments": {"plan": "{}", "selected": None, "prune": False, "refresh": [], "backfills": [], "about": {"how": "x", "files": []}},
     "/v1/plan": {"plan": "{}", "selected": ["CTAS_A"], "prune": True, "refresh": ["CTAS_A"], "forward": False},
     "/v1/priority": {"query": "A", "priority": "high", "weight": 2, "latency_target_ms": None},
@@ -42,13 +43,14 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/promote": {"query": "A"},
     "/v1/abandon": {"query": None},
     "/v1/diff": {"result": "A"},
-    "/append": {"records": []},
+    "/v1/dead-letters/append": {"records": []},
+    "/v1/dead-letters/replay": {"records": []},
 }  # fmt: skip
 REQUIRED = {
-    "/v1/query": ["sql"], "/v1/execute": ["statements"], "/v1/returning": ["statements"],
-    "/changes": ["what", "start", "limit"], "/v1/deployments": ["plan"], "/v1/plan": ["plan"], "/v1/priority": ["query", "priority"],
+    "/v1/query": ["sql"], "/v1/execute": ["statements"], "/v1/returning": ["statements"], "/statements": ["statements"],
+    "/v1/subscribe": ["sql"], "/v1/deployments": ["plan"], "/v1/plan": ["plan"], "/v1/priority": ["query", "priority"],
     "/v1/pause": ["queries", "paused"], "/v1/promote": ["query"], "/v1/abandon": ["query"], "/v1/diff": ["result"],
-    "/append": ["records"],
+    "/v1/dead-letters/append": ["records"], "/v1/dead-letters/replay": ["records"],
 }  # fmt: skip
 WRONG: list[Any] = [None, True, 3, -1, 2.5, 1e400, "x", "\ud800", [], [1], [["a"]], {}, {"a": 1}, {"\ud800": "x"}]
 
@@ -71,7 +73,7 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
         def post(path: str, **given: Any) -> httpx.Response:
             headers = {"Authorization": f"Bearer {'t' * 16}", **given.pop("headers", {})}
             with client.stream("POST", path, headers=headers, **given) as said:
-                if path != "/changes" or said.status_code != 200:  # a subscription has no end
+                if path != "/v1/subscribe" or said.status_code != 200:  # a subscription has no end
                     said.read()
             return said
 
@@ -85,8 +87,6 @@ def test_each_request_with_a_json_body_is_tested_here() -> None:
 
 @pytest.mark.parametrize("path", BODIES)
 def test_an_unknown_field_is_named(post: Post, path: str) -> None:
-    if path == "/append":  # for FlowQL's own commands of the same version
-        return
     said = post(path, json={**BODIES[path], "no such": 1})
     assert (said.status_code, said.json()["error"]["code"]) == (400, MALFORMED), said.text
     assert "the field `no such` is unknown" in said.json()["error"]["message"]
@@ -204,15 +204,15 @@ def test_a_content_encoding_is_refused(post: Post) -> None:
     assert post("/v1/execute", json=BODIES["/v1/execute"], headers={"Content-Encoding": "identity"}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/execute", "/v1/returning", "/changes", "/v1/query"])
+@pytest.mark.parametrize("path", ["/v1/execute", "/v1/returning", "/v1/subscribe", "/v1/query"])
 def test_a_text_of_a_megabyte_is_refused(post: Post, path: str) -> None:
     """It was read and compiled, for many seconds, on the interpreter that all queries share."""
     large = f"SELECT {'1+' * 400_000}1 FROM S"
     match path:
         case "/v1/query":
             said = post(path, json={"sql": large})
-        case "/changes":
-            said = post(path, json={**BODIES[path], "what": large})
+        case "/v1/subscribe":
+            said = post(path, json={**BODIES[path], "sql": large})
         case _:
             said = post(path, json={**BODIES[path], "statements": "UPDATE S SET V = 1; " * 2_000})
     assert (said.status_code, said.json()["error"]["code"]) == (400, "FQ2065"), said.text[:300]

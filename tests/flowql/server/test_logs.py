@@ -111,7 +111,7 @@ def test_an_instance_writes_down_its_life(tmp_path: Path, flowql: Program) -> No
     assert len(shown) == 3
     (last,) = flowql("logs", "-n", "1", "-o", "json", "-p", str(tmp_path)).out.splitlines()
     assert json.loads(last)["event"] == "instance.stopped"
-    assert "nothing in" in flowql("logs", "--level", "error", "-p", str(tmp_path)).err
+    assert "nothing is logged" in flowql("logs", "--level", "error", "-p", str(tmp_path)).err
 
 
 def test_trouble_is_in_the_log_with_its_task(tmp_path: Path) -> None:

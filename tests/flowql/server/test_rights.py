@@ -21,6 +21,7 @@ from flowql.server.app import ENTRIES, make_app
 from flowql.server.audit import FILE, AuditLog
 from flowql.server.entries import Entry, Server
 from flowql.server.host import Host
+from flowql.server.row_service import Statements
 from tests.flowql.query.harness import plan_of
 
 SQL = """
@@ -72,8 +73,7 @@ def ask(folder: Path) -> Iterator[Ask]:
 
 
 def path_of(entry: Entry, name: str) -> str:
-    path = entry.path.replace("{name}", name)
-    return f"{path}?name={name}" if entry.path == "/source" else path
+    return entry.path.replace("{name}", name)
 
 
 def permitted(entry: Entry, who: str, result: str) -> bool:
@@ -99,6 +99,16 @@ def test_each_request_by_each_role(ask: Ask, entry: Entry) -> None:
                 assert (said.status_code, said.json()["error"]["code"]) == (403, "FQ5315"), (who, result)
     for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {ALL}"}, {"Authorization": ALL}):
         assert ask(None, entry.method, path_of(entry, "S"), headers=headers).status_code == 401
+
+
+def test_rows_of_returning_need_the_right_to_read(ask: Ask) -> None:
+    """As Arrow, `/v1/execute` has them."""
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    writers = [who for who, (roles, _) in TOKENS.items() if "write" in roles and "read" not in roles]
+    assert writers
+    for who in writers:
+        said = ask(who, "POST", "/v1/execute", json={"statements": "DELETE FROM A RETURNING *"}, headers=arrow)
+        assert (said.status_code, said.json()["error"]["code"]) == (403, "FQ5315"), said.text
 
 
 def test_what_a_token_may_not_read_is_not_there(ask: Ask) -> None:
@@ -166,9 +176,8 @@ def test_standard_sql_is_limited_too(tmp_path: Path) -> None:
         assert host is not None
         assert host.listening is not None
         rows, service = host.listening.rows, host.service
-        assert (
-            rows.execute("INSERT INTO a VALUES (1, 'x'); INSERT INTO b VALUES (1, 'secret');", {}, Caller("all")) == 2
-        )
+        both = "INSERT INTO a VALUES (1, 'x'); INSERT INTO b VALUES (1, 'secret');"
+        assert len(rows.carry_out(Statements(both), Caller("all"))) == 2
         queries = (
             "SELECT * FROM b",
             "SELECT * FROM av",
@@ -183,7 +192,7 @@ def test_standard_sql_is_limited_too(tmp_path: Path) -> None:
                 assert hidden.value.code == "FQ5103"
         assert service.query("SELECT v FROM a", visible=frozenset({"a"})).table().to_pylist() == [{"v": "x"}]
         writer = Caller("writer", frozenset({"write"}), frozenset({"a"}))
-        assert rows.execute("INSERT INTO a VALUES (2, 'y');", {}, writer) == 1
+        assert rows.carry_out(Statements("INSERT INTO a VALUES (2, 'y');"), writer)[0].rows == 1
         for statement in (
             "INSERT INTO b VALUES (2, 'y');",
             "INSERT INTO a SELECT id + 10, v FROM b;",
@@ -191,7 +200,7 @@ def test_standard_sql_is_limited_too(tmp_path: Path) -> None:
             "DELETE FROM a WHERE v IN (SELECT v FROM b);",
         ):
             with pytest.raises((CommandError, flowql.CompileError), match=r"there is no table|unknown stream/table"):
-                rows.execute(statement, {}, writer)
+                rows.carry_out(Statements(statement), writer)
 
 
 def test_a_signed_event_needs_no_token(ask: Ask) -> None:

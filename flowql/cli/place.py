@@ -1,0 +1,341 @@
+"""Where the instance of a target is: on this machine, where commands also work without it, or behind the URL of the target.
+
+Commands ask a `Place` and do not know which of both it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowql.cli.listening import Changes
+from flowql.config.project import Project
+from flowql.config.remote import RemoteSettings
+from flowql.deploy.settings import Settings, settings_of
+from flowql.query.change import Change, Rebuilt
+from flowql.runtime.config import LetterRetention
+from flowql.server.logs import LogReader, Wanted, parsed
+from flowql.server.running import connect, connect_past_freeze, connect_running, process_of
+
+if TYPE_CHECKING:
+    from flowql.compiler.driver import PushQuery
+    from flowql.compiler.plan.deployed import Deployed as Record
+    from flowql.compiler.plan.deployed import Entry
+    from flowql.compiler.plan.topology import SourceDef
+    from flowql.deploy.assertions import Topics
+    from flowql.query.answer import Answer, Done, QueryEngine
+    from flowql.query.dead_letters import Letter
+    from flowql.query.push import Start
+    from flowql.runtime.log.base import TopicInfo
+    from flowql.server.client import Calls
+    from flowql.server.following import Deployed
+    from flowql.server.remote_client import RemoteClient, Told
+
+LogLine = dict[str, Any]
+
+
+class Place(Protocol):
+    """What commands ask of a target. Raises CommandError, and what the instance raises."""
+
+    @property
+    def project(self) -> Project: ...
+
+    def connect(self) -> Calls | None:
+        """The running instance; close it. None if none runs here."""
+        ...
+
+    def connect_past_freeze(self) -> Calls | None:
+        """As `connect`. A frozen instance of this machine is started again first."""
+        ...
+
+    def running(self) -> Calls:
+        """As `connect`. CommandError if none runs."""
+        ...
+
+    def is_there(self) -> bool:
+        """False if the instance has certainly stopped."""
+        ...
+
+    def deployed(self) -> Deployed:
+        """The serving plan; QueryError if nothing was ever deployed."""
+        ...
+
+    def described(self) -> str:
+        """Which instance answers, in some words."""
+        ...
+
+    def compiled(self, text: str, there: Deployed) -> PushQuery:
+        """The push query that a text asks for."""
+        ...
+
+    def history(self, *, plans: bool) -> tuple[list[Entry], Record]:
+        """The last deployments, with their plans where asked for, and what is on record."""
+        ...
+
+    def topics(self) -> Topics | None:
+        """What gives the topics there, for ASSERT; None: those of the project's log."""
+        ...
+
+    def answer(self, sql: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]: ...
+
+    def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]: ...
+
+    def changes(
+        self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]
+    ) -> AbstractContextManager[Changes]: ...
+
+    def letters(self, sql: str) -> list[Letter]:
+        """Open dead letters. sql: the columns that are needed."""
+        ...
+
+    def retention(self) -> LetterRetention:
+        """How long dead letters are kept."""
+        ...
+
+    def whole(self, letters: Sequence[Letter]) -> list[Letter]:
+        """With the records that some of them only name."""
+        ...
+
+    def log(self, wanted: Wanted, lines: int) -> tuple[list[LogLine], Callable[[], list[LogLine]]]:
+        """The last lines, and what gives the lines that have come since."""
+        ...
+
+
+def place_of(project: Project) -> Place:
+    """Connects to an instance at a URL, and looks at nothing yet on this machine."""
+    remote = project.target.remote
+    return Here(project, settings_of(project)) if remote is None else There(project, remote)
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A directory of this machine, with or without a running instance."""
+
+    project: Project
+    settings: Settings
+
+    def connect(self) -> Calls | None:
+        return connect(self.settings.data_dir)
+
+    def connect_past_freeze(self) -> Calls | None:
+        return connect_past_freeze(self.settings.data_dir)
+
+    def running(self) -> Calls:
+        return connect_running(self.settings.data_dir)
+
+    def is_there(self) -> bool:
+        return process_of(self.settings.data_dir) is not None
+
+    def described(self) -> str:
+        process = process_of(self.settings.data_dir)
+        return f"process {process.pid}" if process else "no instance is running: answers are of its last commit"
+
+    def compiled(self, text: str, there: Deployed) -> PushQuery:
+        from flowql.server.following import compile_text
+
+        return compile_text(text, there, self.settings, self.project)
+
+    def deployed(self) -> Deployed:
+        from flowql.server.following import deployed
+
+        return deployed(self.settings)
+
+    def history(self, *, plans: bool) -> tuple[list[Entry], Record]:
+        from flowql.api.deploying import history
+
+        return history(self.settings, plans=plans)
+
+    def topics(self) -> None:
+        return None
+
+    def answer(self, sql: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
+        from flowql.api.querying import answer_of
+
+        return answer_of(self.settings, sql, engine)
+
+    def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:
+        from flowql.api.changing import execute
+
+        return execute(self.project, self.settings, statements, one_returns=one_returns)
+
+    @contextmanager
+    def changes(self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]) -> Iterator[Changes]:
+        from flowql.server.following import follow
+
+        with closing(
+            follow(lambda there: self.compiled(what, there), self.settings, self.deployed(), start, limit, stopped)
+        ) as following:
+            yield following
+
+    def letters(self, sql: str) -> list[Letter]:
+        from flowql.config.storage import log_at
+        from flowql.query.dead_letters import letters_in
+        from flowql.runtime.log.repairs import Repairs
+
+        s, plan = self.settings, self.deployed().plan
+        with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
+            repairs = Repairs(log, s.application_id)
+        with self.answer(sql, "duckdb") as answer:
+            return letters_in(answer.table(), plan, repairs)
+
+    def retention(self) -> LetterRetention:
+        return self.settings.dead_letters
+
+    def whole(self, letters: Sequence[Letter]) -> list[Letter]:
+        from flowql.config.storage import open_log
+        from flowql.query.dead_letters import is_whole, with_records
+
+        if all(is_whole(x) for x in letters):
+            return list(letters)
+        with closing(open_log(self.project)) as log:
+            return with_records(letters, log, self.settings.application_id)
+
+    def log(self, wanted: Wanted, lines: int) -> tuple[list[LogLine], Callable[[], list[LogLine]]]:
+        reader = LogReader(self.settings.data_dir)
+
+        def chosen(found: Sequence[str] | Iterator[str]) -> Iterator[LogLine]:
+            return (line for line in map(parsed, found) if wanted(line))
+
+        return list(deque(chosen(reader.older()), maxlen=lines)), lambda: list(chosen(reader.newer()))
+
+
+class There:
+    """An instance at a URL."""
+
+    def __init__(self, project: Project, remote: RemoteSettings) -> None:
+        self.project, self._remote = project, remote
+
+    def _open(self) -> RemoteClient:
+        from flowql.runtime.secret import revealed
+        from flowql.server.remote_client import RemoteClient  # Arrow: 0.2 s
+
+        return RemoteClient(self._remote.url, revealed(self._remote.token), self._remote.certificate or None)
+
+    def connect(self) -> Calls | None:
+        return self._open()
+
+    def connect_past_freeze(self) -> Calls | None:
+        return self._open()
+
+    def running(self) -> Calls:
+        return self._open()
+
+    def is_there(self) -> bool:
+        return True
+
+    def described(self) -> str:
+        return f"the instance at {self._remote.url}"
+
+    def compiled(self, text: str, there: Deployed) -> PushQuery:
+        from flowql.config.compile import functions_of
+        from flowql.server.following import compile_with
+
+        functions, _ = functions_of(self.project)
+        return compile_with(text, there, self.project.name, self.project.dialect, functions)
+
+    def deployed(self) -> Deployed:
+        from flowql.server.following import Deployed
+
+        with closing(self._open()) as client:
+            plan, topics = client.plan()
+        return Deployed(plan, topics, live=True)
+
+    def history(self, *, plans: bool) -> tuple[list[Entry], Record]:
+        with closing(self._open()) as client:
+            return client.deployments(plans=plans), client.deployed()[0]
+
+    def topics(self) -> Topics:
+        def there() -> Mapping[str, TopicInfo]:
+            with closing(self._open()) as client:
+                return client.topics()
+
+        return there
+
+    @contextmanager
+    def answer(self, sql: str, engine: QueryEngine | None = None) -> Iterator[Answer]:
+        with closing(self._open()) as client, client.answer(sql, engine) as answer:
+            yield answer
+
+    def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:
+        with closing(self._open()) as client:
+            return client.statements(statements, self.project.variables, one_returns=one_returns)
+
+    @contextmanager
+    def changes(self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]) -> Iterator[Changes]:
+        with closing(self._open()) as client, closing(client.changes(what, start, limit)) as told:
+            yield Heard.of(told, stopped)
+
+    def letters(self, sql: str) -> list[Letter]:
+        with closing(self._open()) as client:
+            return client.letters()
+
+    def retention(self) -> LetterRetention:
+        with closing(self._open()) as client:
+            return LetterRetention(**client.status()["instance"]["dead_letters_kept"])
+
+    def whole(self, letters: Sequence[Letter]) -> list[Letter]:
+        return list(letters)
+
+    def log(self, wanted: Wanted, lines: int) -> tuple[list[LogLine], Callable[[], list[LogLine]]]:
+        client = self._open()
+        asked = {"level": wanted.level, **({"query": wanted.query} if wanted.query else {})}
+        found, position = client.log_lines({**asked, "lines": lines})
+
+        def newer() -> list[LogLine]:
+            nonlocal position
+            came, position = client.log_lines({**asked, "lines": MANY_LINES, "after": position})
+            return came
+
+        return found, newer
+
+
+MANY_LINES = 10_000  # the most that an instance sends at once
+
+
+@dataclass(slots=True)
+class Heard:
+    """A subscription at a URL. Iterate it once."""
+
+    columns: Sequence[str]
+    result: SourceDef
+    stopped: Callable[[], bool]
+    told: Told
+    rows: int = 0
+    why: str = ""
+    live: bool = True
+    is_ready: bool = True
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def of(cls, told: Told, stopped: Callable[[], bool]) -> Heard:
+        begun = next(told.frames())
+        assert not isinstance(begun, Rebuilt), "the first frame is the beginning"
+        return cls(begun.columns, begun.result, stopped, told)
+
+    def __iter__(self) -> Iterator[list[Change] | Rebuilt]:
+        from flowql.query.arrow_changes import as_reference
+
+        threading.Thread(target=self._watch, daemon=True).start()
+        yield []
+        try:
+            for found in self.told.frames():
+                if isinstance(found, Rebuilt):
+                    self.result = found.result
+                    yield found
+                    continue
+                changes = as_reference(found, self.result.schema)
+                self.rows += len(changes)
+                yield changes
+        finally:
+            self._ended.set()
+
+    def _watch(self) -> None:
+        """Breaks the connection off once it is asked to stop: a thread that waits for the instance does not look."""
+        while not self._ended.wait(0.1):
+            if self.stopped():
+                self.told.close()
+                return
