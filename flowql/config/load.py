@@ -89,7 +89,7 @@ class _Loading:
         self._undefined: Mapping[str, list[Diagnostic]] = {}  # variables without a value, by target
 
     def project(self, target: str | None) -> Project:
-        items = self._items()
+        items = self._items(target)
         name = items["name"].value if "name" in items else self._root.name
         dialect = cast("DialectName", items["dialect"].value if "dialect" in items else "ksql")
         targets = {name: _with_dialect(t, dialect) for name, t in self._targets(items).items()}
@@ -121,7 +121,7 @@ class _Loading:
             override_spans={k: i.key for k, i in priorities.items()},
         )
 
-    def _items(self) -> Mapping[str, Item]:
+    def _items(self, target: str | None) -> Mapping[str, Item]:
         text = self._text(self._file, NOWHERE)
         if text is None:
             return {}
@@ -134,25 +134,22 @@ class _Loading:
             self._error("FQ3006", "this project file is empty", Span(self._path, 1, 1), help_="add  name: my_project")
             return {}
         reader = Reader(self._path, text, self._places, self._variables)
-        self._define_variables(reader, node)
+        self._define_variables(reader, node, target)
         item = reader.read(node, PROJECT)
         self._found += reader.diagnostics
         self._undefined = reader.undefined
         return cast(Mapping[str, Item], item.value) if item is not None else {}
 
-    def _define_variables(self, reader: Reader, root: Any) -> None:
-        """`vars` come first: everything else may name them, and later ones earlier ones."""
-        pairs = root.value if isinstance(root.value, list) else []
-        for pair in pairs:
-            if (
-                isinstance(pair, tuple)
-                and getattr(pair[0], "value", None) == "vars"
-                and isinstance(pair[1].value, list)
-            ):
-                for key, value in pair[1].value:
-                    item = reader.read(value, PROJECT.keys["vars"].shape.value, str(key.value))  # type: ignore[union-attr]
-                    if item is not None:
-                        self._variables.define(str(key.value), texts({"": item})[""])
+    def _define_variables(self, reader: Reader, root: Any, target: str | None) -> None:
+        """`vars` come first, then those of the chosen target: everything else may name them, and later ones earlier ones."""
+        found = _children(root)
+        targets, default = _children(found.get("targets")), getattr(found.get("default_target"), "value", None)
+        chosen = targets.get(target or default or next(iter(targets), ""))
+        for node in (found.get("vars"), _children(chosen).get("vars")):
+            for name, value in _children(node).items():
+                item = reader.read(value, PROJECT.keys["vars"].shape.value, name)  # type: ignore[union-attr]
+                if item is not None:
+                    self._variables.define(name, texts({"": item})[""])
         reader.diagnostics.clear()  # they come again when the whole is read
 
     # Sources.
@@ -233,7 +230,7 @@ class _Loading:
     def _target(self, name: str, given: Mapping[str, Item]) -> Target:
         remote, problems = remote_settings(name, given, self._root)
         self._found += problems
-        values = {k: i.value for k, i in given.items() if k not in REMOTE}
+        values = {k: i.value for k, i in given.items() if k not in (*REMOTE, "vars")}
         folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
         if is_address(folder):  # a path of that text would be a folder beside this file
             title = f"`data_dir` is a folder of this machine, and {folder} is an address"
@@ -288,6 +285,13 @@ class _Loading:
 
     def _error(self, code: str, title: str, span: Span, label: str = "", help_: str = "") -> None:
         self._found.append(Diagnostic(code, title, span, label, help=help_))
+
+
+def _children(node: Any) -> dict[str, Any]:
+    """The nodes of a mapping by key; none of anything else."""
+    pairs = getattr(node, "value", None)
+    pairs = [pair for pair in pairs if isinstance(pair, tuple)] if isinstance(pairs, list) else []
+    return {str(key.value): value for key, value in pairs if isinstance(key.value, str)}
 
 
 def _with_dialect(target: Target, dialect: DialectName) -> Target:

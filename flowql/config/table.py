@@ -25,6 +25,9 @@ TARGET = Record(
     "target",
     {
         **REMOTE,
+        "vars": Key(
+            MapOf(Constant(), "a variable"), "Values of ${NAME} with this target; they override the project's `vars`."
+        ),
         "engine": Key(Choice(("runtime", "spark")), "Engine of the queries."),
         "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),
         "data_dir": Key(Text("a folder"), "Folder of log and state, relative to this file."),
