@@ -38,6 +38,7 @@ class InstanceConfig:
     coalesce: one update per key and run on table edges (rule R13); off in conformance.
     shared: other instances of the application may run at the same time and share its partitions, as members of one group. Then
     repartitions are topics. process_id: which member this is, the same after a restart; part of its transactional id.
+    standbys: how many other members keep a copy of each task's state.
     dead_letters: how long they are kept; the topic is made so, and altered when an instance starts with something else.
     ticks: whether tasks run when a timer by the wall clock is due and no rows come, which those inside Spark do not.
     latency_target_ms: how soon results are wanted, of all queries; those that have a target of their own may want them sooner.
@@ -57,6 +58,7 @@ class InstanceConfig:
     coalesce: bool = True
     shared: bool = False
     process_id: str = ""
+    standbys: int = 0
     ticks: bool = True
     latency_target_ms: int | None = None
     dead_letters: LetterRetention = LetterRetention()

@@ -26,6 +26,10 @@ KAFKA = Record(
             Choice(("one", "many")),
             "With `many`, instances share the work, each with its own data directory; with `one`, a new instance takes over from the running one.",
         ),
+        "standbys": Key(
+            Whole(0, 10),
+            "With `instances: many`: how many other instances keep a copy of each task's state, so that they can take it over at once; default: 0.",
+        ),
         "options": Key(
             MapOf(Secret("a string, number or boolean", constant=True), "an option"),
             "Options of librdkafka for all clients: security.protocol, sasl.username, ...",
@@ -40,7 +44,8 @@ def kafka_settings(given: Mapping[str, Item], root: Path) -> tuple[KafkaSettings
     bootstrap = values.get("bootstrap") or last_bootstrap(root / BROKER_DIR) or ""
     options: Mapping[str, Item] = given["options"].value if "options" in given else {}
     shared = "instances" in given and given["instances"].value == "many"
-    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared)
+    standbys = int(given["standbys"].value) if "standbys" in given and shared else 0
+    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared, standbys)
     found = []
     for name, item in options.items():
         if name in RESERVED:

@@ -24,6 +24,7 @@ from flowql.runtime.app.group_swap import PARKED, GroupSwap
 from flowql.runtime.app.group_upstream import MemberWaits
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.kept_rows import kept_rows
+from flowql.runtime.app.member_copies import MemberCopies
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.planned_tasks import PlannedTasks
@@ -92,6 +93,12 @@ class GroupStep(Reconciler):
         self._applied_at_ms = 0
         self._keep_topics: Sequence[str] = ()  # members for which topics of removed queries are kept
         self.swap = GroupSwap(host)
+        self._copies = MemberCopies(
+            host,
+            lambda: self.planned,
+            lambda: self._read_written().tasks,
+            lambda r: host.state.rebuild(r, self._kept_rows(r)),
+        )
         self._waits = MemberWaits(host, lambda: self.planned, lambda: self._read_written().tasks)
         self.hung = host.hung
         self._waiters: deque[tuple[int, Future[None]]] = deque()
@@ -208,7 +215,7 @@ class GroupStep(Reconciler):
                 return waiting
         missing = sorted(wanted - self._tasks.keys())
         if not missing:
-            return self._lead()
+            return self._copies.next() or self._lead()
         # Tasks that cannot begin now do not keep a swap from going on, nor from being taken back.
         return (self._lead() if self.trouble else None) or self._begin(missing)
 
@@ -316,7 +323,10 @@ class GroupStep(Reconciler):
         self.planned = PlannedTasks.of(plan, self._group, tasks_of)
         self._frontier.set_plan(self.planned.upstream(), self.planned.writers)
         topics = {t for q in plan.queries for sub in q.subtopologies for t in input_topics(sub, self._group)}
-        self._host.placement.want(self._host.deployed.id, self.planned.reads.values(), topics)
+        reads = self.planned.reads
+        stateful = {tp for t, of in reads.items() if self._copies.stores_of(t) for tp in of}
+        standbys = self._host.config.standbys
+        self._host.placement.want(self._host.deployed.id, reads.values(), topics, stateful, standbys)
 
     # -- coroutines
 
@@ -409,6 +419,7 @@ class GroupStep(Reconciler):
     def _apply_plan(self, plan: Deployed) -> Coroutine:
         """At a cut: tasks of queries that change are closed, and their state goes."""
         host = self._host
+        yield from self._copies.stop()
         host.repaired.repairs.read_on()
         known = {q.id for q in running_plan(plan).queries}
         gone = host.running.by_id.keys() - known

@@ -23,7 +23,11 @@ from flowql.runtime.state.manager import StateManager
 
 LOOK_MS = 500  # between two looks for what is new in the changelogs
 CHUNK_RECORDS = 5_000
-SHARE = 0.05  # of one processor, of the thread that applies
+SHARE, SHARE_BEHIND = (
+    0.05,
+    0.5,
+)  # of one processor, of the thread that applies; the second one of a copy that is far behind
+BEHIND = 4 * CHUNK_RECORDS
 IDLE_MS = 1_000
 
 
@@ -98,6 +102,12 @@ class StandbyCopies:
             copy = self._copies.get(task)
             return None if copy is None else copy.lag
 
+    @property
+    def followed(self) -> set[str]:
+        """Tasks of which a copy is kept."""
+        with self._lock:
+            return set(self._copies)
+
     # -- the restoration thread
 
     def serve_removals(self) -> None:
@@ -157,7 +167,11 @@ class StandbyCopies:
         if copy.cursors is not None:
             return
         try:
-            copy.cursors = cursors_of(self._admin, self._state, self._app, copy.specs, copy.partition, self._asked_ms)
+            cursors = cursors_of(self._admin, self._state, self._app, copy.specs, copy.partition, self._asked_ms)
+            ends = self._admin.end_offsets([c.tp for c in cursors])
+            for cursor in cursors:  # what an open transaction hides comes with a later look
+                cursor.end = ends.get(cursor.tp, cursor.position)
+            copy.cursors = cursors
         except Exception as error:
             self._fail(copy, error, now_ms)
 
@@ -185,7 +199,8 @@ class StandbyCopies:
         except Exception as error:  # this copy's alone: what was applied may be applied again
             self._fail(copy, error, now_ms)
         spent_ms = (self._clock.cpu_ns() - begin_ns) / 1e6
-        self._rest_until_ms = now_ms + int(spent_ms * (1 / SHARE - 1))
+        share = SHARE if (copy.lag or 0) < BEHIND else SHARE_BEHIND
+        self._rest_until_ms = now_ms + int(spent_ms * (1 / share - 1))
         return max(1, self._rest_until_ms - now_ms)
 
     def _apply(self, copy: StandbyCopy, cursor: ChangelogCursor, batches: list[KeyValues]) -> None:

@@ -20,7 +20,8 @@ TOPIC = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "6
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """joined: the number of the placement as of which it is a member. applied: it holds nothing that this placement does not grant.
-    beat: counts those that come at intervals; others tell of a change. leaving: it holds nothing and wants nothing.
+    beat: counts those that come at intervals; others tell of a change. leaving: it holds nothing and wants nothing. warm: partitions of others
+    whose tasks it could begin soon, since its copies of their state are near the end.
     """
 
     member: str
@@ -28,10 +29,17 @@ class Heartbeat:
     applied: int
     beat: int
     leaving: bool = False
+    warm: tuple[TopicPartition, ...] = ()
 
     def encode(self) -> tuple[bytes, bytes]:
         """Key and value of a record."""
         return self.member.encode(), json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Heartbeat:
+        """ValueError, TypeError."""
+        fields = json.loads(value)
+        return cls(**{**fields, "warm": tuple(TopicPartition(*at) for at in fields.get("warm", ()))})
 
 
 class Heartbeats:
@@ -46,8 +54,8 @@ class Heartbeats:
         """Records in order. What cannot be read is of another version, and tells nothing."""
         for value in values:
             try:
-                heard = Heartbeat(**json.loads(value or b""))
-            except (ValueError, TypeError):
+                heard = Heartbeat.decode(value or b"")
+            except (ValueError, TypeError, AttributeError):
                 continue
             before = self._last.get(heard.member)
             if before is not None and heard.joined < before.joined:

@@ -24,12 +24,15 @@ DEAD_RECORDS = 1_000
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Partitions to be placed. plan: the number of the deployment. topics: all that its queries read; partitions of those
-    that are in no unit just now (a query that is stopped) stay with a member, together with those of their number.
+    that are in no unit just now (a query that is stopped) stay with a member, together with those of their number. stateful: partitions that
+    tasks with state read. standbys: how many other members keep copies of it.
     """
 
     plan: int
     units: Collection[Unit] = field(default_factory=tuple)
     topics: frozenset[str] = frozenset()
+    stateful: frozenset[TopicPartition] = frozenset()
+    standbys: int = 0
 
 
 def giving_up(now: Placement, alive: Collection[str]) -> Placement | None:
@@ -48,21 +51,28 @@ def next_placement(
 
     wanted: None while the leader knows no plan. Of a plan that the leader does not know yet, nothing is moved.
     """
-    places = dict(now.places)
+    places, copies = dict(now.places), dict(now.copies)
     if wanted is None or wanted.plan < now.plan:
         heir = _least_loaded(now, alive)
         for tp, place in now.places.items():
             if _owner(now, place, alive) is None:
                 places[tp] = Place(heir, heir)
     else:
-        _place(now, places, alive, wanted)
+        copies = {}
+        _place(now, places, copies, alive, wanted)
     dead = {m: n for m, n in now.dead.items() if m not in alive and now.number - n < DEAD_RECORDS}
     plan = now.plan if wanted is None else max(now.plan, wanted.plan)
-    following = replace(now, leader=leader, plan=plan, places=places, dead=dead, fencing=frozenset())
+    following = replace(now, leader=leader, plan=plan, places=places, copies=copies, dead=dead, fencing=frozenset())
     return None if following == now else replace(following, number=now.number + 1)
 
 
-def _place(now: Placement, places: dict[TopicPartition, Place], alive: Mapping[str, Heartbeat], wanted: Wanted) -> None:
+def _place(
+    now: Placement,
+    places: dict[TopicPartition, Place],
+    copies: dict[TopicPartition, tuple[str, ...]],
+    alive: Mapping[str, Heartbeat],
+    wanted: Wanted,
+) -> None:
     units = [*wanted.units]
     placed = {tp for unit in units for tp in unit}
     left: dict[int, set[TopicPartition]] = {}
@@ -75,9 +85,18 @@ def _place(now: Placement, places: dict[TopicPartition, Place], alive: Mapping[s
         at = Counter(m for tp in sorted(unit) if (m := _heading_for(now, tp, alive)) is not None)
         if at:
             current[unit] = at.most_common(1)[0][0]
-    for unit, member in balanced(units, alive, current).items():
+        elif (holder := _holder(now, unit, alive)) is not None:
+            current[unit] = holder
+    load = Counter[str]()
+    for unit, member in sorted(balanced(units, alive, current).items(), key=lambda of: min(of[0])):
+        stateful = not unit.isdisjoint(wanted.stateful)
+        target = current[unit] if stateful and _is_cold(now, unit, current.get(unit), member, alive) else member
         for tp in unit:
-            places[tp] = _towards(now, tp, member, alive)
+            places[tp] = _towards(now, tp, target, alive)
+        if stateful:
+            kept = _standbys(now, unit, target, alive, wanted.standbys, load)
+            kept += [member] if member not in (target, *kept) else []
+            copies |= dict.fromkeys(unit, tuple(kept)) if kept else {}
     for tp in now.places:
         if tp not in placed and tp.topic not in wanted.topics:
             place = _towards(now, tp, NOBODY, alive)
@@ -85,6 +104,30 @@ def _place(now: Placement, places: dict[TopicPartition, Place], alive: Mapping[s
                 del places[tp]
             else:
                 places[tp] = place
+
+
+def _holder(now: Placement, unit: Unit, alive: Mapping[str, Heartbeat]) -> str | None:
+    """Who has a copy of what is nobody's, the nearest to its end first."""
+    first = min(unit)
+    holders = [m for m in now.copies.get(first, ()) if m in alive]
+    return min(holders, key=lambda m: (first not in alive[m].warm, m), default=None)
+
+
+def _is_cold(now: Placement, unit: Unit, at: str | None, member: str, alive: Mapping[str, Heartbeat]) -> bool:
+    """Whether a member has to read state before it can take a unit over from who has it, or a copy, and goes on with it meanwhile (KIP-441)."""
+    moves = any(tp in now.places and now.places[tp].in_transit and _owner(now, now.places[tp], alive) for tp in unit)
+    return at not in (None, member) and not moves and min(unit) not in alive[member].warm
+
+
+def _standbys(
+    now: Placement, unit: Unit, owner: str, alive: Mapping[str, Heartbeat], number: int, load: Counter[str]
+) -> list[str]:
+    """Those that have a copy keep it; then those that have least."""
+    others = [m for m in alive if m != owner]
+    kept = [m for m in now.copies.get(min(unit), ()) if m in others][:number]
+    more = sorted((m for m in others if m not in kept), key=lambda m: (load[m], m))[: max(0, number - len(kept))]
+    load.update(kept + more)
+    return kept + more
 
 
 def _towards(now: Placement, tp: TopicPartition, member: str, alive: Mapping[str, Heartbeat]) -> Place:

@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 
 from flowql.runtime.errors import LogUnavailable
-from flowql.runtime.log.base import EARLIEST, Log, Reader
+from flowql.runtime.log.base import EARLIEST, Log
 from flowql.runtime.placement.heartbeats import heartbeat_topic
 from flowql.runtime.placement.record import KEY, Placement, placement_topic
 from flowql.runtime.state.changelog import changes
@@ -15,17 +15,31 @@ ALIVE_MS = 10_000
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 24
 
 
-def placement_reader(log: Log, application_id: str) -> Reader:
-    """From the first record on that compaction has left."""
-    return log.reader(placement_topic(application_id), EARLIEST)
+class PlacementReader:
+    """Records of the placement, from the first one on that compaction has left. One thread at a time."""
 
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._reader = log.reader(placement_topic(application_id), EARLIEST)
+        self._newest: bytes | None = None  # read, and not handed out
 
-def newest_placement(reader: Reader, *, to_end: bool = True) -> Placement | None:
-    """The newest of the records that follow and are visible; None if none do. to_end: the log is asked where they end."""
-    newest, read = None, reader.read if to_end else reader.take
-    while (batch := read(_READ_ROWS, _READ_BYTES)) is not None:
-        newest = dict(changes(batch)).get(KEY) or newest
-    return None if newest is None else Placement.decode(newest)
+    def newer(self, *, to_end: bool = False) -> Placement | None:
+        """The newest record since the last call, of those that are visible; None if none came. After a LogError nothing is lost.
+
+        to_end: the log is asked where they end.
+        """
+        read = self._reader.read if to_end else self._reader.take
+        while (batch := read(_READ_ROWS, _READ_BYTES)) is not None:
+            self._newest = dict(changes(batch)).get(KEY) or self._newest
+        newest, self._newest = self._newest, None
+        return None if newest is None else Placement.decode(newest)
+
+    def check_end(self, end: int) -> None:
+        """LogUnavailable if what is below the offset `end` was not visible yet."""
+        if self._reader.position < end:
+            raise LogUnavailable(f"{self._reader.tp}: offset {end - 1} is not visible yet")
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def read_placement(log: Log, application_id: str) -> Placement | None:
@@ -33,10 +47,10 @@ def read_placement(log: Log, application_id: str) -> Placement | None:
     tp = placement_topic(application_id)
     if not log.admin().partition_counts([tp.topic]):
         return None
-    with closing(placement_reader(log, application_id)) as reader:
+    with closing(PlacementReader(log, application_id)) as reader:
         end = log.admin().written_offset(tp)
-        newest = newest_placement(reader)
-        check_end(reader, end)
+        newest = reader.newer(to_end=True)
+        reader.check_end(end)
     return newest
 
 
@@ -53,9 +67,3 @@ def living(log: Log, application_id: str, now_ms: int) -> list[str]:
                 beat = json.loads(value)
                 last[beat["member"]] = None if beat["leaving"] else ms
     return sorted(m for m, ms in last.items() if ms is not None and now_ms - ms < ALIVE_MS)
-
-
-def check_end(reader: Reader, end: int) -> None:
-    """LogUnavailable if what is below the offset `end` was not visible yet."""
-    if reader.position < end:
-        raise LogUnavailable(f"{reader.tp}: offset {end - 1} is not visible yet")

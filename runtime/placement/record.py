@@ -33,6 +33,7 @@ class Place(NamedTuple):
 class Placement:
     """One record. leader: who wrote it. plan: the deployment whose partitions are placed.
 
+    copies: members that keep copies of the state of tasks that read a partition, besides its owner.
     dead: of members that were given up, the number of the record that says so; one that has joined at this number or later is another.
     fencing: members of `dead` whose producers may not be fenced yet. What they own is nobody's until a later record.
     """
@@ -41,6 +42,7 @@ class Placement:
     leader: str = ""
     plan: int = 0
     places: Mapping[TopicPartition, Place] = field(default_factory=dict)
+    copies: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
     dead: Mapping[str, int] = field(default_factory=dict)
     fencing: frozenset[str] = frozenset()
 
@@ -58,20 +60,29 @@ class Placement:
         """Partitions whose tasks it may run."""
         return {tp for tp in self.owned_by(member) if not self.places[tp].in_transit}
 
+    def copied_by(self, member: str) -> set[TopicPartition]:
+        """Partitions of others whose tasks it keeps copies of."""
+        return {tp for tp, members in self.copies.items() if member in members} - self.owned_by(member)
+
     def encode(self) -> bytes:
         """Members are named once: a place is one index, or two while it is in transit."""
-        names = sorted({name for place in self.places.values() for name in place})
+        named = [*self.places.values(), *self.copies.values()]
+        names = sorted({name for members in named for name in members})
         index = {name: n for n, name in enumerate(names)}
         topics: dict[str, dict[int, int | list[int]]] = {}
         for tp, (owner, following) in sorted(self.places.items()):
             at = index[owner] if owner == following else [index[owner], index[following]]
             topics.setdefault(tp.topic, {})[tp.partition] = at
+        copies: dict[str, dict[int, list[int]]] = {}
+        for tp, members in sorted(self.copies.items()):
+            copies.setdefault(tp.topic, {})[tp.partition] = [index[name] for name in members]
         fields = {
             "number": self.number,
             "leader": self.leader,
             "plan": self.plan,
             "members": names,
             "topics": topics,
+            "copies": copies,
             "dead": dict(self.dead),
             "fencing": sorted(self.fencing),
         }
@@ -85,8 +96,13 @@ class Placement:
             for partition, at in partitions.items():
                 owner, following = at if isinstance(at, list) else (at, at)
                 places[TopicPartition(topic, int(partition))] = Place(names[owner], names[following])
+        copies = {
+            TopicPartition(topic, int(partition)): tuple(names[n] for n in at)
+            for topic, partitions in fields["copies"].items()
+            for partition, at in partitions.items()
+        }
         dead, fencing = fields["dead"], frozenset(fields["fencing"])
-        return cls(fields["number"], fields["leader"], fields["plan"], places, dead, fencing)
+        return cls(fields["number"], fields["leader"], fields["plan"], places, copies, dead, fencing)
 
 
 class PlacementChange(Enum):

@@ -17,7 +17,7 @@ from flowql.runtime.log.base import LATEST, Log, Producer, Reader, TopicPartitio
 from flowql.runtime.placement.balance import units_of
 from flowql.runtime.placement.heartbeats import BEAT_MS, TOPIC, Heartbeat, Heartbeats, heartbeat_topic
 from flowql.runtime.placement.leader import Wanted, giving_up, next_placement
-from flowql.runtime.placement.reading import check_end, newest_placement, placement_reader, read_placement
+from flowql.runtime.placement.reading import PlacementReader, read_placement
 from flowql.runtime.placement.record import KEY, Placement, PlacementChange, PlacementEvent, placement_topic
 from flowql.runtime.state.changelog import COMPACTED, records_of
 
@@ -31,7 +31,7 @@ class _Decided:
     """What the last decision of the leader was made from: it stands until one of these changes."""
 
     number: int
-    alive: tuple[tuple[str, int, int], ...]  # member, joined, applied
+    alive: tuple[tuple[str, int, int, tuple[TopicPartition, ...]], ...]  # member, joined, applied, warm
     wanted: Wanted | None
 
 
@@ -61,11 +61,12 @@ class PlacementStep:
         self._away = False
         self._is_open = False  # everything was read once
 
-        self._placements: Reader | None = None
+        self._placements: PlacementReader | None = None
         self._beats: Reader | None = None
         self._heartbeats = Heartbeats(member)
         self._events: deque[PlacementEvent] = deque()
         self._wanted: Wanted | None = None
+        self._warm: tuple[TopicPartition, ...] = ()
         self._writer: Producer | None = None
         self._decided: _Decided | None = None
         self._beat, self._said = 0, Heartbeat(member, 0, 0, 0)
@@ -76,10 +77,31 @@ class PlacementStep:
 
     # -- any thread
 
-    def want(self, plan: int, reads: Iterable[Collection[TopicPartition]], topics: Iterable[str]) -> None:
-        """Partitions that tasks of the plan read, those of one task together; and all topics that its queries read."""
-        self._wanted = Wanted(plan, tuple(units_of(reads)), frozenset(topics))
+    def want(
+        self,
+        plan: int,
+        reads: Iterable[Collection[TopicPartition]],
+        topics: Iterable[str],
+        stateful: Iterable[TopicPartition],
+        standbys: int,
+    ) -> None:
+        """Partitions that tasks of the plan read, those of one task together; all topics that its queries read; the partitions
+        that tasks with state read; and how many copies of state other members keep.
+        """
+        self._wanted = Wanted(plan, tuple(units_of(reads)), frozenset(topics), frozenset(stateful), standbys)
         self.wake()
+
+    @property
+    def copied(self) -> set[TopicPartition]:
+        """Partitions of others, of whose tasks this member keeps copies."""
+        placement = self.placement
+        return placement.copied_by(self.member) - self._held if placement.copies else set()
+
+    def tell_warm(self, tps: Iterable[TopicPartition]) -> None:
+        """Partitions of `copied` whose copies are near the end of their changelogs."""
+        if (warm := tuple(sorted(tps))) != self._warm:
+            self._warm = warm
+            self.wake()
 
     def events(self) -> list[PlacementEvent]:
         """Changes since the last call, in order. One thread."""
@@ -157,7 +179,7 @@ class PlacementStep:
         admin.create_topic(self._placed.topic, 1, COMPACTED)
         admin.create_topic(self._heard.topic, 1, TOPIC)
         self._beats = self._beats or self._log.reader(self._heard, LATEST)
-        self._placements = self._placements or placement_reader(self._log, self._app)
+        self._placements = self._placements or PlacementReader(self._log, self._app)
         self._read(to_end=True)
         with self._lock:
             self._joined, self._is_open = self.placement.number, True
@@ -171,10 +193,10 @@ class PlacementStep:
         end = self._log.admin().written_offset(self._placed) if to_end else 0
         while (batch := self._beats.take(_READ_ROWS, _READ_BYTES)) is not None:
             self._heartbeats.take(batch.records.column("value").to_pylist())
-        newest = newest_placement(self._placements, to_end=to_end)
+        newest = self._placements.newer(to_end=to_end)
         with self._lock:
             self._learn(newest)
-        check_end(self._placements, end)
+        self._placements.check_end(end)
 
     def _learn(self, newest: Placement | None) -> None:
         """The lock is held."""
@@ -220,7 +242,7 @@ class PlacementStep:
     # -- heartbeats
 
     def _heartbeat(self) -> Heartbeat:
-        return Heartbeat(self.member, self._joined, self._applied, self._beat, self._away)
+        return Heartbeat(self.member, self._joined, self._applied, self._beat, self._away, self._warm)
 
     def _tell(self, now_ms: int) -> None:
         """At intervals, and at once when there is something to tell."""
@@ -287,7 +309,7 @@ class PlacementStep:
             writer.close()
 
     def _decide(self, alive: dict[str, Heartbeat]) -> None:
-        said = tuple((m, beat.joined, beat.applied) for m, beat in alive.items())
+        said = tuple((m, beat.joined, beat.applied, beat.warm) for m, beat in alive.items())
         decided = _Decided(self.placement.number, said, self._wanted)
         if decided == self._decided or self._unheard():
             return

@@ -305,7 +305,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "limit = self._clock.timer_ms() + timeout_s * 1001": "one thousandth of a wait",
     },
     "runtime/log/kafka/log.py": {
-        "MAIN_WAIT_MS = 101": "a length of time",
+        "MAIN_WAIT_MS = 301": "a length of time",
         "STABLE_S = 1.5  # for a transaction to be finished, before the caller is told to ask again": "a length of time",
         "limit = clock.timer_ms() + TAKE_OVER_S * 1001": "one thousandth of a wait",
     },

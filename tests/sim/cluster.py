@@ -112,6 +112,7 @@ class SimulatedCluster:
         self.turns = self.digest = 0
         self.trace: deque[str] = deque(maxlen=TRACE)
         self.happened: dict[str, int] = {}
+        self.standbys = random.Random(f"standbys {seed}").choice((0, 0, 1))
         self.change = change
         self.later = False  # the later plan is, or will be, deployed
         self.input = project.orders(orders, self.rng, self.rng.choice((4, 6, 10)))
@@ -286,7 +287,9 @@ class SimulatedCluster:
         log = SimulatedLog(self.broker, link := Link(self, name))
         disk = self.disks.setdefault(name, LossyPhysical())
         rows = self.rng.choice((3, 8, 20))
-        config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name, rows_per_run=rows)
+        config = InstanceConfig(
+            APP, changelogs=True, shared=True, process_id=name, rows_per_run=rows, standbys=self.standbys
+        )
         if self.faults.in_columns and self.rng.random() < self.faults.in_columns:
             config = replace(config, **IN_COLUMNS)
         try:

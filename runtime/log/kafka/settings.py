@@ -18,10 +18,12 @@ class KafkaSettings:
     """options: of librdkafka, by its own names (`security.protocol`, `sasl.username`, `ssl.ca.location`, ...), for all clients.
 
     bootstrap: host:port, several separated by commas. replication: of topics that are made; None leaves it to the brokers.
-    shared: several instances may run the application at the same time and share its partitions.
+    shared: several instances may run the application at the same time and share its partitions. standbys: how many others keep a copy of each
+    task's state then.
     """
 
     bootstrap: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold passwords
     replication: int | None = None
     shared: bool = False
+    standbys: int = 0

@@ -5,7 +5,6 @@ import json
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from flowql.runtime.log.kafka.member import SETTINGS as MEMBER
 
 from flowql.config.load import load_project
 from flowql.config.storage import check_engine, open_log
@@ -75,7 +74,7 @@ def test_tokens_of_an_identity_provider_are_a_matter_of_options(tmp_path):
     connection = Connection.to(settings)
     main, restore = connection.consumer("m", "g", 100), connection.consumer("r", "g", 20)
     clients = (
-        (Consumer, {**main, **MEMBER}),
+        (Consumer, main),
         (Consumer, restore),
         (Producer, connection.producer("t")),
         (Producer, connection.plain_producer("t")),

@@ -160,7 +160,7 @@ def test_brokers_that_are_away_are_a_trouble_until_a_step_succeeds(
 ) -> None:
     of = step(world)
 
-    def away() -> None:
+    def away(*, arrived: bool = False) -> None:
         raise LogUnavailable("no answer")
 
     with monkeypatch.context() as patch:

@@ -119,7 +119,7 @@ def test_all_other_calls_reach_the_log_and_give_its_answer() -> None:
     repaired._log = cast(Any, logs)
     cases: list[tuple[type, Any, Noting, set[str]]] = [
         (Log, repaired, logs, {"reader", "consumer"}),
-        (PartitionReader, _Reader(cast(Any, reader), repaired.repairs), reader, {"read"}),
+        (PartitionReader, _Reader(cast(Any, reader), repaired.repairs), reader, {"read", "take"}),
         (Consumer, _Consumer(cast(Any, consumer), repaired.repairs), consumer, {"poll"}),
     ]
     for protocol, outer, noting, own in cases:

@@ -37,7 +37,7 @@ def following(now: Placement, beats: dict[str, Heartbeat], want: Wanted | None) 
 
 def test_a_record_says_the_same_after_it_was_written_and_read() -> None:
     places = {A0: Place("a", "a"), A1: Place("a", "b"), B0: Place("b", "")}
-    placement = Placement(7, "a", 3, places, {"c": 5}, frozenset({"d"}))
+    placement = Placement(7, "a", 3, places, {A0: ("b", "c")}, {"c": 5}, frozenset({"d"}))
     assert Placement.decode(placement.encode()) == placement
 
 
@@ -66,12 +66,14 @@ def test_what_a_silent_member_had_is_nobodys_until_it_is_fenced() -> None:
 
 
 def test_who_never_comes_back_is_forgotten() -> None:
-    now = Placement(DEAD_RECORDS + 3, "a", 1, {A0: Place("a", "a")}, {"b": 2, "c": 9})
+    now = Placement(DEAD_RECORDS + 3, "a", 1, {A0: Place("a", "a")}, dead={"b": 2, "c": 9})
     assert following(now, alive(beat("a")), wanted({A0})).dead == {"c": 9}
 
 
 def test_a_leader_that_does_not_know_the_plan_moves_nothing_of_the_living() -> None:
-    now = Placement(4, "b", 2, {A0: Place("a", "a"), A1: Place("b", "b"), B0: Place("a", "a")}, {}, frozenset({"b"}))
+    now = Placement(
+        4, "b", 2, {A0: Place("a", "a"), A1: Place("b", "b"), B0: Place("a", "a")}, fencing=frozenset({"b"})
+    )
     for want in (None, wanted({A0}, plan=1)):
         after = following(now, alive(beat("a"), beat("c")), want)
         assert after.places == {A0: Place("a", "a"), A1: Place("c", "c"), B0: Place("a", "a")}
@@ -86,9 +88,32 @@ def test_partitions_that_no_query_reads_any_more_are_released_first() -> None:
 
 
 def test_partitions_of_a_query_that_is_stopped_keep_an_owner() -> None:
-    now = Placement(4, "a", 1, {A0: Place("b", "b"), B0: Place("b", "b")}, {}, frozenset({"b"}))
+    now = Placement(4, "a", 1, {A0: Place("b", "b"), B0: Place("b", "b")}, fencing=frozenset({"b"}))
     want = replace(wanted({A0}), topics=frozenset({"A", "B"}))
     assert following(now, alive(beat("a")), want).granted_to("a") == {A0, B0}
+
+
+def test_state_moves_when_its_next_owner_is_near_the_end_of_it() -> None:
+    want = replace(wanted({A0}, {A1}), stateful=frozenset({A1}))
+    now = Placement(4, "a", 1, {A0: Place("a", "a"), A1: Place("a", "a")})
+    after = following(now, alive(beat("a", 4), beat("b")), want)
+    assert (after.granted_to("a"), after.copied_by("b")) == ({A0, A1}, {A1})
+    assert next_placement(after, alive(beat("a", 5), beat("b", 5)), want, "a") is None
+    warm = replace(beat("b", 5), warm=(A1,))
+    assert following(after, alive(beat("a", 5), warm), want).places[A1] == Place("a", "b")
+
+
+def test_standbys_keep_copies_and_follow_their_owner() -> None:
+    want = replace(wanted({A0}, {A1}), stateful=frozenset({A0, A1}), standbys=1)
+    now = Placement(4, "a", 1, {A0: Place("a", "a"), A1: Place("b", "b")})
+    beats = alive(beat("a", 4), beat("b", 4), beat("c", 4))
+    after = following(now, beats, want)
+    assert {tp: len(members) for tp, members in after.copies.items()} == {A0: 1, A1: 1}
+    assert all(after.places[tp].owner not in members for tp, members in after.copies.items())
+    (holder,) = after.copies[A1]
+    lost = replace(after, fencing=frozenset({"b"}), dead={"b": 6})
+    given = following(lost, {m: b for m, b in beats.items() if m != "b"}, want)
+    assert given.places[A1] == Place(holder, holder)
 
 
 @pytest.mark.parametrize("seed", range(40))
