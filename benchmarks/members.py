@@ -1,6 +1,6 @@
 """How long the output of a partition is silent when an instance dies, joins, or is killed and started again.
 
-    python -m benchmarks.members [--keys 100000] [--partitions 8] [--rate 200]
+    python -m benchmarks.members [--keys 100000] [--partitions 8] [--rate 200] [--standbys 0]
 
 Two instances on a broker of their own, one keyed aggregate with so many keys. Records come all the time, to every partition in turn. The figures are
 the longest times between two committed results of one partition, among the partitions that move, from the event until every partition has results again
@@ -47,14 +47,15 @@ CREATE TABLE C WITH (KAFKA_TOPIC='c') AS SELECT K, COUNT(*) AS N, SUM(V) AS T FR
 CHUNK = 50_000
 WAIT_S = 180.0
 SETTLED_S = 3.0  # without a move
+COPIES_S = 20.0  # for standby copies to come near the end
 
 
-def member(folder: Path, bootstrap: str, name: str, partitions: int) -> None:
+def member(folder: Path, bootstrap: str, name: str, partitions: int, standbys: int) -> None:
     """One instance, until it is told to leave."""
     leaving = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     plan = compile_project([SourceText("members.sql", SQL.format(partitions=partitions))]).plan
-    config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name)
+    config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name, standbys=standbys)
     log = KafkaLog(Connection(bootstrap, shared=True), APP)
     instance = Instance(log, open_rocks(folder / name), SystemClock(), config)
     instance.start()
@@ -98,8 +99,8 @@ class Results:
 class Bench:
     """Broker, members and input."""
 
-    def __init__(self, folder: Path, keys: int, partitions: int, rate: int) -> None:
-        self.folder, self.keys, self.partitions, self.rate = folder, keys, partitions, rate
+    def __init__(self, folder: Path, keys: int, partitions: int, rate: int, standbys: int) -> None:
+        self.folder, self.keys, self.partitions, self.rate, self.standbys = folder, keys, partitions, rate, standbys
         self.broker = Broker(folder / "broker")
         self.bootstrap = self.broker.start().bootstrap
         self.log = KafkaLog(Connection(self.bootstrap), f"{APP}-outside")
@@ -127,6 +128,7 @@ class Bench:
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "benchmarks.members", "--member", name]
         command += ["--folder", str(self.folder), "--bootstrap", self.bootstrap, "--partitions", str(self.partitions)]
+        command += ["--standbys", str(self.standbys)]
         self.members[name] = subprocess.Popen(command)
 
     def kill(self, name: str) -> None:
@@ -185,6 +187,7 @@ class Bench:
             print(f"{self.keys:,} keys, {self.partitions} partitions: the longest silence of a partition", flush=True)
             self.silence_after("nothing happens", lambda: time.sleep(SETTLED_S), {"a"})
             self.silence_after("a second instance starts", lambda: self.start("b"), {"a", "b"})
+            time.sleep(COPIES_S)
             self.silence_after("kill -9 of one of two", lambda: self.kill("b"), {"a"})
             self.silence_after("it starts again", lambda: self.start("b"), {"a", "b"})
             self.silence_after("kill -9, and started again at once", self.restart, {"a", "b"})
@@ -207,15 +210,16 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--rate", type=int, default=200, help="records a second")
+    parser.add_argument("--standbys", type=int, default=0)
     parser.add_argument("--member", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.member is not None:
-        member(given.folder, given.bootstrap, given.member, given.partitions)
+        member(given.folder, given.bootstrap, given.member, given.partitions, given.standbys)
         return
     with tempfile.TemporaryDirectory() as folder:
-        Bench(Path(folder), given.keys, given.partitions, given.rate).run()
+        Bench(Path(folder), given.keys, given.partitions, given.rate, given.standbys).run()
 
 
 if __name__ == "__main__":
