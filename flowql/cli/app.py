@@ -26,7 +26,7 @@ VERBS = {
     "init": "Create a small working project.",
     "doctor": "Check this machine, the project and its targets, and suggest corrections.",
     "validate": "Check the project and show all mistakes.",
-    "explain": "Show the plan of queries, or an error's page.",
+    "explain": "Show the plan of queries, the rows that a statement reads, or an error's page.",
     "lineage": "Show inputs and dependents of streams and tables.",
     "compile": "Compile the project and print the plan as JSON, for programs.",
     "plan": "Show what `flowql deploy` would change, and change nothing.",

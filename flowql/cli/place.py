@@ -18,7 +18,6 @@ from flowql.config.remote import RemoteSettings
 from flowql.deploy.settings import Settings, settings_of
 from flowql.query.change import Change, Rebuilt
 from flowql.runtime.config import LetterRetention
-from flowql.server.logs import LogReader, Wanted, parsed
 from flowql.server.running import connect, connect_past_freeze, connect_running, process_of
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from flowql.runtime.log.base import TopicInfo
     from flowql.server.client import Calls
     from flowql.server.following import Deployed
+    from flowql.server.logs import Wanted
     from flowql.server.remote_client import RemoteClient, Told
 
 LogLine = dict[str, Any]
@@ -195,6 +195,8 @@ class Here:
             return with_records(letters, log, self.settings.application_id)
 
     def log(self, wanted: Wanted, lines: int) -> tuple[list[LogLine], Callable[[], list[LogLine]]]:
+        from flowql.server.logs import LogReader, parsed  # loads the plan
+
         reader = LogReader(self.settings.data_dir)
 
         def chosen(found: Sequence[str] | Iterator[str]) -> Iterator[LogLine]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from flowql.compiler.plan.topology import SourceDef
+if TYPE_CHECKING:
+    from flowql.compiler.plan.topology import SourceDef
 
 Op = Literal["insert", "put", "delete"]
 

@@ -94,9 +94,9 @@ def _send(step, epoch):
 _transaction, _apply = CommitStep._transaction, StateManager.apply
 
 
-def apply_once(state, frozen, sequence):
+def apply_once(state, frozen, sequence, *ends):
     if sequence > state.applied_sequence:
-        _apply(state, frozen, sequence)
+        _apply(state, frozen, sequence, *ends)
 
 
 @pytest.mark.parametrize("broken", [state_first, positions_first, outputs_first])

@@ -23,7 +23,7 @@ def typed() -> Iterator[tuple[str, str]]:
             for line in (block or inline).splitlines():
                 text = line.removeprefix("$ ").strip()
                 if text.startswith("flowql "):
-                    yield page.name, re.split(r"\s{3,}|\s+#|\s+[|>&<]+(?:\s|')", text)[0]
+                    yield page.name, re.split(r"\s{3,}|\s+#|\s+\d?[|>&<]+(?:\s|')", text)[0]
 
 
 @pytest.mark.parametrize(("page", "text"), dict.fromkeys(typed()))

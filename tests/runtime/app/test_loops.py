@@ -43,6 +43,7 @@ class Slow(MemoryLog):
 
 def test_the_polling_thread_looks_soon_where_it_waits_for_an_answer_alone() -> None:
     world = InstanceHarness(SOURCE.format(n=1) + COPY, log=(log := Slow()))
+    world.send("s", rows(0, 5))  # it is not at rest yet
     world.settle()
     polling, now = world.instance.polling, world.clock.timer_ms() + END_REFRESH_MS
     assert polling.run_once(now) == END_REFRESH_MS
@@ -63,6 +64,7 @@ def test_the_polling_thread_looks_soon_where_it_waits_for_an_answer_alone() -> N
 
 def test_the_polling_thread_looks_again_at_once_after_it_has_handed_out_rows() -> None:
     world = InstanceHarness(SOURCE.format(n=1) + COPY)
+    world.send("s", rows(0, 5))  # it is not at rest yet
     world.settle()
     polling, now, signals = world.instance.polling, world.clock.timer_ms() + 1, list[str]()
     world.instance.manager.signal = lambda: signals.append("work")  # type: ignore[method-assign]

@@ -166,7 +166,7 @@ def test_it_waits_through_pauses_and_restarts_and_another_deployment_ends_the_wa
     world.settle()
     assert world.building("CSAS_BIG")["why"] == "built, waits for promote"
     world.service.pause(["OTHER"], paused=False)
-    done = world.shadow(CHAIN.format(over=10), dry_run=True, shadow=False)
+    done = world.service.planned(plan_of(CHAIN.format(over=10), world.instance.deployed.plan), DeployRequest())
     assert (done["waiting"], done["held"]) == (["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"], [])
     world.shadow(CHAIN.format(over=10), shadow=False)
     world.settle()
