@@ -39,7 +39,9 @@ def plan_at(ref: str, project: Project, variables: Mapping[str, str]) -> Plan:
     archive = _git(root, "archive", "--format=tar", commit, "--", _within(root, _folder_of(project, root)), why=why)
     with tempfile.TemporaryDirectory() as made:
         with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(made, filter="tar")
+            # Python 3.11.3 has no filters yet. Git has made the archive of its own tree, whose names stay below it.
+            files.extraction_filter = getattr(tarfile, "tar_filter", None)
+            files.extractall(made)
         there = read_project(Path(made) / file, target=project.target.name, variables=variables)
         compiled = compile_sources(there)
         if not compiled.ok:
