@@ -1,4 +1,4 @@
-"""What a sketch of quantiles holds numbers as: DDSketch (Masson, Rim and Lee, VLDB 2019), section 2.1."""
+"""The buckets of a sketch of quantiles. Source: DDSketch (Masson, Rim and Lee, VLDB 2019), section 2.1."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class GroupStep(Reconciler):
         return self.hung.tell(stuck, owns.__contains__, self._host.placement.confirm)
 
     def stay_away(self, *, away: bool) -> None:
-        """Of this member's group, while a step of it does not end."""
+        """Leaves the group while a step of this member does not end, or joins it again."""
         self._host.placement.stay_away(away=away)
 
     def applied(self, offset: int) -> Future[None]:

@@ -1,4 +1,4 @@
-"""What a commit step needs of changelogs."""
+"""The part of changelogs that a commit step uses."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def next_placement(
 ) -> Placement | None:
     """The record that follows, once all members of `now.fencing` are fenced; None if nothing changes.
 
-    wanted: None while the leader knows no plan. Of a plan that the leader does not know yet, nothing is moved.
+    wanted: None while the leader knows no plan. If the newest plan is not known to the leader yet, it moves nothing.
     """
     places, copies = dict(now.places), dict(now.copies)
     if wanted is None or wanted.plan < now.plan:

@@ -23,7 +23,7 @@ _NAMES: dict[type[Any], tuple[str, ...]] = {}
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:
-    """Of its fields: to list them costs more than to look at them."""
+    """The fields of a class of nodes, kept because listing them costs more than looking at them."""
     if kind not in _NAMES:
         _NAMES[kind] = tuple(f.name for f in fields(kind))
     return _NAMES[kind]
