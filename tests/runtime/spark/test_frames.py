@@ -108,7 +108,7 @@ def test_every_node_is_compared_with_duckdb() -> None:
 @pytest.mark.turns("files")
 def test_a_union_gives_the_rows_of_all(others: SparkSession) -> None:
     made = compiled("CREATE STREAM OUT AS SELECT K, W FROM B;")
-    source, scan = made.source("B"), next(walk_nodes(made.queries[0].logical))
+    source, scan = made.source("B"), walk_nodes(made.queries[0].logical)[0]
     assert source is not None
     frame = frame_of(others, "B", [(1, 2, 3), (None, 4, 5)])
     union = Node(Union(), (scan, scan), scan.schema)
