@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.deploy.engine import open_on
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateError
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Admin, TopicPartition
@@ -71,7 +73,21 @@ def until_counted(instance: Instance, times: int) -> None:
     limit, found = time.monotonic() + WAIT_S, []
     while [row[0] for row in found] != [times] * KEYS:
         assert instance.fatal is None, instance.fatal
-        assert time.monotonic() < limit, found
+        if time.monotonic() > limit:
+            faulthandler.dump_traceback()
+            stands = {
+                i.tp: (i.position, i.next_fetch, i.end_offset)
+                for q in instance.queries
+                for t in instance.tasks_of(q)
+                for i in t.logs.values()
+            }
+            raise AssertionError(
+                found,
+                statuses(instance, detail=True),
+                stands,
+                instance_metrics(instance, detail=True),
+                instance.commit.held_up,
+            )
         time.sleep(0.1)  # between two looks
         with instance.state.snapshot() as snapshot:
             stores = [s.name for s in snapshot.stores() if s.name.startswith("CTAS_C")]
