@@ -1,26 +1,47 @@
-"""The tables of what proposals for Kafka Streams name: each row that says what something is called here names a test that exists."""
+"""The tables of KIP-28's names, and of the demands of the source documents: each row names a test that exists, or says why there is none."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = {
-    "kip-28": ("runtime/app/test_processors.py", "runtime/app/test_streams.py", "compiler/streams/test_plans.py"),
-    "kip-311": ("flowql/test_asynchronous_functions.py",),
-}
-ROWS_MIN = {"kip-28": 45, "kip-311": 12}
+TESTS = ("runtime/app/test_processors.py", "runtime/app/test_streams.py", "compiler/streams/test_plans.py")
+ROWS_MIN = 45
+DEMANDS = {"T": "demands-runtime", "K": "demands-kip-28", "A": "kip-311", "C": "demands-consumer"}
+CODE = re.compile(r"`(?:compiler|runtime|flowql)/[^`]+`")
+TEST = re.compile(r"`tests/[^`]+::[^`]+`")
 
 
-@pytest.mark.parametrize("proposal", list(TESTS))
-def test_every_row_has_its_test(proposal: str) -> None:
-    tests = "".join((ROOT / "tests" / name).read_text(encoding="utf-8") for name in TESTS[proposal])
-    lines = (ROOT / "docs" / "internals" / f"{proposal}.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    assert len(rows) > ROWS_MIN[proposal]
+def rows_of(page: str) -> list[list[str]]:
+    lines = (ROOT / "docs" / "internals" / f"{page}.md").read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+
+
+@pytest.mark.parametrize("letter", list(DEMANDS))
+def test_every_demand_has_its_code_and_its_test_or_a_reason(letter: str) -> None:
+    rows = [row for row in rows_of(DEMANDS[letter]) if row[0] != "no."]
+    assert [row[0] for row in rows] == [f"{letter}{n}" for n in range(1, len(rows) + 1)]
+    counts = Counter({"absent": 0, "otherwise": 0})
+    for number, demand, here, evidence in rows:
+        how, _, reason = here.partition(": ")
+        kind = {"Absent": "absent", "Met otherwise": "otherwise"}.get(how, "met")
+        counts[kind] += 1
+        assert demand, number
+        assert here if kind == "met" else reason, number
+        evident = bool(CODE.search(evidence)), bool(TEST.search(evidence))
+        assert evident == (kind != "absent",) * 2, number
+    (told,) = [row[2:] for row in rows_of("demands") if row[1] == letter]
+    assert told == [str(n) for n in (len(rows), counts["met"], counts["otherwise"], counts["absent"])]
+
+
+def test_every_name_of_kip_28_has_its_test() -> None:
+    tests = "".join((ROOT / "tests" / name).read_text(encoding="utf-8") for name in TESTS)
+    rows = rows_of("kip-28")
+    assert len(rows) > ROWS_MIN
     for named, here, test in rows:
         if test == "test":
             continue
