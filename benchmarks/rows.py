@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
@@ -38,7 +40,6 @@ STATEMENTS: dict[str, Callable[[int, int], str]] = {
     "INSERT": lambda _, new: f"INSERT INTO accounts VALUES ({new}, 'name {new}', 0, NULL)",
     "DELETE": lambda id, _: f"DELETE FROM accounts WHERE id = {id}",
 }
-LOADED_AT_ONCE = 100_000
 WARM_UP = 50  # statements of each kind that are not measured
 FSYNCS = 300
 
@@ -94,9 +95,10 @@ class Table:
         assert source is not None
         insert = TableChange("accounts", "insert", ("id", "name", "cents"), select="...")
         with closing(LocalTables(self._opened, "bench", "load")) as tables:
-            for first in range(0, self.rows, LOADED_AT_ONCE):
-                ids = range(first, min(first + LOADED_AT_ONCE, self.rows))
-                tables.writers().change(source, insert, 0, [(i, f"name {i}", i) for i in ids])
+            ids = pa.array(np.arange(self.rows))
+            names = pc.binary_join_element_wise("name", ids.cast(pa.string()), " ")
+            columns = [ids.cast(pa.int32()), names, ids]
+            tables.writers().insert(source, insert, 0, [pa.RecordBatch.from_arrays(columns, names=[*insert.columns])])
 
     def execute(self, statement: str) -> None:
         """With a key that any row may have, or a new one."""

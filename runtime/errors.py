@@ -340,6 +340,18 @@ class StatementFailed(RuntimeFailure):
     code = "FQ4062"
 
 
+class RowFailed(StatementFailed):
+    """A row among many that an INSERT was given. row: its number among them, from 0."""
+
+    def __init__(self, title: str, *, row: int) -> None:
+        super().__init__(title)
+        self.row = row
+
+    def behind(self, rows: int) -> RowFailed:
+        """The same among more rows: so many are before those that were counted."""
+        return RowFailed(str(self), row=self.row + rows)
+
+
 class TableBusy(RuntimeFailure):
     """Another statement, or a producer, wrote to the same table while this one ran. Nothing was changed."""
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.functions.assignment import advice, assigned
-from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.codec import from_data
 from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
@@ -25,10 +25,12 @@ from flowql.query.answer import Done, unique
 from flowql.query.errors import INVALID, TYPES, QueryError
 from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
-from flowql.runtime.batch import Row, to_arrow, to_python
-from flowql.runtime.errors import StatementFailed, TableBusy, TopicMissing
+from flowql.runtime.batch import Batch, Row, to_arrow
+from flowql.runtime.errors import RowFailed, StatementFailed, TableBusy, TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.output.partitioner import split
+from flowql.runtime.topology.bulk_insert import ROWS_MIN as BULK_ROWS_MIN
+from flowql.runtime.topology.bulk_insert import Projected, columns_batch, takes_columns
 from flowql.runtime.topology.inserts import encode_insert
 from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_image import table_ends
@@ -138,9 +140,20 @@ def execute_change(tables: TableWriters, source: SourceDef, change: TableChange,
 
     # Before the query reads the table.
     seen = table_ends(tables.log, source) if change.select and change.kind != "insert" else None
-    rows = _selected(source, change, ask) if change.select else None
+    found = _selected(source, change, ask) if change.select else None
+    if found is not None and len(found) >= BULK_ROWS_MIN and takes_columns(source, change):
+        return Done("INSERT", change.target, _inserted(tables, source, change, now_ms, found))
+    rows = None if found is None else found.rows()
     changed = tables.change(source, change, now_ms, rows, seen, before=before)
     return Done(change.kind.upper(), change.target, changed.count, *returned)
+
+
+def _inserted(tables: TableWriters, source: SourceDef, change: TableChange, now_ms: int, found: Batch) -> int:
+    """Many rows of a query: by columns."""
+    try:
+        return tables.insert(source, change, now_ms, [found.arrow()])
+    except RowFailed as error:
+        raise StatementFailed(f"row {error.row + 1} of the query: {error}") from error
 
 
 def _returned(change: TableChange, rows: Sequence[Row]) -> pa.Table:
@@ -177,7 +190,7 @@ def write_rows(
     return len(inserts)
 
 
-def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
+def _selected(source: SourceDef, change: TableChange, ask: Ask) -> Batch:
     """The rows of the query as values of the target's columns."""
     table = ask(change.select)
     fields = [*(_field(source, n) for n in change.columns), *change.beside]
@@ -192,17 +205,13 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
         _as(Column(t, n), f, source, bare=i in bare)
         for i, (t, n, f) in enumerate(zip(found, names, fields, strict=True))
     ]
+    given = Schema(tuple(Field(n, t) for n, t in zip(names, found, strict=True)))
     columns = [_values(c, t) for c, t in zip(table.columns, found, strict=True)]
-    done: list[Row] = []
-
-    def refuse(index: int, error: Exception) -> None:
-        column = fields[max(index, ~index)].name
-        raise StatementFailed(f"row {len(done) + 1} of the query, column {column}: {error}") from error
-
-    convert = compile_row(exprs, names, on_error=refuse)
-    for row in zip(*columns, strict=True):
-        done.append(convert(row))
-    return done
+    project = Projected([NamedExpr(f.name, e) for f, e in zip(fields, exprs, strict=True)], given)
+    try:
+        return project(columns_batch(given, pa.RecordBatch.from_arrays(columns, schema=arrow_schema(given))))
+    except RowFailed as error:
+        raise StatementFailed(f"row {error.row + 1} of the query, {error}") from error
 
 
 def _field(source: SourceDef, name: str) -> Field:
@@ -220,9 +229,11 @@ def _as(e: Column, field: Field, source: SourceDef, *, bare: bool) -> Expr:
     return found
 
 
-def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
+def _values(column: pa.ChunkedArray, t: SqlType) -> pa.Array:
+    """As `arrow_type` of its type."""
     if t == SPAN:
-        return [
-            None if v is None else interval_text((v.months, v.days, v.nanoseconds // 1000)) for v in column.to_pylist()
-        ]
-    return to_python(column.cast(arrow_type(t)).combine_chunks(), t)
+        spans = column.to_pylist()
+        texts = [None if v is None else interval_text((v.months, v.days, v.nanoseconds // 1000)) for v in spans]
+        return pa.array(texts, arrow_type(t))
+    found = column.cast(arrow_type(t)).combine_chunks()
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
 from flowql.compiler.plan.expr import Expr, Literal, columns_of
+from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind
@@ -92,7 +93,7 @@ def insert(rules: RowRules, change: TableChange, given: Sequence[Row], present: 
                 changed.returned += returning(made)
             continue
         if there is not None and change.on_duplicate == "error":
-            raise StatementFailed(_duplicate(source, row))
+            raise StatementFailed(duplicate(source, row))
         if there is None or (change.on_duplicate in ("replace", "fill") and not older(row, there)):
             filled = row if there is None or change.on_duplicate == "replace" else _filled(there, row)
             if filled is not row:
@@ -150,7 +151,7 @@ def _on_conflict(conflict: _Conflict, changed: Changed, present: Present, there:
     if new_key != key:
         changed.remove(key, there)
         if changed.there(new_key, present) is not None:
-            raise StatementFailed(_duplicate(source, made))
+            raise StatementFailed(duplicate(source, made))
     changed.put(new_key, made)
     return made
 
@@ -179,13 +180,13 @@ def update(
             check(made)
             new_key = key_of(made)
             if new_key in changed.rows:
-                raise StatementFailed(_duplicate(source, made))
+                raise StatementFailed(duplicate(source, made))
             changed.rows[new_key] = made
             changed.gone[key] = row
             changed.returned += returning((*made, *beside(row)))
     for key, made in changed.rows.items():
         if key not in changed.gone and present.get(key) is not None:
-            raise StatementFailed(_duplicate(source, made))
+            raise StatementFailed(duplicate(source, made))
     changed.count = len(changed.rows)
     changed.gone = {k: r for k, r in changed.gone.items() if k not in changed.rows}
     return changed
@@ -373,12 +374,22 @@ def _checker(source: SourceDef) -> Callable[[Row], None]:
     def check(row: Row) -> None:
         for i, name in filled:
             if row[i] is None:
-                raise StatementFailed(f"column {name} of {source.name} is NOT NULL, and a row would have NULL in it")
+                raise StatementFailed(null_given(source, name))
         for c, kept in zip(checks, holds(row), strict=True):
             if kept is False:
-                raise StatementFailed(f"a row of {source.name} would break {c.name}{_of_columns(c.expr, names, row)}")
+                raise StatementFailed(broken_rule(source, c, row))
 
     return check
+
+
+def null_given(source: SourceDef, name: str) -> str:
+    """Why a row is not written that has NULL in a column."""
+    return f"column {name} of {source.name} is NOT NULL, and a row would have NULL in it"
+
+
+def broken_rule(source: SourceDef, check: NamedExpr, row: Row) -> str:
+    """Why a row is not written for which a constraint is false."""
+    return f"a row of {source.name} would break {check.name}{_of_columns(check.expr, source.schema.names, row)}"
 
 
 def _of_columns(e: Expr, names: Sequence[str], row: Row) -> str:
@@ -388,7 +399,8 @@ def _of_columns(e: Expr, names: Sequence[str], row: Row) -> str:
     return f" ({text[:_TEXT_MAX]}{'...' if len(text) > _TEXT_MAX else ''})" if named else ""
 
 
-def _duplicate(source: SourceDef, row: Row) -> str:
+def duplicate(source: SourceDef, row: Row) -> str:
+    """Why a row is not inserted whose key exists."""
     return f"{source.name} has a row with the key {_shown_key(source, row)} already"
 
 

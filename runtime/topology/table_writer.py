@@ -25,6 +25,7 @@ from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.values import encode_value
+from flowql.runtime.topology.bulk_insert import BulkInsert
 from flowql.runtime.topology.key_conditions import keys_read
 from flowql.runtime.topology.row_store import RowsInMemory, RowStore, RowStores, StoresInMemory
 from flowql.runtime.topology.table_changes import Changed, RowRules, delete, given_rows, insert, update
@@ -54,6 +55,7 @@ class _Statement:
     seen: Ends | None
     mark: Mark | None
     before: Callable[[Changed], None] | None
+    bulk: BulkInsert | None = None
     changed: Changed | None = None
     error: BaseException | None = None
     done: bool = False
@@ -90,6 +92,21 @@ class TableWriters:
         StatementFailed, TableBusy or LogError; then nothing was changed.
         """
         return self._of(source).carry_out(_Statement(source, change, now_ms, selected, seen, mark, before))
+
+    def insert(
+        self,
+        source: SourceDef,
+        change: TableChange,
+        now_ms: int,
+        given: Sequence[pa.RecordBatch],
+        mark: Mark | None = None,
+    ) -> int:
+        """Carry out an INSERT of many rows in one transaction; how many it wrote. given: see `BulkInsert`, which must take the change.
+
+        Raises RowFailed, TableBusy or LogError; then nothing was changed.
+        """
+        bulk = BulkInsert(source, change, given)
+        return self._of(source).carry_out(_Statement(source, change, now_ms, None, None, mark, None, bulk)).count
 
     def close(self) -> None:
         """Waits for no statement: none may be in progress."""
@@ -146,8 +163,9 @@ class _TableWriter:
         with self._lock:
             group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
         try:
-            for source, statements in groupby(group, lambda s: s.source):
-                self._carry_out(self._declared(source), list(statements))
+            for _, statements in groupby(group, lambda s: (s.source, s.bulk)):
+                alike = list(statements)
+                self._carry_out(self._declared(alike[0].source), alike)
         except BaseException as error:
             for statement in group:
                 if statement.changed is None and statement.error is None:
@@ -184,7 +202,10 @@ class _TableWriter:
         """In one transaction. Statements that fail are left out of it."""
         for _ in range(TRIES if self._log.drops_with_commits else TRIES_BROKER):
             try:
-                group = _Group(table, statements)
+                if not self._log.drops_with_commits:  # who has the table's id is told of what others wrote before
+                    self._opened_producer()
+                bulk = statements[0].bulk
+                group = _Group(table, statements) if bulk is None else _BulkGroup(self._log, table, statements[0], bulk)
             except StateError:  # the disk is full, or has failed
                 if isinstance(self._store, RowsInMemory):
                     raise
@@ -192,7 +213,7 @@ class _TableWriter:
                 table = self._declared(table.source)
                 continue
             try:
-                if group.records.num_rows or any(s.mark is not None for s in group.succeeded):
+                if group.parts or group.marks:
                     self._write(table.source, group)
             except (Fenced, EndMoved):  # read what was written meanwhile, and carry them out again
                 continue
@@ -201,12 +222,15 @@ class _TableWriter:
         title = f"others write to {table.source.name} all the time; nothing of this statement was written: repeat it"
         raise TableBusy(title)
 
-    def _write(self, source: SourceDef, group: _Group) -> None:
+    def _opened_producer(self) -> Producer:
+        if self._producer is None:
+            self._producer = self._log.producer(self._transactional_id)
+        return self._producer
+
+    def _write(self, source: SourceDef, group: _Group | _BulkGroup) -> None:
         """One transaction."""
         try:
-            if self._producer is None:
-                self._producer = self._log.producer(self._transactional_id)
-            producer = self._producer
+            producer = self._opened_producer()
             producer.begin()
             try:
                 producer.expect_partitions(source.topic, len(group.ends))
@@ -299,10 +323,6 @@ class _Group:
             self.records = self._encoded()
         self.parts = split(self.records, len(self.ends), 0)
 
-    @property
-    def succeeded(self) -> list[_Statement]:
-        return [s for s, found in self._outcomes if isinstance(found, Changed)]
-
     def succeed(self, log: Log) -> None:
         """It is committed: tells the statements, and keeps what they changed."""
         for statement, found in self._outcomes:
@@ -354,3 +374,30 @@ class _Group:
 
     def _encoded(self) -> pa.RecordBatch:
         return self._table.encoded(self._rows, self._ops, self._times)
+
+
+class _BulkGroup:
+    """An INSERT of many rows, alone in its transaction. Fields as of `_Group`. The rows that are kept by key follow with the next statement."""
+
+    def __init__(self, log: Log, table: _Table, statement: _Statement, bulk: BulkInsert) -> None:
+        self._statement, self._bulk = statement, bulk
+        self.ends = table.image.look()
+        self.parts: list[tuple[int, pa.RecordBatch]] = []
+        self.marks: list[tuple[TopicPartition, pa.RecordBatch]] = []
+        self._failure: StatementFailed | None = None
+        try:
+            found = bulk.records(log, self.ends, statement.now_ms)
+        except StatementFailed as error:
+            self._failure = error
+            return
+        self.parts = [part for records in found for part in split(records, len(self.ends), 0)]
+        if statement.mark is not None:
+            rows = sum(part.num_rows for _, part in self.parts)
+            self.marks = [statement.mark(sum(self.ends.values()) + rows)]
+
+    def succeed(self, log: Log) -> None:
+        del log
+        if self._failure is not None:
+            self._statement.error = self._failure
+        else:
+            self._statement.changed = Changed(self._bulk.count)
