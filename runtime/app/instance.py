@@ -186,6 +186,7 @@ class Instance:
             self.state,
             config.application_id,
             weight_of=self._weight_of,
+            has_to_yield=self.manager.has_work_of_far_more,
             hand_over=lambda task: self.polling.command(partial(self._adopt, task)),
             on_error=self._restore_failed,
             clock=clock,
@@ -403,8 +404,9 @@ class Instance:
         return found
 
     def _weight_of(self, query: str) -> int:
+        """For restoration. 0: nobody waits for it."""
         running = self.queries.get(query)
-        return 0 if running is None else running.plan.weight
+        return 0 if running is None or self.query_states.of(query).paused else running.plan.weight
 
     def _adopt(self, task: Task) -> None:
         """A restored task enters the task manager. Polling thread."""

@@ -3,6 +3,9 @@
 A task is here or at the task manager, never at both. It comes with `add`; when all its changelogs are read to their ends it leaves
 through `hand_over`, which lets the polling thread take it. Source: `DefaultStateUpdater` of Apache Kafka Streams.
 
+Tasks of the weightiest queries come first. While a query of far more weight has work, the others get a small share of one processor: records
+of changelogs are applied in Python, and each second of that is one of the interpreter lock.
+
 Standby copies (`standbys`) are read beside, when no task waits here.
 """
 
@@ -29,6 +32,8 @@ IDLE_MS = 20
 RESTING_MS = 1_000  # without tasks, until one comes
 TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
 CHUNK_RECORDS = 20_000
+# Of one processor, for tasks of a query that has to yield. Not nothing: where the other one is always at work, they would never be whole.
+YIELDING_SHARE = 0.05
 # What another process makes files of: below the first it would cost more than it saves (it takes 0.5 s to start, and 100 MB).
 FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
 
@@ -54,8 +59,9 @@ class RestoreProgress:
 class RestorationStep:
     """Owned by the restoration thread, but for `add`, `remove`, `owns`, `places` and `progress`, which any thread may call.
 
-    weight_of: of a query; the tasks of the weightiest queries come first, others wait. on_error: a changelog cannot be read or
-    applied; it is tried again, later and later, while other tasks go on. process: reads what is much, if there is one.
+    weight_of: of a query; the tasks of the weightiest queries come first, others wait. has_to_yield: whether a query of far more than this
+    weight has work just now. on_error: a changelog cannot be read or applied; it is tried again, later and later, while other tasks go on.
+    process: reads what is much, if there is one.
     """
 
     def __init__(
@@ -66,13 +72,15 @@ class RestorationStep:
         application_id: str,
         *,
         weight_of: Callable[[str], int],
+        has_to_yield: Callable[[int], bool],
         hand_over: Callable[[Task], None],
         on_error: Callable[[str, Exception], None],
         clock: Clock,
         process: RestoreProcess | None = None,
     ) -> None:
         self._client, self._admin, self._state, self._app = client, admin, state, application_id
-        self._weight_of, self._hand_over, self._on_error = weight_of, hand_over, on_error
+        self._weight_of, self._has_to_yield = weight_of, has_to_yield
+        self._hand_over, self._on_error = hand_over, on_error
         self._clock, self._process = clock, process
         self.standbys = StandbyCopies(client, admin, state, application_id, clock, on_error)
         self._lock = threading.Lock()  # guards the two fields below and removals
@@ -80,6 +88,7 @@ class RestorationStep:
         self._finished: dict[str, RestoreProgress] = {}  # by query, of its tasks that have left
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the restoration thread's wait
         self.records = 0  # applied since the instance started
+        self._rest_until_ms = 0  # while another query needs the time
 
     # -- called by anyone
 
@@ -138,8 +147,16 @@ class RestorationStep:
             progress |= process.poll()
             if not self._tasks:
                 process.close()
-        for entry in self._next(now_ms):
+        entries = self._next(now_ms)
+        if entries and self._has_to_yield(self._weight_of(entries[0].task.id.query)):  # all have the same weight
+            if now_ms < self._rest_until_ms:
+                return 0 if progress else min(self._rest_until_ms - now_ms, IDLE_MS)
+            del entries[1:]
+        begin_ns = self._clock.cpu_ns()
+        for entry in entries:
             progress |= self._advance(entry, now_ms)
+        spent_ms = (self._clock.cpu_ns() - begin_ns) / 1e6
+        self._rest_until_ms = now_ms + int(spent_ms * (1 / YIELDING_SHARE - 1))
         if progress:
             return 0
         if process is not None and process.running:

@@ -201,6 +201,18 @@ class TaskManager:
         with self._lock:
             return not self._may_run() or (not self._has_reserve() and query in self._far_lighter())
 
+    def has_work_of_far_more(self, weight: int) -> bool:
+        """Whether a query of far more weight has a task that runs or could run now."""
+        with self._lock:
+            self._wake()
+            queries = self.accounts.queries
+            for query in self._awake.keys() - self._held_queries:
+                if query in queries and queries[query].weight >= FAR_LESS * max(1, weight):
+                    tasks = self._awake[query].values()
+                    if any(not e.failed and (e.owner is not None or e.task.runnable) for e in tasks):
+                        return True
+            return False
+
     def entitled_ns(self) -> dict[str, float]:
         """Time that each query's weight has entitled it to while it had work."""
         with self._lock:

@@ -280,7 +280,10 @@ def test_a_query_removed_while_it_restores_leaves_nothing(one_by_one: None) -> N
     assert [row[0] for row in again.table("C")] == [0, 1, 2]
 
 
-def test_the_weightiest_queries_come_first(one_by_one: None) -> None:
+@pytest.mark.parametrize(("paused", "order"), [("", "BDA"), ("B", "DAB")], ids=["all run", "one is paused"])
+def test_the_weightiest_queries_come_first(one_by_one: None, paused: str, order: str) -> None:
+    """And last those that are paused: nobody waits for their results."""
+
     def query(name: str, priority: str) -> str:
         with_ = f"KAFKA_TOPIC='{name}', PRIORITY='{priority}'"
         return f"CREATE TABLE {name} WITH ({with_}) AS SELECT K, COUNT(*) AS N FROM S GROUP BY K EMIT CHANGES;"
@@ -289,14 +292,55 @@ def test_the_weightiest_queries_come_first(one_by_one: None) -> None:
     life.feed(0, 30)
     life.settle()
     life = life.again()
-    order: list[str] = []
-    while not order or life.instance.restoration.progress():
+    life.instance.query_states.set_paused([f"CTAS_{name}" for name in paused])
+    found: list[str] = []
+    while life.instance.restoration.progress() or len(found) < 3:
         life.round()
-        for name in ("CTAS_A", "CTAS_B", "CTAS_D"):
-            if name not in order and life.statuses(name) == {TaskStatus.RUNNING}:
-                order.append(name)
-    life.round()
-    assert order[:2] == ["CTAS_B", "CTAS_D"]
+        for name in ("A", "B", "D"):
+            if name not in found and life.statuses(f"CTAS_{name}") == {TaskStatus.RUNNING}:
+                found.append(name)
+    assert "".join(found) == order
+
+
+def test_a_restoration_takes_a_small_share_while_a_query_of_far_more_weight_has_work(
+    one_by_one: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing kept it from half of the interpreter lock beside a critical query that was behind."""
+    critical = "CREATE TABLE D WITH (KAFKA_TOPIC='d', PRIORITY='critical') AS SELECT K, COUNT(*) AS N FROM S GROUP BY K EMIT CHANGES;"
+    life = Life(no_redo(), COUNTS + critical)
+    life.feed(0, 50)
+    life.settle()
+    life = life.again()
+    while life.statuses("CTAS_D") != {TaskStatus.RUNNING}:
+        life.round()
+    life.feed(50, 60)
+    step, read, clock = life.instance.restoration, life.instance.restore.loop, life.clock
+    assert isinstance(clock, VirtualClock)
+    apply, spent = step._apply, list[int]()
+
+    def slow(*args: Any) -> None:
+        apply(*args)
+        spent.append(clock.timer_ms())
+        clock.spend(1_000_000)
+
+    monkeypatch.setattr(step, "_apply", slow)
+
+    def restore_for(ms: int) -> int:
+        before = len(spent)
+        for _ in range(ms):
+            clock.advance(1)
+            read.run_once(clock.timer_ms())
+            assert step.run_once(clock.timer_ms()) <= restoration.IDLE_MS
+        return len(spent) - before
+
+    monkeypatch.setattr(life.instance.manager, "has_work_of_far_more", lambda weight: weight <= 4)
+    step._has_to_yield = life.instance.manager.has_work_of_far_more
+    assert 0 < restore_for(400) <= 400 * restoration.YIELDING_SHARE + 2, "a task with two stores"
+    step._has_to_yield = lambda weight: False
+    assert restore_for(8) >= 6, "it rests no longer than it has to"
+    life.settle()
+    assert life.statuses("CTAS_C") == {TaskStatus.RUNNING}
+    assert life.table("C") == undisturbed(COUNTS, (0, 50), (50, 60)).table("C")
 
 
 def test_an_owner_is_one_of_two(one_by_one: None) -> None:

@@ -449,6 +449,23 @@ def weighted(**weights: int) -> tuple[TaskManager, dict[str, Any]]:
     return m, tasks
 
 
+def test_work_of_far_more_weight_is_known_while_it_waits_or_runs() -> None:
+    m, tasks = weighted(low=1, critical=64)
+    assert m.has_work_of_far_more(4)
+    assert not m.has_work_of_far_more(16)
+    held = grant(m)
+    assert held.task is tasks["critical"]
+    tasks["critical"].buffered_rows = 0
+    assert m.has_work_of_far_more(4), "it runs"
+    m.release(held, 1_000)
+    assert not m.has_work_of_far_more(4)
+    tasks["critical"].buffered_rows = 1
+    m.hold("critical")
+    assert not m.has_work_of_far_more(4), "it is paused"
+    m.resume("critical")
+    assert m.has_work_of_far_more(0), "of a query that nobody waits for, too"
+
+
 def test_queries_of_far_less_weight_leave_a_thread_to_one_that_had_work_lately() -> None:
     clock, critical = VirtualClock(), fake("critical")
     m = manager(fake("one"), fake("two"), critical, clock=clock)
