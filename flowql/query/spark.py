@@ -60,7 +60,9 @@ class SparkCommit(Commit):
         return lambda: self._table_of(source, make().schema)
 
     def _table_of(self, source: SourceDef, schema: Schema) -> Relation:
-        """The source says that keys have a window, the store has its bounds as columns."""
+        """The source says that keys have a window, the store has its bounds as columns. A view of standard SQL shows its columns as declared."""
+        if source.relation:
+            return TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
         bounds = tuple(f for f in schema if f.role == "window" and source.schema.get(f.name) is None)
         read = replace(source, schema=Schema((*source.schema.fields, *bounds), source.schema.window))
         return TableOfTopic(TopicRelation(source.name, read, self.log, spans_of(self.log, source.topic)), schema)

@@ -14,7 +14,6 @@ from typing import Literal
 
 from flowql.compiler.functions.spark_sql import lower
 from flowql.compiler.functions.user import is_users, plain_name
-from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.explain import spec_text
 from flowql.compiler.plan.expr import Call, Column, Expr, walk
 from flowql.compiler.plan.logical import (
@@ -31,7 +30,7 @@ from flowql.compiler.plan.logical import (
     Union,
     walk_nodes,
 )
-from flowql.compiler.plan.processors import Process
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.spark.errors import SparkUnsupported
@@ -40,7 +39,7 @@ from flowql.runtime.spark.frames.pairs import kept_for_good
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
 from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups
-from flowql.runtime.spark.over_changes import ADDED, WAY_ROUND, why_not, written
+from flowql.runtime.spark.over_changes import UNSUPPORTED, WAY_ROUND, why_not
 from flowql.runtime.spark.over_topics import outline_bounded, outline_streaming
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.stage.layout import behind_repartitions
@@ -69,10 +68,10 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
     """A choice for each node, inputs first. Raises SparkUnsupported for what Spark cannot run in any way."""
     refuse_complete_topics(plan, query, settings)
     nodes = list(walk_nodes(query.logical))
-    found = [_unsupported(n) for n in nodes]
-    refused = [(node, *why) for node, why in zip(nodes, found, strict=True) if why[0]]
-    for node, reason, way_round in sorted(refused, key=lambda r: isinstance(r[0].spec, ADDED)):  # what is written first
-        raise SparkUnsupported(written(node), reason, way_round, query=query.id)
+    for node in nodes:
+        if reason := _unsupported(node):
+            written = "a condition on NOW()" if isinstance(node.spec, TemporalFilter) else type(node.spec).__name__
+            raise SparkUnsupported(written, reason, WAY_ROUND, query=query.id)
     if mode == "bounded" and query.id in complete_queries(plan, settings):
         outline(plan, query, complete_files(plan, settings).keys())
         return [NodeChoice(n, "native", _in_python(n), _COMPLETE if isinstance(n.spec, Scan) else "") for n in nodes]
@@ -148,23 +147,21 @@ def _tree(node: Node, choices: dict[int, NodeChoice], first: str, rest: str) -> 
         yield from _tree(child, choices, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
 
 
-def _unsupported(node: Node) -> tuple[str, str]:
-    """(reason, way round), both empty for what Spark can run."""
+def _unsupported(node: Node) -> str:
+    """The reason; empty for what Spark can run."""
     from flowql.compiler.functions.registry import lookup, lookup_aggregate
 
-    reason = why_not(node.spec)
-    if reason and not isinstance(node.spec, AsyncMap | Process):
-        return reason, WAY_ROUND
+    if isinstance(node.spec, UNSUPPORTED):
+        return why_not(node.spec)
     called = {x.name for e in exprs_of(node.spec) for x in walk(e) if isinstance(x, Call)}
     for name in sorted(called):
         if lookup(name) is None and not is_users(name):
-            return f"{name} is no built-in function, and Spark's workers do not know it", "run it on the runtime"
+            return f"{name} is no built-in function, and Spark's workers do not know it"
     if isinstance(node.spec, Aggregate):
         for call in node.spec.aggregates:
             if lookup_aggregate(call.function) is None and not is_users(call.function):
-                reason = f"{call.function} is no built-in aggregate, and Spark's workers do not know it"
-                return reason, "run it on the runtime"
-    return "", ""
+                return f"{call.function} is no built-in aggregate, and Spark's workers do not know it"
+    return ""
 
 
 def _in_python(node: Node) -> str:
@@ -225,13 +222,11 @@ class _Rules:
 
     def against(self, node: Node) -> str:
         spec = node.spec
+        if reason := why_not(spec):
+            return reason
         match spec:
             case Scan():
                 return self._scan(spec)
-            case Process():
-                return "processors of a project are run by the runtime's operator"
-            case AsyncMap():
-                return "rows wait for calls of asynchronous functions in the runtime's operator"
             case Materialise():
                 return "a table with its changes is kept by the runtime's operator"
             case Aggregate():

@@ -162,12 +162,11 @@ class _RangePartition(InputPartition):
 
 
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if partition.value is None:  # Spark's stand-in when there is nothing to read
-        return
     log, wanted = shared_log(options.address), partition.value
-    if wanted.end == LATEST:
+    if wanted is not None and wanted.end == LATEST:
         wanted = up_to_now(log, wanted)
-    records = read_range(log, wanted, options.chunk_rows)
+    # None is Spark's stand-in where there is nothing to read.
+    records = iter(()) if wanted is None else read_range(log, wanted, options.chunk_rows)
     if options.layout:
         from flowql.runtime.spark.stage.worker import (
             begun,  # all operators, which the processes that plan a read do without

@@ -2,6 +2,7 @@
 
     python -m tests.one_meaning --statements 20000 --seed 1
     python -m tests.one_meaning --statements 100 --ways view,asked
+    python -m tests.one_meaning --statements 5000 --stepped
 
 Rows are compared as bags, doubles bit by bit, and with PostgreSQL to 1e-12. Statements of a batch share an instance, and the
 partitions of its tables are those of the batch in turn. At the end: how many statements each way takes, how often each clause
@@ -24,8 +25,11 @@ from tests.one_meaning import postgres
 from tests.one_meaning.check import WAYS, Outcome, run
 from tests.one_meaning.plants import PLANTS, found_after
 from tests.one_meaning.reduce import reduced
-from tests.one_meaning.report import report, shortest
+from tests.one_meaning.report import report, shortest, show
 from tests.one_meaning.statements import batch
+from tests.one_meaning.stepped import WAYS as STEPPED_WAYS
+from tests.one_meaning.stepped import stepped
+from tests.one_meaning.world import world
 
 SEEDS = 10_000  # batches of a seed
 
@@ -54,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, outcome: Outcome, theirs: postgres.Postgres | None) -> int:
     """How many batches had no answers."""
+    enter = stepped if options.stepped else world
     failed, end_s = 0, time.monotonic() + (options.seconds or math.inf)
     for number in range(-(-options.statements // options.batch)):
         if time.monotonic() > end_s:
@@ -61,10 +66,11 @@ def _run(options: argparse.Namespace, outcome: Outcome, theirs: postgres.Postgre
         made = batch(options.seed * SEEDS + number, options.batch)
         partitions, ways = _partitions(options, number), options.ways.split(",")
         try:
-            outcome.add(made, run(made, ways, partitions, theirs, changes=options.changes))
+            outcome.add(made, run(made, ways, partitions, theirs, changes=options.changes, enter=enter))
         except Exception:
             failed += 1
             print(f"--- seed {made.seed} has no answers", traceback.format_exc()[-1500:], sep="\n", flush=True)
+        show([d for d in outcome.differences if d.seed == made.seed and not d.known])
         print(f"seed {made.seed}: {outcome.statements} statements, {len(outcome.differences)} differences", flush=True)
     return failed
 
@@ -100,6 +106,9 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0, help="begin no further batch after so many")
     parser.add_argument(
         "--reduced", type=int, default=0, help="reduce the statements of so many kinds of new differences"
+    )
+    parser.add_argument(
+        "--stepped", action="store_true", help="in memory and in one thread: " + ", ".join(STEPPED_WAYS)
     )
     parser.add_argument(
         "--no-postgres", dest="postgres", action="store_false", help="compare the ways with each other alone"

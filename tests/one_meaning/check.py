@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
@@ -11,7 +12,7 @@ from tests.one_meaning.answers import Answer, difference
 from tests.one_meaning.known import reason_of
 from tests.one_meaning.postgres import Postgres, Refused
 from tests.one_meaning.statements import Batch, Statement
-from tests.one_meaning.world import Answers, world
+from tests.one_meaning.world import Answers, World, world
 
 WAYS = (
     "view", "stream", "watermark", "asked", "asked stream", "remote", "exec", "subscribe", "test", "stopped"
@@ -21,6 +22,7 @@ ALSO_ASKED = ("asked stream", "stopped", "remote", EXEC)
 UNTYPED = (EXEC, "subscribe", "test")
 CHANGED = ", after changes"
 ROWS_MAX = 3
+Enter = Callable[[Batch, Sequence[str], int], AbstractContextManager[World]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,16 @@ class Outcome:
 
 
 def run(
-    batch: Batch, ways: Sequence[str], partitions: int, postgres: Postgres | None, *, changes: int = 0
+    batch: Batch,
+    ways: Sequence[str],
+    partitions: int,
+    postgres: Postgres | None,
+    *,
+    changes: int = 0,
+    enter: Enter = world,
 ) -> list[Answers]:
     """The answers of all ways, and of PostgreSQL; those of tables and of streams each after a restart and so many changes."""
-    with world(batch, ways, partitions) as made:
+    with enter(batch, ways, partitions) as made:
         found = [made.ask()]
         if postgres is not None:
             _into_postgres(batch, postgres)

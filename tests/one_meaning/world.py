@@ -7,13 +7,14 @@ import shutil
 import socket
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -46,30 +47,74 @@ _PLACE = re.compile(r"(\w+_\d+)\.sql")
 Answers = dict[str, dict[int, Answer]]  # by way and statement
 
 
-class World:
-    """A batch in a folder with its instance. ways: that are asked."""
+class Asked(Protocol):
+    def arrow(self) -> pa.Table: ...
 
-    def __init__(self, folder: Path, batch: Batch, ways: Sequence[str], partitions: int) -> None:
-        self.folder, self.batch, self.ways, self.partitions = folder, batch, ways, partitions
+
+class Asker(Protocol):
+    """What is asked of a connection."""
+
+    def sql(self, query: str) -> Asked: ...
+
+    def execute(self, statements: str) -> Any: ...
+
+
+class World(ABC):
+    """A batch in an instance. ways: that are asked."""
+
+    def __init__(self, batch: Batch, ways: Sequence[str], partitions: int) -> None:
+        self.batch, self.ways, self.partitions = batch, ways, partitions
         self.answers: Answers = {way: {} for way in ways}
-        self._instance: flowql.Instance | None = None
-        self._port = free_port()
         self._views: dict[str, tuple[str, int]] = {}  # way and statement of each view that is deployed
         self._copies: dict[int, str] = {}  # what `exec` carries out, by statement
 
     @property
-    def _connection(self) -> flowql.Connection:
-        assert self._instance is not None
-        return self._instance.connection
+    @abstractmethod
+    def _connection(self) -> Asker: ...
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Defines what statements read."""
+
+    @abstractmethod
+    def _write(self, name: str, definition: str) -> None:
+        """Writes a view or a table, to be deployed."""
+
+    @abstractmethod
+    def _deploy_what_is_taken(self) -> None: ...
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Waits until every view has all rows."""
+
+    @abstractmethod
+    def ask(self) -> Answers:
+        """The answers of all ways. The instance is stopped then."""
+
+    @abstractmethod
+    def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, Answer]]:
+        """The rows of views."""
+
+    @abstractmethod
+    def _failing(self) -> Mapping[str, str]:
+        """The views for which a row failed."""
+
+    @abstractmethod
+    def _late(self) -> set[str]:
+        """The views that have left out rows, and counted them: a join of streams keeps the last day (docs/reference/dialects.md)."""
+
+    @abstractmethod
+    def _executor(self) -> AbstractContextManager[Asker]:
+        """What carries out many statements."""
 
     def start(self) -> None:
         """Deploys every view that is not refused, and writes the rows."""
-        (self.folder / "flowql.yaml").write_text(YAML.format(partitions=self.partitions, port=self._port, token=TOKEN))
-        (self.folder / "sources.sql").write_text(";\n".join(self._sources()) + ";\n")
+        self._begin()
         for way in self.ways:
             if way in PREFIXES:
                 for n, statement in enumerate(self.batch.statements):
-                    self._write_view(way, n, self.text(way, statement))
+                    self._views[f"{way}_{n}"] = (way, n)
+                    self._write(f"{way}_{n}", f"CREATE VIEW {way}_{n} AS {self.text(way, statement)}")
         self._deploy_what_is_taken()
         self._insert()
         self.settle()
@@ -85,10 +130,108 @@ class World:
                 if prefix and way in self.ways:
                     yield table.named(prefix + table.relation.name, way, self.partitions)
 
-    def _write_view(self, way: str, n: int, sql: str) -> None:
-        name = f"{way}_{n}"
-        self._views[name] = (way, n)
-        (self.folder / f"{name}.sql").write_text(f"CREATE VIEW {name} AS {sql};\n")
+    def _insert(self) -> None:
+        inserts = [sql for i in range(len(self.batch.tables)) for sql in self.batch.inserts(i)]
+        prefixes = [prefix for way, prefix in PREFIXES.items() if not prefix or way in self.ways]
+        self._connection.execute(";\n".join(_into(sql, prefix) for prefix in prefixes for sql in inserts))
+
+    def _ask_views(self, answers: Answers) -> Answers:
+        failing, late = self._failing(), self._late()
+        for name, answer in self._contents([name for name, (way, _) in self._views.items() if way != "exec"]):
+            way, n = self._views[name]
+            if way == "stream" and name in late:
+                answer = Answer("refused", text="FQ0000 rows came after the RETENTION of a join")
+            answers[way][n] = Answer("failed", text=failing[name]) if name in failing else answer
+        return answers
+
+    def _ask_all(self, answers: dict[int, Answer], connection: Asker, prefix: str, every: int = 1) -> None:
+        for n, statement in list(enumerate(self.batch.statements))[::every]:
+            text = statement.over(prefix, self.batch.relations) if prefix else statement.over_tables
+            answers[n] = asked(connection, text)
+
+    def change(self, changes: Sequence[str]) -> tuple[list[str], Answers, Answers]:
+        """Starts the instance again, copies the results by `exec`, and carries out these statements: those that it took, and the answers of tables and of
+        streams.
+
+        Rows that are late come to streams with a watermark of one partition, where it is known which ones are.
+        """
+        self._write_tables()
+        self._deploy_what_is_taken()
+        self._copy({n: sql for n, sql in self._copies.items() if n not in self.answers["exec"]})
+        with self._executor() as connection:
+            taken = [sql for sql in changes if not attempt(partial(connection.execute, sql))]
+        if "watermark" in self.ways and self.partitions == 1:
+            self._insert_late()
+        self.settle()
+        views = self._ask_views({way: {} for way in PREFIXES})
+        tables = {"view": views["view"], **({"asked": {}} if "asked" in self.ways else {})}
+        if "asked" in self.ways:
+            self._ask_all(tables["asked"], self._connection, "")
+        return taken, tables, {way: views[way] for way in ("stream", "watermark") if way in self.ways}
+
+    def _insert_late(self) -> None:
+        for table, rows in zip(self.batch.tables, self.batch.rows, strict=True):
+            columns = [c.name for c in table.relation.columns]
+            late = ", ".join(f"({', '.join([*r[:-1], LATE])})" for r in rows[:3])
+            sql = f"INSERT INTO w{table.relation.name} ({', '.join(columns)}) VALUES {late.replace('::jsonb', '')}"
+            self._connection.execute(sql)
+
+    def _write_tables(self) -> None:
+        """A table for the rows of each statement whose columns have types that a table has."""
+        for n in range(len(self.batch.statements)) if "exec" in self.ways else ():
+            types = self._types_of(n)
+            if types is not None:
+                columns = ", ".join(f"c{i} {t}" for i, t in enumerate(types))
+                names = ", ".join(f"c{i}" for i in range(len(types)))
+                name = f"exec_{n}"
+                self._views[name] = ("exec", n)
+                self._write(name, f"CREATE TABLE {name} ({columns})")
+                self._copies[n] = f"INSERT INTO {name} ({names}) {self.text('view', self.batch.statements[n])}"
+
+    def _copy(self, statements: Mapping[int, str]) -> None:
+        """Carries out statements together; where that fails, which undoes none of those before, halves of them over again."""
+        if not statements:
+            return
+        found = attempt(lambda: self._connection.execute(";\n".join(statements.values())))
+        if found is None or len(statements) == 1:
+            for n in statements:
+                self.answers["exec"][n] = found or asked(self._connection, f"SELECT * FROM exec_{n}")
+            return
+        self._connection.execute(";\n".join(f"DELETE FROM exec_{n}" for n in statements))
+        items = list(statements.items())
+        for half in (items[: len(items) // 2], items[len(items) // 2 :]):
+            self._copy(dict(half))
+
+    def _types_of(self, n: int) -> list[str] | None:
+        for way in ("view", "asked"):
+            if (answer := self.answers.get(way, {}).get(n)) is not None and answer.kind == "rows":
+                return list(map(sql_type, answer.types))
+        return None
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+
+class Deployed(World):
+    """A folder with its instance, which runs as users run it."""
+
+    def __init__(self, folder: Path, batch: Batch, ways: Sequence[str], partitions: int) -> None:
+        super().__init__(batch, ways, partitions)
+        self.folder = folder
+        self._instance: flowql.Instance | None = None
+        self._port = free_port()
+
+    @property
+    def _connection(self) -> flowql.Connection:
+        assert self._instance is not None
+        return self._instance.connection
+
+    def _begin(self) -> None:
+        (self.folder / "flowql.yaml").write_text(YAML.format(partitions=self.partitions, port=self._port, token=TOKEN))
+        (self.folder / "sources.sql").write_text(";\n".join(self._sources()) + ";\n")
+
+    def _write(self, name: str, definition: str) -> None:
+        (self.folder / f"{name}.sql").write_text(f"{definition};\n")
 
     def _deploy_what_is_taken(self) -> None:
         while True:
@@ -107,13 +250,7 @@ class World:
             self.answers[way][n] = Answer("refused", text=f"{d.code} {d.title}")
             (self.folder / f"{name}.sql").unlink()
 
-    def _insert(self) -> None:
-        inserts = [sql for i in range(len(self.batch.tables)) for sql in self.batch.inserts(i)]
-        prefixes = [prefix for way, prefix in PREFIXES.items() if not prefix or way in self.ways]
-        self._connection.execute(";\n".join(_into(sql, prefix) for prefix in prefixes for sql in inserts))
-
     def settle(self) -> None:
-        """Waits until every view has all rows."""
         assert self._instance is not None
         assert self._instance._host is not None
         caught_up = self._instance._host.engine.catch_up()
@@ -139,15 +276,9 @@ class World:
                 self._ask_all(answers["stopped"], connection, "", STOPPED_EVERY)
         return answers
 
-    def _ask_views(self, answers: Answers) -> Answers:
-        failing, late = self._failing(), self._late()
-        for name, (way, n) in self._views.items():
-            answer = asked(self._connection, f"SELECT * FROM {name}") if way != "exec" else None
-            if answer is not None and way == "stream" and name in late:
-                answer = Answer("refused", text="FQ0000 rows came after the RETENTION of a join")
-            if answer is not None:
-                answers[way][n] = Answer("failed", text=failing[name]) if name in failing else answer
-        return answers
+    def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, Answer]]:
+        for name in names:
+            yield name, asked(self._connection, f"SELECT * FROM {name}")
 
     def _askers(self) -> Iterator[tuple[str, flowql.Connection]]:
         for way in ("asked", "asked stream"):
@@ -157,13 +288,12 @@ class World:
             with self._remote() as connection:
                 yield "remote", connection
 
+    def _executor(self) -> flowql.Connection:
+        """Which does not read the plan for each."""
+        return self._remote()
+
     def _remote(self) -> flowql.Connection:
         return flowql.connect(f"http://127.0.0.1:{self._port}", token=TOKEN)
-
-    def _ask_all(self, answers: dict[int, Answer], connection: flowql.Connection, prefix: str, every: int = 1) -> None:
-        for n, statement in list(enumerate(self.batch.statements))[::every]:
-            text = statement.over(prefix, self.batch.relations) if prefix else statement.over_tables
-            answers[n] = asked(connection, text)
 
     def _subscribed(self, n: int, statement: Statement) -> Answer:
         """As a push query over streams, whose rows are as many as those of the view over streams."""
@@ -188,35 +318,7 @@ class World:
         for name, answer in tested(folder, inserts, found).items():
             answers["test"][self._views[name][1]] = answer
 
-    def change(self, changes: Sequence[str]) -> tuple[list[str], Answers, Answers]:
-        """Starts the instance again, copies the results by `exec`, and carries out these statements: those that it took, and the answers of tables and of
-        streams.
-
-        Rows that are late come to streams with a watermark of one partition, where it is known which ones are.
-        """
-        self._write_tables()
-        self._deploy_what_is_taken()
-        self._copy({n: sql for n, sql in self._copies.items() if n not in self.answers["exec"]})
-        with self._remote() as connection:  # which does not read the plan for each
-            taken = [sql for sql in changes if not _attempt(partial(connection.execute, sql))]
-        if "watermark" in self.ways and self.partitions == 1:
-            self._insert_late()
-        self.settle()
-        views = self._ask_views({way: {} for way in PREFIXES})
-        tables = {"view": views["view"], **({"asked": {}} if "asked" in self.ways else {})}
-        if "asked" in self.ways:
-            self._ask_all(tables["asked"], self._connection, "")
-        return taken, tables, {way: views[way] for way in ("stream", "watermark") if way in self.ways}
-
-    def _insert_late(self) -> None:
-        for table, rows in zip(self.batch.tables, self.batch.rows, strict=True):
-            columns = [c.name for c in table.relation.columns]
-            late = ", ".join(f"({', '.join([*r[:-1], LATE])})" for r in rows[:3])
-            sql = f"INSERT INTO w{table.relation.name} ({', '.join(columns)}) VALUES {late.replace('::jsonb', '')}"
-            self._connection.execute(sql)
-
     def _failing(self) -> Mapping[str, str]:
-        """The views for which a row failed."""
         queries = self._connection.status()["queries"]
         return {
             q["id"].split("_", 1)[1]: f"{q['dead_letters']} dead letters, {q['errors']} errors"
@@ -225,40 +327,7 @@ class World:
         }
 
     def _late(self) -> set[str]:
-        """The views that have left out rows, and counted them: a join of streams keeps the last day (docs/reference/dialects.md)."""
         return {q["id"].split("_", 1)[1] for q in self._connection.status()["queries"] if q["late_records"]}
-
-    def _write_tables(self) -> None:
-        """A table for the rows of each statement whose columns have types that a table has."""
-        for n in range(len(self.batch.statements)) if "exec" in self.ways else ():
-            types = self._types_of(n)
-            if types is not None:
-                columns = ", ".join(f"c{i} {t}" for i, t in enumerate(types))
-                names = ", ".join(f"c{i}" for i in range(len(types)))
-                name = f"exec_{n}"
-                self._views[name] = ("exec", n)
-                (self.folder / f"{name}.sql").write_text(f"CREATE TABLE {name} ({columns});\n")
-                self._copies[n] = f"INSERT INTO {name} ({names}) {self.text('view', self.batch.statements[n])}"
-
-    def _copy(self, statements: Mapping[int, str]) -> None:
-        """Carries out statements together; where that fails, which undoes none of those before, halves of them over again."""
-        if not statements:
-            return
-        found = _attempt(lambda: self._connection.execute(";\n".join(statements.values())))
-        if found is None or len(statements) == 1:
-            for n in statements:
-                self.answers["exec"][n] = found or asked(self._connection, f"SELECT * FROM exec_{n}")
-            return
-        self._connection.execute(";\n".join(f"DELETE FROM exec_{n}" for n in statements))
-        items = list(statements.items())
-        for half in (items[: len(items) // 2], items[len(items) // 2 :]):
-            self._copy(dict(half))
-
-    def _types_of(self, n: int) -> list[str] | None:
-        for way in ("view", "asked"):
-            if (answer := self.answers.get(way, {}).get(n)) is not None and answer.kind == "rows":
-                return list(map(sql_type, answer.types))
-        return None
 
     def stop(self) -> None:
         if self._instance is not None:
@@ -271,10 +340,10 @@ def _into(insert: str, prefix: str) -> str:
     return insert.replace("INTO ", f"INTO {prefix}", 1).replace("::jsonb", "") if prefix else insert
 
 
-def asked(connection: flowql.Connection, sql: str) -> Answer:
+def asked(connection: Asker, sql: str) -> Answer:
     """The answer to one statement."""
     table = list[pa.Table]()
-    found = _attempt(lambda: table.append(connection.sql(sql).arrow()))
+    found = attempt(lambda: table.append(connection.sql(sql).arrow()))
     return found or of_table(table[0].drop_columns([ROWTIME] if ROWTIME in table[0].column_names else []))
 
 
@@ -289,13 +358,13 @@ def followed(connection: flowql.Connection, sql: str, count: int, quiet_s: float
             changes.extend(subscription)
             timer.cancel()
 
-    found = _attempt(follow)
+    found = attempt(follow)
     if found is None and any(c.op != "insert" for c in changes):
         found = Answer("refused", text="FQ0000 the result is a table")
     return found or of_values([list(c.row.values()) for c in changes])
 
 
-def _attempt(act: Callable[[], Any]) -> Answer | None:
+def attempt(act: Callable[[], Any]) -> Answer | None:
     try:
         act()
     except CompileError as error:
@@ -327,7 +396,7 @@ def free_port() -> int:
 @contextmanager
 def world(batch: Batch, ways: Sequence[str], partitions: int) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="one-meaning-"))
-    made = World(folder, batch, ways, partitions)
+    made = Deployed(folder, batch, ways, partitions)
     with nullcontext() if batch.seed % CHILDREN_EVERY == 0 else patch.object(database, "QueryPool", lambda _: None):
         try:
             made.start()

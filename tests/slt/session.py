@@ -91,13 +91,22 @@ class SqlSession:
             self._instance.resume()
 
     def execute(self, sql: str, *, rounds: int | None = None) -> None:
-        """One statement of definition or change, applied as a whole. Raises what the product raises.
+        """One statement of definition or change, applied as a whole, and caught up with. Raises what the product raises.
 
         rounds: restart after so many rounds of processing.
         """
         if _INTERACTIVE.match(sql):
             self.ask(sql)
             return
+        self.carry_out(sql)
+        if rounds is not None:
+            for _ in range(rounds):
+                self._driver.round()
+            self.restart()
+        self.settle()
+
+    def carry_out(self, sql: str) -> None:
+        """Statements of definition or change; views do not follow yet."""
         own = {s.topic for s in self._session.plan.sources if s.is_own_table}
         results = self._session.execute(SourceText("case.sql", self._at_now(sql)))
         if any(r.action not in ("insert", "change", "set", "nothing") for r in results):
@@ -109,11 +118,6 @@ class SqlSession:
                 self._change(result.change)
         if rows := [row for r in results for row in r.rows]:
             self._write(rows)
-        if rounds is not None:
-            for _ in range(rounds):
-                self._driver.round()
-            self.restart()
-        self.settle()
 
     def returning(self, sql: str) -> pa.Table:
         """The rows that one statement with RETURNING gives back."""
@@ -173,6 +177,15 @@ class SqlSession:
         with self._instance.snapshot() as snapshot:
             return {v: self._contents(v, [r for _, r in snapshot.scan(stores[v])]) for v in views}
 
+    def is_table(self, view: str) -> bool:
+        source = self._session.plan.source(view)
+        return source is not None and source.kind == "table"
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Of each view the dead letters and the late records of its query."""
+        found = ((q.plan.sink, self._instance.metrics.query(q.plan.id)) for q in self._instance.queries.values())
+        return {sink: (m.dead_letters, m.late_records) for sink, m in found}
+
     def _contents(self, view: str, rows: Sequence[Sequence[Any]]) -> pa.Table:
         source = self._session.plan.source(view)
         assert source is not None
@@ -200,7 +213,7 @@ class SqlSession:
         """The answer to an interactive query, once every view has caught up."""
         self.settle()
         self._assert_views_run()
-        return evaluate(self._at_now(sql), self._commit, DATABASE)
+        return evaluate(self._at_now(sql), self.commit, DATABASE)
 
     def _at_now(self, sql: str) -> str:
         return sql.replace(NOW, str(self._clock.wall_ms() * 1_000_000))
@@ -239,7 +252,7 @@ class SqlSession:
         return execute_change(self._tables, source, change, self._clock.wall_ms(), self._answer)
 
     def _answer(self, sql: str) -> pa.Table:
-        return evaluate(sql, self._commit, DATABASE)
+        return evaluate(sql, self.commit, DATABASE)
 
     def _write(self, rows: Sequence[InsertValues]) -> None:
         write_rows(self._log, self._session.plan.sources, rows, FEED, self._clock.wall_ms())
@@ -253,7 +266,8 @@ class SqlSession:
         if made:
             assert caught_up(self._instance, source_ends(self._instance)), "a view has not caught up"
 
-    def _commit(self, _relations: Sequence[str]) -> Commit:
+    def commit(self, _relations: Sequence[str]) -> Commit:
+        """What interactive queries read now."""
         return Commit(
             self._instance.plan if self._deployed else Plan(), self._instance.snapshot(), self._log, APPLICATION
         )

@@ -35,12 +35,12 @@ from flowql.compiler.plan.visit import exprs_in
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import aggregated, grown
 from flowql.runtime.spark.frames.joins import joined
-from flowql.runtime.spark.frames.refusal import ELSEWHERE, Refused, check_names, check_time, sql_of
+from flowql.runtime.spark.frames.refusal import Refused, check_names, check_time, sql_of
 from flowql.runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
 from flowql.runtime.spark.frames.source import millis_of
 from flowql.runtime.spark.frames.times import Fault, outside, without
 from flowql.runtime.spark.outline import Outline, functions
-from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
+from flowql.runtime.spark.over_changes import why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
 
 
 def _refused(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
-    raise Refused(why_not(node.spec), ELSEWHERE if isinstance(node.spec, AsyncMap | Process) else WAY_ROUND)
+    raise Refused(why_not(node.spec))
 
 
 Handler = Callable[[Nodes, Node, list[Relation]], Relation]

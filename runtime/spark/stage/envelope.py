@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL
 
-LOG = "log"  # records on their way to a task; all other kinds are those of EMITTED
+LOG = "log"  # records on their way to a task; all other kinds but the next one are those of EMITTED
+WAKE = "wake"  # nothing, for a task that runs without rows
 DONE = -1
 
 # target: the sub-topology that reads the row, or DONE. For kind `log`, seq is the first offset; next_offset belongs to it alone.

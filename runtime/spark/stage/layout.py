@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from flowql.compiler.plan.changes import GroupAggregate
 from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, SchemaRef, Sink
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
@@ -89,6 +90,16 @@ class Layout:
             if self.levels[s.number] == level and s.number not in self.free
             for p in range(self.counts[s.number])
         ]
+
+    @cached_property
+    def starting(self) -> tuple[tuple[int, int], ...]:
+        """The tasks that may have results of no rows: those of aggregates without keys. They run also where no row comes to them."""
+        return tuple(
+            (s.number, p)
+            for s in self.subtopologies
+            if any(isinstance(op.spec, GroupAggregate) and not op.spec.keys for op in s.operators)
+            for p in range(self.counts[s.number])
+        )
 
     def grouped_levels(self) -> list[int]:
         return [n for n in range(max(self.levels.values(), default=-1) + 1) if self.groups(n)]

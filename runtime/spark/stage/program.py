@@ -141,7 +141,7 @@ class StageProgram:
                 for log in task.logs.values():
                     if log.tp == raw.tp and raw.records.num_rows:
                         log.add(raw)
-            else:
+            elif row.kind == EXCHANGE:
                 for channel in task.exchanges.values():
                     if (channel.topic, channel.source) == (row.topic, row.source):
                         channel.push(decode_batch(row.ipc, schemas[channel.operator]))

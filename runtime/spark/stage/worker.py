@@ -17,7 +17,7 @@ from flowql.runtime.log.base import RawBatch
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.shapes import to_ipc
 from flowql.runtime.spark.stage import layout as layouts
-from flowql.runtime.spark.stage.envelope import DONE, ENVELOPE, LOG, Row, read_rows, write_rows
+from flowql.runtime.spark.stage.envelope import DONE, ENVELOPE, LOG, WAKE, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
 from flowql.runtime.spark.stage.program import TOTALS, StageProgram
@@ -48,8 +48,9 @@ SEQ_BITS = 20
 def begun(layout: str, records: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
     """Records of the log as ENVELOPE rows, one for each sub-topology that reads them; of free ones what they make of it.
 
-    What such a query filters out is never sent to Java and back.
+    What such a query filters out is never sent to Java and back. Tasks that have results of no rows are woken.
     """
+    yield from write_rows(Row(sub, WAKE, "", p, 0, 0, b"") for sub, p in layout_from(layout).starting)
     for raw in records:
         yield from write_rows(_begun(layout, raw))
 

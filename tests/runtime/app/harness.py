@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import DialectName
 from flowql.compiler.driver import compile_project
 from flowql.compiler.functions.registry import Function, QueryFailure, register, unregister
 from flowql.compiler.functions.signatures import Resolution
@@ -36,8 +37,8 @@ Sent = tuple[int | None, dict[str, Any] | bytes, int]
 WAIT_S = 120.0  # a live test fails after this long: only a hang or a lost wake-up takes it
 
 
-def plan_of(sql: str, previous: Plan | None = None) -> Plan:
-    compiled = compile_project([SourceText("test.sql", sql)], previous=previous)
+def plan_of(sql: str, previous: Plan | None = None, dialect: DialectName = "ksql") -> Plan:
+    compiled = compile_project([SourceText("test.sql", sql)], previous=previous, dialect=dialect)
     assert compiled.ok, compiled.diagnostics
     return compiled.plan
 
@@ -55,9 +56,11 @@ class InstanceHarness:
         log: MemoryLog | None = None,
         clock: Clock | None = None,
         tick_ms: int = 0,
+        dialect: DialectName = "ksql",
         **config: Any,
     ) -> None:
         """tick_ms: by how much a round takes the clock on."""
+        self._dialect = dialect
         self.log = log or MemoryLog()
         self.clock: Clock = clock or (SystemClock() if live else VirtualClock(1_000_000))
         self.instance = Instance(self.log, physical or MemoryPhysical(), self.clock, InstanceConfig(**config))
@@ -81,7 +84,8 @@ class InstanceHarness:
             self.clock.advance(self.tick_ms)
 
     def deploy(self, sql: str) -> tuple[QueryChange, ...]:
-        return self.instance.deploy(plan_of(sql, self.instance.plan if self.instance.plan.queries else None))
+        previous = self.instance.plan if self.instance.plan.queries else None
+        return self.instance.deploy(plan_of(sql, previous, self._dialect))
 
     # -- the feed
 

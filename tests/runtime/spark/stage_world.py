@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from flowql.compiler.dialect.parser import DialectName
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -42,6 +43,40 @@ SHAPES = {
       LEFT JOIN B WITHIN 4 SECONDS GRACE PERIOD 2 SECONDS ON A.K = B.K;""",
     "table": "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;",
     "lookup": """CREATE STREAM OUT AS SELECT A.V, A.K, NAME FROM A LEFT JOIN D ON A.V = D.K;""",
+}
+VIEW_SOURCES = """
+CREATE STREAM a ("K" BIGINT KEY, "V" BIGINT, "G" VARCHAR, "T" TIMESTAMP, WATERMARK FOR "T" AS "T" - INTERVAL '2' SECOND)
+  WITH (KAFKA_TOPIC='a', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM b ("K" BIGINT KEY, "W" BIGINT, "T" TIMESTAMP, WATERMARK FOR "T" AS "T" - INTERVAL '2' SECOND)
+  WITH (KAFKA_TOPIC='b', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE d ("K" BIGINT PRIMARY KEY, "NAME" VARCHAR, "V" BIGINT)
+  WITH (KAFKA_TOPIC='d', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+"""
+# Of standard SQL: every operator over changes that runs on Spark.
+VIEWS = {
+    name: f'CREATE VIEW "OUT" AS {sql};'
+    for name, sql in {
+        "sums of doubles": """SELECT "G", SUM("V" * 0.1e0) AS s, AVG("V" * 0.1e0) AS m, STDDEV("V" * 0.3e0) AS d FROM a GROUP BY "G" """,
+        "sums over a table": """SELECT "NAME", SUM("V" * 0.1e0) AS s, COUNT(*) AS n, MAX("V") AS m FROM d GROUP BY "NAME" """,
+        "one group": 'SELECT COUNT(*) AS n, SUM("V" * 0.1e0) AS s FROM d WHERE "V" > 4',
+        "distinct": 'SELECT DISTINCT "NAME" FROM d',
+        "except": 'SELECT "V" AS k FROM d EXCEPT SELECT "W" FROM b WHERE "W" > 2',
+        "union": 'SELECT "V" AS k FROM d UNION SELECT "W" FROM b',
+        "tables joined": 'SELECT x."K" AS k, y."NAME" AS n FROM d x LEFT JOIN d y ON x."V" = y."K"',
+        "full join": 'SELECT x."K" AS k, y."K" AS l FROM d x FULL JOIN d y ON x."V" = y."K"',
+        "stream and table": 'SELECT a."V", d."NAME", d."V" AS w FROM a JOIN d ON a."V" = d."V"',
+        "not in": 'SELECT "K" AS k FROM d WHERE NOT EXISTS (SELECT 1 FROM d AS o WHERE o."V" = d."K")',
+        "streams joined": """SELECT a."V" AS v, b."W" AS w FROM a LEFT JOIN b
+          ON a."K" = b."K" AND b."T" BETWEEN a."T" - INTERVAL '4' SECOND AND a."T" + INTERVAL '4' SECOND""",
+        "as it is": 'SELECT a."V" AS v, x."NAME" AS n FROM a JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS x ON a."V" = x."K"',
+        "as it was": """SELECT a."V" AS v, x."W" AS w FROM a LEFT JOIN b FOR SYSTEM_TIME AS OF a."T" AS x ON a."K" = x."K" """,
+        "top": 'SELECT "K" AS k, "V" AS v FROM d ORDER BY "V" DESC, "K" LIMIT 3',
+        "over": 'SELECT "K" AS k, SUM("V" * 0.1e0) OVER (PARTITION BY "NAME" ORDER BY "K") AS s FROM d',
+        "tumbling view": """SELECT window_start AS ws, "G" AS g, SUM("V" * 0.1e0) AS s
+          FROM TUMBLE(a, "T", INTERVAL '10' SECOND) GROUP BY window_start, window_end, "G" """,
+        "closed": """SELECT window_start AS ws, "G" AS g, SUM("V") AS s
+          FROM TUMBLE(a, "T", INTERVAL '10' SECOND) GROUP BY window_start, window_end, "G" EMIT ON WINDOW CLOSE""",
+    }.items()
 }
 FAILS_TWICE = (
     "CREATE STREAM OUT AS SELECT K, 12 / V AS Q, REGEXP_EXTRACT('g', G, CAST(12 / V AS INT)) AS R, 7 % V AS M FROM A;"
@@ -84,9 +119,12 @@ class Reference:
     cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        sources = SOURCES.replace("PARTITIONS=3", f"PARTITIONS={self.width}")
-        sql = sources + (SHAPES[self.shape] if self.begins else "")
-        self.world = InstanceHarness(sql, physical=self.physical, coalesce=self.coalesce)
+        dialect: DialectName = "ksql"
+        sources, shape = SOURCES, SHAPES.get(self.shape, "")
+        if self.shape in VIEWS:
+            sources, shape, dialect = VIEW_SOURCES, VIEWS[self.shape], "standard"
+        sql = sources.replace("PARTITIONS=3", f"PARTITIONS={self.width}") + (shape if self.begins else "")
+        self.world = InstanceHarness(sql, physical=self.physical, coalesce=self.coalesce, dialect=dialect)
 
     @property
     def plan(self) -> Plan:
@@ -105,7 +143,7 @@ class Reference:
 
     def send(self, portion: Sequence[Event]) -> None:
         for topic in "abd":
-            rows = [(k, _value(topic, k, v), 1000 * t) for x, k, v, t in portion if x == topic]
+            rows = [(k, _value(topic, k, v, 1000 * t), 1000 * t) for x, k, v, t in portion if x == topic]
             if rows:
                 self._produce(topic, rows)
         self.world.settle()
@@ -196,11 +234,11 @@ def _records(partition: int, records: pa.RecordBatch) -> list[SinkRecord]:
     return [(partition, *row) for row in zip(*columns, strict=True)]
 
 
-def _value(topic: str, key: int, value: int | None) -> bytes | None:
+def _value(topic: str, key: int, value: int | None, at_ms: int) -> bytes | None:
     if value is None:
         return None
     if value == BAD:
         return b"{"  # a dead letter
     if topic == "a":
-        return orjson.dumps({"V": value, "G": f"g{value % 3}{key % 2}"})
-    return orjson.dumps({"W": value} if topic == "b" else {"NAME": f"n{value}", "V": value})
+        return orjson.dumps({"V": value, "G": f"g{value % 3}{key % 2}", "T": at_ms})
+    return orjson.dumps({"W": value, "T": at_ms} if topic == "b" else {"NAME": f"n{value}", "V": value})

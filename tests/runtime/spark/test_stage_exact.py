@@ -12,7 +12,7 @@ from flowql.runtime.spark.shapes import EMITTED, PACKED_DDL
 from flowql.runtime.spark.stage.exact import hash_int
 from flowql.runtime.spark.stage.layout import layout_of
 from tests.packed_records import begun_of
-from tests.runtime.spark.stage_world import Reference, by_key, comparable, dead_of, events, packed_table, sink_of
+from tests.runtime.spark.stage_world import Reference, by_key, comparable, dead_of, events, final, packed_table, sink_of
 from tests.spark_here import run_to_its_end
 
 if TYPE_CHECKING:
@@ -35,6 +35,17 @@ def test_bounded_emits_what_the_runtime_emits(spark: SparkSession, shape: str) -
     rows: list[Any] = emitted.collect()
     assert comparable(shape, sink_of(rows)) == comparable(shape, reference.sink())
     assert len(dead_of(rows)) == len(reference.world.values("flowql-dead-letters")) > 0
+
+
+@pytest.mark.parametrize("view", ["one group", "tables joined"])
+def test_views_of_standard_sql_have_the_rows_of_the_runtime(spark: SparkSession, view: str) -> None:
+    from flowql.runtime.spark.stage.exact import exact_bounded
+
+    reference = Reference(view)
+    reference.send(events(120, 1))
+    sources = spark.createDataFrame(packed_table(reference.packed()))
+    layout = layout_of(reference.plan, reference.query, reference.partitions(), coalesce=False)
+    assert final(sink_of(exact_bounded(layout, begun_of(sources, layout)).collect())) == final(reference.sink()) != {}
 
 
 @pytest.mark.turns("spark")
