@@ -119,12 +119,22 @@ class Reference:
     cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        dialect: DialectName = "ksql"
-        sources, shape = SOURCES, SHAPES.get(self.shape, "")
-        if self.shape in VIEWS:
-            sources, shape, dialect = VIEW_SOURCES, VIEWS[self.shape], "standard"
-        sql = sources.replace("PARTITIONS=3", f"PARTITIONS={self.width}") + (shape if self.begins else "")
-        self.world = InstanceHarness(sql, physical=self.physical, coalesce=self.coalesce, dialect=dialect)
+        begun = self.text if self.begins else self.text.removesuffix(self._query)
+        self.world = InstanceHarness(begun, physical=self.physical, coalesce=self.coalesce, dialect=self.dialect)
+
+    @property
+    def dialect(self) -> DialectName:
+        return "standard" if self.shape in VIEWS else "ksql"
+
+    @property
+    def text(self) -> str:
+        """The project."""
+        sources = VIEW_SOURCES if self.shape in VIEWS else SOURCES
+        return sources.replace("PARTITIONS=3", f"PARTITIONS={self.width}") + self._query
+
+    @property
+    def _query(self) -> str:
+        return VIEWS[self.shape] if self.shape in VIEWS else SHAPES[self.shape]
 
     @property
     def plan(self) -> Plan:
@@ -160,6 +170,14 @@ class Reference:
         for p, records in by_partition.items():
             producer.send(TopicPartition(topic, p), pa.RecordBatch.from_pylist(records, PRODUCE_SCHEMA))
         producer.commit()
+
+    def rows_of(self, sink: dict[int, list[SinkRecord]]) -> Any:
+        """Of a table those that are there, of a stream all."""
+        source = self.plan.source("OUT")
+        assert source is not None
+        if source.kind == "table":
+            return final(sink)
+        return sorted((key, value) for records in sink.values() for _, key, value, _ in records)
 
     def sink(self) -> dict[int, list[SinkRecord]]:
         """Records of the sink by partition, in order."""

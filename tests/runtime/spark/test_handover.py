@@ -36,7 +36,7 @@ from flowql.runtime.state.task_state import ManagedTask
 from tests.runtime.app.harness import plan_of
 from tests.runtime.spark import stage_world
 from tests.runtime.spark.stage_local import LocalStages
-from tests.runtime.spark.stage_world import SHAPES, SOURCES, Reference, comparable, events, final
+from tests.runtime.spark.stage_world import SHAPES, VIEWS, Reference, comparable, events, final
 
 HISTORY, LIVE = 220, 120
 PARTS = 2
@@ -44,7 +44,7 @@ PARTS = 2
 
 def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> ComputedHistory:
     """What `flowql.runtime.spark.backfill.compute` writes, without Spark: its stages chained by hand."""
-    plan = plan_of(SOURCES + SHAPES[reference.shape])
+    plan = plan_of(reference.text, dialect=reference.dialect)
     query = at_generation(plan.queries[0], 1)
     partitions = reference.partitions()
     layout = layout_of(plan, query, partitions, coalesce=coalesce, grouped=True)
@@ -88,7 +88,7 @@ def _count(rows: list[Row], kind: str) -> int:
 
 def deploy(reference: Reference, history: ComputedHistory | None = None) -> None:
     instance = reference.world.instance
-    plan = plan_of(SOURCES + SHAPES[reference.shape], instance.plan if instance.plan.queries else None)
+    plan = plan_of(reference.text, instance.plan if instance.plan.queries else None, reference.dialect)
     histories: Mapping[str, ComputedHistory] = {} if history is None else {history.manifest.query: history}
     instance.deploy(plan, refresh=list(histories), histories=histories)
 
@@ -162,6 +162,21 @@ def test_a_generation_that_begins_with_a_history_swaps_in(shape: str, tmp_path: 
     same = final if "TABLE" in SHAPES[shape] else lambda sink: comparable(shape, sink)
     assert same(continued.sink()) == same(whole.sink())
     assert stores(continued) == stores(whole)
+
+
+@pytest.mark.parametrize(
+    "view", sorted(VIEWS.keys() - {"as it is"})
+)  # whose rows meet the table as it is when they come
+def test_a_view_that_begins_with_a_history_is_as_one_run(view: str, tmp_path: Path) -> None:
+    feed = events(HISTORY + LIVE, 1)
+    whole, continued = Reference(view), Reference(view, begins=False)
+    for reference in (whole, continued):
+        reference.send(feed[:HISTORY])
+    deploy(continued, computed(continued, tmp_path / "h"))
+    for reference in (whole, continued):
+        reference.send(feed[HISTORY:])
+    assert continued.rows_of(continued.sink()) == whole.rows_of(whole.sink())
+    assert letters(continued) == letters(whole)
 
 
 MORE = {

@@ -108,32 +108,23 @@ def test_any_portions_with_restarts_and_given_up_batches(
     assert sum(sum(n["late"].values()) for b in batches for n in notes(b)) == late
 
 
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize(("width", "buckets"), [(1, 0), (3, 0), (3, 5)])
 @pytest.mark.parametrize("view", VIEWS)
-def test_views_of_standard_sql_have_the_rows_of_the_runtime(view: str, width: int) -> None:
+def test_views_of_standard_sql_have_the_rows_of_the_runtime(view: str, width: int, buckets: int) -> None:
     """In portions with restarts, and bounded; doubles to the last bit, as the bytes of records are compared. Each batch gives fewer updates."""
     reference = Reference(view, width=width)
-    stages, feed, batches = local(reference), events(250, 3), list[list[Row]]()
+    stages, feed, batches = local(reference, buckets), events(250, 3), list[list[Row]]()
     for n, start in enumerate((0, 40, 41, 200)):
         reference.send(feed[start : (40, 41, 200, 250)[n]])
         batches.append(stages.batch(reference.packed(n)))
         stages.restart()
-    want = _rows(reference, reference.sink())
+    want = reference.rows_of(reference.sink())
     assert want
-    assert _rows(reference, joined(batches)) == want
+    assert reference.rows_of(joined(batches)) == want
     letters = reference.world.values("flowql-dead-letters")
     assert sum(len(dead_of(b)) for b in batches) == len(letters)
     if view != "as it is":  # rows meet the table as it is when they come, and in a bounded run they come by their times
-        assert _rows(reference, sink_of(stages.bounded(reference.packed()))) == want
-
-
-def _rows(reference: Reference, sink: dict[int, list[Any]]) -> Any:
-    """Of a table those that are there, of a stream all."""
-    source = reference.plan.source("OUT")
-    assert source is not None
-    if source.kind == "table":
-        return final(sink)
-    return sorted((key, value) for records in sink.values() for _, key, value, _ in records)
+        assert reference.rows_of(sink_of(stages.bounded(reference.packed()))) == want
 
 
 def test_an_aggregate_without_groups_has_a_row_before_the_first_one() -> None:
