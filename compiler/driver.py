@@ -132,7 +132,7 @@ def compile_project(
 def _applied(p: Pending, builder: PlanBuilder) -> StatementResult:
     statement = _with_kind(p.statement, builder.catalog) if p.infer_kind else p.statement
     bound = analyze(made_of(statement, builder.catalog), builder.catalog, p.properties)
-    if isinstance(bound, BoundChange) and (bound.change.select or bound.change.returning):
+    if isinstance(bound, BoundChange) and (bound.change.select or bound.change.returning or bound.change.copied):
         raise _once_refused(bound)
     return builder.apply(bound, p.options)
 
@@ -181,6 +181,9 @@ def _once_refused(bound: BoundChange) -> CompileError:
         label = "the first deployment carries it out, and shows no rows"
         help = 'leave RETURNING out, or carry the statement out by  flowql exec "..."'
         return unsupported(f"RETURNING {file}", bound.span, label, help=help)
+    if bound.change.copied is not None:
+        help = 'carry it out once:  flowql exec "COPY ..."'
+        return unsupported(f"COPY {file}", bound.span, "a repeated deployment would not read it again", help=help)
     shown = {
         "insert": f"INSERT INTO {target} ... SELECT {file}",
         "update": f"UPDATE of {target} with FROM or a sub-query {file}",
@@ -356,7 +359,7 @@ def _changes(statement: Statement, catalog: Catalog) -> list[TableChange | Inser
             return [bound.insert]
         case BoundRows():
             return [*bound.inserts]
-    title = "only INSERT, UPDATE and DELETE of rows can be carried out here"
+    title = "only INSERT, UPDATE, DELETE and COPY can be carried out here"
     help = "write it into the project's files, then:  flowql deploy"
     raise mistake("FQ2018", title, statement.span, "defines what runs", help=help)
 

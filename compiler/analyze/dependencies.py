@@ -34,7 +34,7 @@ from flowql.compiler.dialect.standard.query_statements import CreateView, Insert
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.dialect.standard.tree import TypeName
 from flowql.compiler.dialect.standard.walks import walk
-from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, UpdateRows
+from flowql.compiler.dialect.table_statements import CopyRows, CreateTable, DeleteRows, InsertRows, UpdateRows
 from flowql.compiler.plan.topology import NO_ROWS
 
 _TYPE = "type "  # types have names of their own
@@ -208,7 +208,7 @@ def _needed(statement: Statement) -> Iterator[str]:
         case InsertInto():
             yield statement.target
             yield from _query_names(statement.query)
-        case InsertRow() | InsertRows() | UpdateRows() | DeleteRows():
+        case InsertRow() | InsertRows() | UpdateRows() | DeleteRows() | CopyRows():
             yield statement.target
         case InsertSelect():
             yield statement.target

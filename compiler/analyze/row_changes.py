@@ -16,8 +16,10 @@ from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Statement
+from flowql.compiler.dialect.standard.file_functions import reads_files
 from flowql.compiler.dialect.standard.query_statements import InsertSelect
 from flowql.compiler.dialect.table_statements import (
+    CopyRows,
     DeleteRows,
     InsertRows,
     OnConflict,
@@ -69,9 +71,37 @@ def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Cata
     scope = _scope(target, statement.alias)
     returning = bind_returning(statement.returning, scope, catalog)
     made = TableChange(
-        target.name, "insert", columns, select=statement.select, statement=statement.text, returning=returning
+        target.name,
+        "insert",
+        columns,
+        select=statement.select,
+        statement=statement.text,
+        returning=returning,
+        reads_files=statement.query is not None and reads_files(statement.query),
     )
     return _with_conflict(made, statement.on_conflict, target, scope, catalog, at)
+
+
+def bind_copy(statement: CopyRows, catalog: Catalog, at: Span) -> TableChange:
+    """Rows of a file or of a client, which are read when the statement runs."""
+    target = find_source(catalog, statement.target, at)
+    refuse_view(target, at, "COPY")
+    if not target.is_own_table:
+        title = f"COPY into {target.name} is not supported: it is over the topic {target.topic}"
+        raise unsupported(
+            title, at, f"a {target.kind} over a topic", help=f"write  flowql topic import {target.name} FILE"
+        )
+    columns = statement.columns or _not_generated(target, at)
+    for field in _given(columns, target, at, statement.span):
+        _refuse_given(target, field.name, at)
+    return TableChange(
+        target.name,
+        "insert",
+        columns,
+        statement=statement.text,
+        on_duplicate=_rules(target).on_duplicate,
+        copied=replace(statement.origin, listed=bool(statement.columns)),
+    )
 
 
 def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChange:

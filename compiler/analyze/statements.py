@@ -24,7 +24,14 @@ from flowql.compiler.analyze.relations.records import as_stream
 from flowql.compiler.analyze.relations.retention import Retention
 from flowql.compiler.analyze.relations.streams import partitioned, split_keys, stream_of
 from flowql.compiler.analyze.relations.view import bind_view, consolidated
-from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
+from flowql.compiler.analyze.row_changes import (
+    bind_copy,
+    bind_delete,
+    bind_insert,
+    bind_insert_select,
+    bind_update,
+    refuse_view,
+)
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table, with_limits
@@ -52,6 +59,7 @@ from flowql.compiler.dialect.standard.type_names import in_standard_words
 from flowql.compiler.dialect.standard.write_expressions import quoted
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.dialect.table_statements import (
+    CopyRows,
     CreateTable,
     DeleteRows,
     InsertRows,
@@ -211,6 +219,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             return BoundChange(bind_update(statement, catalog, at), at)
         case DeleteRows():
             return BoundChange(bind_delete(statement, catalog, at), at)
+        case CopyRows():
+            return BoundChange(bind_copy(statement, catalog, at), at)
         case Drop():
             return BoundDrop(statement.name, _kind_to_drop(statement, catalog, at), statement.if_exists, at)
         case CreateType() if statement.type is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Ast, Check, InsertRow, Property, SelectItem, Statement, TypeRef
-from flowql.compiler.plan.tables import Identity, OnDuplicate
+from flowql.compiler.plan.tables import CopyFrom, Identity, OnDuplicate
 from flowql.compiler.plan.watermarks import Watermark
 
 
@@ -131,6 +131,16 @@ class DeleteRows(Statement):
     normal: str = field(default="", compare=False)
     query: RowsQuery | None = None
     returning: tuple[SelectItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows(Statement):
+    """COPY target [(columns)] FROM a file or a client. columns empty: those that the rows have."""
+
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    origin: CopyFrom = field(default_factory=lambda: CopyFrom(""))
+    name_span: Span = field(default=NOWHERE, compare=False)
 
 
 def row_statements(s: InsertRows) -> list[InsertRow] | None:

@@ -258,6 +258,7 @@ def has_duckdb_cast(source: SqlType, target: SqlType) -> bool:
         (Kind.STRING, Kind.INT),
         (Kind.STRING, Kind.BIGINT),
         (Kind.STRING, Kind.DOUBLE),
+        (Kind.STRING, Kind.DECIMAL),
         (Kind.DATE, Kind.TIMESTAMP),
         (Kind.TIMESTAMP, Kind.DATE),
         (Kind.TIMESTAMP, Kind.TIMESTAMP),
@@ -290,11 +291,20 @@ def duckdb_cast_declines(sql: str, source: SqlType, target: SqlType) -> str | No
     if source.form:
         return None
     if source.kind is Kind.STRING:
-        plain = "'-?[0-9]{1,18}'" if target.kind in _INTEGERS else "'-?[0-9]{1,15}([.][0-9]{1,15})?'"
-        return f"(NOT regexp_full_match({sql}, {plain}) OR {failed})"
+        return f"(NOT regexp_full_match({sql}, '{_plain(target)}') OR {failed})"
     if target.kind is Kind.MICROS and source.kind is not Kind.MICROS:  # DuckDB's last day is another one
         return f"({failed} OR TRY_CAST({sql} AS DATE) - DATE '1970-01-01' NOT BETWEEN {DAY_MIN} AND {DAY_MAX})"
     return None if _always_fits(source, target) else failed
+
+
+def _plain(target: SqlType) -> str:
+    """Texts that DuckDB reads as we do: those of a DECIMAL are not rounded."""
+    if target.kind in _INTEGERS:
+        return "-?[0-9]{1,18}"
+    if target.kind is not Kind.DECIMAL:
+        return "-?[0-9]{1,15}([.][0-9]{1,15})?"
+    whole = f"-?[0-9]{{1,{max(1, target.precision - target.scale)}}}"
+    return f"{whole}([.][0-9]{{1,{target.scale}}})?" if target.scale else whole
 
 
 def _always_fits(source: SqlType, target: SqlType) -> bool:

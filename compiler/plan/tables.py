@@ -46,6 +46,25 @@ class TableRules:
         return None if self.numbered is None else self.numbered[0]
 
 
+RowFormat = Literal["csv", "text", "binary", "json", "parquet"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFrom:
+    """Where the rows of COPY come from. path: of a file; empty for rows that the client sends.
+
+    format: None for what the name's ending says. header: `match` if it must name the columns in their order. delimiter, null: None for what
+    the format has. listed: whether the statement lists its columns.
+    """
+
+    path: str
+    format: RowFormat | None = None
+    header: Literal["no", "yes", "match"] = "no"
+    delimiter: str | None = None
+    null: str | None = None
+    listed: bool = False
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class TableChange:
     """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
@@ -54,6 +73,7 @@ class TableChange:
     inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row. Of an UPDATE or DELETE
     `select` may stand in place of the condition: its columns are those that tell the rows to change apart, new values, and those of
     `beside`, which are columns of other relations that RETURNING names.
+    copied: of an insert, in place of rows: where they come from. reads_files: `select` reads files, and nothing else.
     returning: over the columns of each row that is inserted, as it is after an UPDATE or before a DELETE, and those of `beside`.
     Several may have one name.
     statement: its text, without comments and in one spelling.
@@ -70,3 +90,5 @@ class TableChange:
     statement: str = ""
     returning: tuple[NamedExpr, ...] = ()
     beside: tuple[Field, ...] = ()
+    copied: CopyFrom | None = None
+    reads_files: bool = False

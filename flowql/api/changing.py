@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
     from flowql.query.local_tables import LocalTables
     from flowql.server.client import Client
+    from flowql.topics.table_load import Progress
 
 _NUMBERS = count()
+# Whoever carries out such a statement reads the file, so it is this process. Other statements with these words mean the same here.
+_MAY_READ_FILES = re.compile(r"\b(copy|read_(csv|parquet|json))\b", re.IGNORECASE)
 
 
 def execute(
@@ -35,18 +39,20 @@ def execute(
     retry: int = 0,
     one_returns: bool = False,
     tables: LocalTables | None = None,
+    progress: Progress | None = None,
 ) -> list[Done]:
     """Carry out statements in order, each as one transaction. What precedes one that fails stays done.
 
-    The live instance does it; where none runs, or it does not answer, this process does. retry: see `flowql.query.changing.carry_out`.
-    one_returns: exactly one of them must have RETURNING. tables: for this process; None: opened for this call. Raises CompileError or
+    The live instance does it; where none runs, or it does not answer, or files are read, this process does. retry: see `flowql.query.changing.carry_out`.
+    one_returns: exactly one of them must have RETURNING. progress: shows how files are read. tables: for this process; None: opened for this call. Raises CompileError or
     QueryError before anything is done; CommandError, RuntimeFailure.
     """
-    client = _instance(settings)
+    client = None if _MAY_READ_FILES.search(text) else _instance(settings)
     if client is not None:
         with closing(client):
             return client.carry_out(text, project.variables, retry=retry, one_returns=one_returns)
     from flowql.query.changing import carry_out  # the engine
+    from flowql.topics.table_load import LocalFiles
 
     with ExitStack() as stack:
         stack.enter_context(finding(partial(find_function, settings.project_dir)))  # in CHECK and generated columns
@@ -62,6 +68,7 @@ def execute(
             variables=project.variables,
             one_returns=one_returns,
             retry=retry,
+            files=LocalFiles() if progress is None else LocalFiles(progress),
         )
 
 

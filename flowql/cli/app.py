@@ -53,7 +53,7 @@ VERBS = {
     "promote": "Swap in the generation built by `deploy --shadow`.",
     "abandon": "Drop a new generation, and those that would swap in with it. The serving one continues.",
     "deployments": "Show recent deployments: when, what changed, and the outcome.",
-    "import": "Import projects of other systems.",
+    "import": "Load files into local tables, and import projects of other systems.",
     "export": "Export projects for other systems.",
     "app": "Delete or reset an application's data on its log and this machine.",
     "spark": "Package a project for a Spark cluster, and submit it.",

@@ -1,4 +1,4 @@
-"""`flowql import`: projects of ksqlDB, and statements of other dialects, become FlowQL's."""
+"""`flowql import`: files become rows of local tables; projects of ksqlDB, and statements of other dialects, become FlowQL's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, cast
 import typer
 
 from flowql.cli.aligned import table_lines
+from flowql.cli.import_table import NAME, FilesFirst, import_files
 from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_text, show_diagnostics
 from flowql.compiler.analyze.registered import REGISTRY
@@ -28,7 +29,13 @@ from flowql.ksqldb.replay import Replay
 from flowql.ksqldb.scripts import Found, find_scripts
 from flowql.runtime.serde.registry import registry_at
 
-app = typer.Typer(help="Import projects of other systems.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Load files into local tables, and import projects of other systems.",
+    cls=FilesFirst,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command(NAME)(import_files)
 
 
 @app.command("ksql")

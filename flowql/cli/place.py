@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowql.cli.listening import Changes
@@ -159,8 +160,10 @@ class Here:
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:
         from flowql.api.changing import execute
+        from flowql.cli.progress import progress
 
-        return execute(self.project, self.settings, statements, one_returns=one_returns)
+        shown = partial(progress, in_bytes=True)
+        return execute(self.project, self.settings, statements, one_returns=one_returns, progress=shown)
 
     @contextmanager
     def changes(self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]) -> Iterator[Changes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 import pyarrow as pa
@@ -22,7 +22,7 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import SPAN, SqlType, arrow_type
 from flowql.query.answer import Done, unique
-from flowql.query.errors import INVALID, TYPES, QueryError
+from flowql.query.errors import INVALID, REFUSED, TYPES, QueryError
 from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
 from flowql.runtime.batch import Batch, Row, to_arrow
@@ -30,7 +30,7 @@ from flowql.runtime.errors import RowFailed, StatementFailed, TableBusy, TopicMi
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.topology.bulk_insert import ROWS_MIN as BULK_ROWS_MIN
-from flowql.runtime.topology.bulk_insert import Projected, columns_batch, takes_columns
+from flowql.runtime.topology.bulk_insert import GivenRows, Projected, columns_batch, takes_columns
 from flowql.runtime.topology.inserts import encode_insert
 from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_image import table_ends
@@ -40,7 +40,16 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName
 
 FUNCTION = "FQ3012"
+FILES_HELP = "run  flowql exec  there, or send the rows:  psql -c \"\\copy t FROM 'file.csv' CSV HEADER\""
 Ask = Callable[[str], pa.Table]  # the answer to an interactive query
+
+
+class Files(Protocol):
+    """Reads what statements take from outside of tables."""
+
+    def rows(self, source: SourceDef, change: TableChange) -> GivenRows:
+        """The rows of COPY, or of an INSERT whose query reads files. Raises CommandError, StatementFailed."""
+        ...
 
 
 def carry_out(
@@ -54,19 +63,20 @@ def carry_out(
     variables: Mapping[str, str],
     one_returns: bool = False,
     retry: int = 0,
+    files: Files | None = None,
 ) -> list[Done]:
     """Statements in order, each as one transaction. What precedes one that fails stays done.
 
     sources: streams and tables that are deployed. writer: the transactional id of rows that are inserted into topics. one_returns: exactly
-    one of them must have RETURNING. retry: how often a statement is repeated whose table others change after its query has read it. Raises
-    CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
+    one of them must have RETURNING. retry: how often a statement is repeated whose table others change after its query has read it. files: reads
+    the files of statements; None: they are refused. Raises CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
     """
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
 
     changes = compile_changes(SourceText("", text), sources, dialect=dialect, variables=variables)
     if one_returns:
         _check_one_returns(changes)
-    return carry_out_bound(changes, sources, tables, ask, writer, retry=retry)
+    return carry_out_bound(changes, sources, tables, ask, writer, retry=retry, files=files)
 
 
 def carry_out_bound(
@@ -77,6 +87,7 @@ def carry_out_bound(
     writer: str,
     *,
     retry: int = 0,
+    files: Files | None = None,
 ) -> list[Done]:
     """As `carry_out`, for statements that are compiled."""
     known = {s.name: s for s in sources}
@@ -88,17 +99,19 @@ def carry_out_bound(
             done.append(Done("INSERT", change[0].target, rows))
             continue
         try:
-            done.append(_repeated(tables, known[change.target], change, ask, retry))
+            done.append(_repeated(tables, known[change.target], change, ask, retry, files))
         except QueryFailure as error:  # a function of the project, in CHECK or in a generated column
             raise QueryError(str(error), code=FUNCTION) from error
     return done
 
 
-def _repeated(tables: TableWriters, source: SourceDef, change: TableChange, ask: Ask, retry: int) -> Done:
+def _repeated(
+    tables: TableWriters, source: SourceDef, change: TableChange, ask: Ask, retry: int, files: Files | None
+) -> Done:
     for _ in range(retry):
         with suppress(TableBusy):
-            return execute_change(tables, source, change, _now_ms(), ask)
-    return execute_change(tables, source, change, _now_ms(), ask)
+            return execute_change(tables, source, change, _now_ms(), ask, files)
+    return execute_change(tables, source, change, _now_ms(), ask, files)
 
 
 def _check_one_returns(changes: Sequence[TableChange | InsertValues]) -> None:
@@ -126,10 +139,12 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def execute_change(tables: TableWriters, source: SourceDef, change: TableChange, now_ms: int, ask: Ask) -> Done:
+def execute_change(
+    tables: TableWriters, source: SourceDef, change: TableChange, now_ms: int, ask: Ask, files: Files | None = None
+) -> Done:
     """Carries out a statement.
 
-    ask: answers the query of a statement that has one, as `flowql query` does. Raises StatementFailed,
+    ask: answers the query of a statement that has one, as `flowql query` does. files: see `carry_out`. Raises StatementFailed,
     TableBusy, QueryError or LogError; then nothing was changed.
     """
     returned: list[pa.Table] = []
@@ -140,20 +155,41 @@ def execute_change(tables: TableWriters, source: SourceDef, change: TableChange,
 
     # Before the query reads the table.
     seen = table_ends(tables.log, source) if change.select and change.kind != "insert" else None
-    found = _selected(source, change, ask) if change.select else None
-    if found is not None and len(found) >= BULK_ROWS_MIN and takes_columns(source, change):
-        return Done("INSERT", change.target, _inserted(tables, source, change, now_ms, found))
-    rows = None if found is None else found.rows()
-    changed = tables.change(source, change, now_ms, rows, seen, before=before)
-    return Done(change.kind.upper(), change.target, changed.count, *returned)
+    given = _given(source, change, ask, files)
+    if given is None:
+        changed = tables.change(source, change, now_ms, before=before)
+        return Done(change.kind.upper(), change.target, changed.count, *returned)
+    verb = "COPY" if change.copied is not None else change.kind.upper()
+    of_files = change.copied is not None or change.reads_files
+    if (of_files or len(given) >= BULK_ROWS_MIN) and takes_columns(source, given.change):
+        return Done(verb, change.target, _inserted(tables, source, given, now_ms))
+    changed = tables.change(source, given.change, now_ms, given.rows(), seen, before=before)
+    return Done(verb, change.target, changed.count, *returned)
 
 
-def _inserted(tables: TableWriters, source: SourceDef, change: TableChange, now_ms: int, found: Batch) -> int:
-    """Many rows of a query: by columns."""
+def _given(source: SourceDef, change: TableChange, ask: Ask, files: Files | None) -> GivenRows | None:
+    """The rows of the query, of the file or of the client; None for a statement that has none of these."""
+    if change.copied is not None or change.reads_files:
+        if files is None:
+            what = "COPY" if change.copied is not None else "read_csv and its like"
+            title = f"{what} would read a file of the instance's machine: files are read where a command runs"
+            raise QueryError(title, code=REFUSED, help=FILES_HELP)
+        return files.rows(source, change)
+    if not change.select:
+        return None
+    return GivenRows(change, [_selected(source, change, ask)], _of_query)
+
+
+def _of_query(error: RowFailed) -> StatementFailed:
+    return StatementFailed(f"row {error.row + 1} of the query: {error}")
+
+
+def _inserted(tables: TableWriters, source: SourceDef, given: GivenRows, now_ms: int) -> int:
+    """Many rows: by columns."""
     try:
-        return tables.insert(source, change, now_ms, [found.arrow()])
+        return tables.insert(source, given.change, now_ms, given.columns())
     except RowFailed as error:
-        raise StatementFailed(f"row {error.row + 1} of the query: {error}") from error
+        raise given.failure(error) from error
 
 
 def _returned(change: TableChange, rows: Sequence[Row]) -> pa.Table:

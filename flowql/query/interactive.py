@@ -22,7 +22,7 @@ from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place_of
 from flowql.query.own_functions import rejected, with_aggregates
 from flowql.query.query_process import QueryProcess
 from flowql.query.room import Room, too_large
-from flowql.query.statement import Statement, check_table_function, first_line, invalid, is_open_table_function
+from flowql.query.statement import LOADING, Statement, check_table_function, first_line, invalid, is_open_table_function
 from flowql.runtime.budget import MIB
 from flowql.runtime.errors import remedy_when_full
 from flowql.runtime.functions.interactive import InteractiveFunction
@@ -208,7 +208,7 @@ class InteractiveQuery:
             return broken_off()
         if isinstance(error, duckdb.PermissionException):
             title = "files, the network and extensions are out of reach of an interactive query"
-            return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+            return QueryError(title, code=REFUSED, help=LOADING)
         if "IO Error" in str(error) and (remedy := remedy_when_full(str(error))):
             said = first_line(error).removeprefix("IO Error: ")
             return too_large(self.limits.memory_bytes, f"rows could not be written to disk ({said})", remedy)

@@ -70,6 +70,7 @@ _SETTINGS = (
     "threads",
     "memory_limit",
 )
+LOADING = "load files with:  flowql import FILE --table t,  into topics with:  flowql topic import"
 ASKING = "an interactive query is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
 
 
@@ -125,7 +126,7 @@ def check_table_function(name: str) -> None:
         raise _of_the_machine(name)
     if not is_open_table_function(name):
         title = f"{name}() is refused: files, the network and extensions are out of reach of an interactive query"
-        raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+        raise QueryError(title, code=REFUSED, help=LOADING)
 
 
 def is_open_table_function(name: str) -> bool:

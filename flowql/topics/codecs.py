@@ -34,7 +34,11 @@ def refuse_unwritable(source: SourceDef | None) -> None:
     """CommandError for a local table, whose rows have rules that records do not know, and for a topic whose producers place keys otherwise than FlowQL."""
     if source is not None and source.is_own_table:
         title = f"the topic {source.topic} holds the rows of the table {source.name}, which statements change"
-        raise CommandError(title, code="FQ5017", help=f'flowql exec "INSERT INTO {source.name} ..."')
+        raise CommandError(
+            title,
+            code="FQ5017",
+            help=f'flowql import FILE --table {source.name}  or  flowql exec "INSERT INTO {source.name} ..."',
+        )
     if source is not None and source.partitioner not in ("", MURMUR2):
         title = f"records of {source.topic} are placed by {source.partitioner} (PARTITIONER of {source.name}), and FlowQL places records by {MURMUR2}"
         raise CommandError(title, code="FQ4089", help="write them with the producers of this topic")

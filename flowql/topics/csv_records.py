@@ -43,6 +43,13 @@ class Cut:
     def record(self, i: int) -> bytes:
         return self.data[int(self.ends[i - 1]) if i else 0 : int(self.ends[i])].rstrip(b"\r\n")
 
+    def behind_first(self) -> Cut:
+        """The records behind the first one."""
+        first = int(self.ends[0])
+        return Cut(
+            self.data[first : self.consumed], self.ends[1:] - first, frozenset(i - 1 for i in self.unclosed if i)
+        )
+
     def lines(self, first: int) -> Ints:
         """The number of the line where each record begins; `first`: that of the piece."""
         breaks = np.flatnonzero(np.frombuffer(self.data, np.uint8) == _NEWLINE)
@@ -143,8 +150,10 @@ def _record_end(data: bytes, start: int, special: re.Pattern[bytes], after: Sequ
     return None if inside else len(data)
 
 
-def parse(found: Cut, delimiter: bytes, width: int, nulls: Sequence[str]) -> Parsed:
-    """Fields as texts. A field that is one of `nulls` and not quoted is null."""
+def parse(
+    found: Cut, delimiter: bytes, width: int, nulls: Sequence[str], expected: str = "the header has {}"
+) -> Parsed:
+    """Fields as texts. A field that is one of `nulls` and not quoted is null. expected: how a record of another width is told of the right one."""
     blank = _blank(found)
     bad = {i: "a quote is not closed where its field ends" for i in found.unclosed}
     try:
@@ -159,7 +168,7 @@ def parse(found: Cut, delimiter: bytes, width: int, nulls: Sequence[str]) -> Par
     if bad:
         rows = rows[~np.isin(rows, list(bad))]
         data = b"".join(found.record(int(i)) + b"\n" for i in rows)
-    columns = _columns(data, delimiter, width, nulls, rows, bad)
+    columns = _columns(data, delimiter, width, nulls, rows, bad, expected.format(width))
     return Parsed(columns, rows[~np.isin(rows, list(bad))] if bad else rows, bad)
 
 
@@ -181,14 +190,14 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _columns(
-    data: bytes, delimiter: bytes, width: int, nulls: Sequence[str], rows: Ints, bad: dict[int, str]
+    data: bytes, delimiter: bytes, width: int, nulls: Sequence[str], rows: Ints, bad: dict[int, str], expected: str
 ) -> list[pa.Array]:
     if not len(rows):
         return [pa.array([], pa.string())] * width
     names = [str(i) for i in range(width)]
 
     def refuse(row: Any) -> str:
-        bad[int(rows[row.number - 1])] = f"this record has {row.actual_columns} fields, the header has {width}"
+        bad[int(rows[row.number - 1])] = f"this record has {row.actual_columns} fields, {expected}"
         return "skip"
 
     table = pa.csv.read_csv(

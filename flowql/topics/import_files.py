@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import duckdb
 import numpy as np
@@ -63,9 +63,8 @@ def _json_chunks(
     named: Named | None = None
     place = start
     for data in _blocks(job.file, start.at):
-        lines, bad = _lines(data, place.line)
-        database.register("lines", lines)
-        bad += _bad_lines(database)
+        good, bad = json_lines(data, place.line, database)
+        database.register("good", good)
         if named is None:
             names = database.execute("SELECT DISTINCT unnest(json_keys(text)) FROM (FROM good LIMIT 1000)").fetchall()
             named = named_columns(job, keys, sorted(n for (n,) in names)) if names else Named((), None)
@@ -88,19 +87,30 @@ def _values_of(columns: pa.Table) -> Callable[[int], bytes]:
 
 
 def _blocks(file: Path, start: int) -> Iterator[bytes]:
-    """The file in pieces that end with a line."""
     with file.open("rb") as stream:
         stream.seek(start)
-        rest = b""
-        while data := stream.read(CHUNK_BYTES):
-            cut = data.rfind(b"\n") + 1
-            if cut:
-                yield rest + data[:cut]
-                rest = data[cut:]
-            else:
-                rest += data
-        if rest:
-            yield rest
+        yield from line_blocks(stream)
+
+
+def line_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file in pieces that end with a line."""
+    rest = b""
+    while data := stream.read(CHUNK_BYTES):
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield rest + data[:cut]
+            rest = data[cut:]
+        else:
+            rest += data
+    if rest:
+        yield rest
+
+
+def json_lines(data: bytes, first: int, database: duckdb.DuckDBPyConnection) -> tuple[pa.Table, list[Bad]]:
+    """The lines that are JSON objects (text, line), and the others that are not blank. first: the number of the first line."""
+    lines, bad = _lines(data, first)
+    database.register("lines", lines)
+    return _objects(database, bad)
 
 
 def _lines(data: bytes, first: int) -> tuple[pa.Table, list[Bad]]:
@@ -122,12 +132,12 @@ def _lines(data: bytes, first: int) -> tuple[pa.Table, list[Bad]]:
     return table.filter(pc.not_equal(lines, "")), bad
 
 
-def _bad_lines(database: duckdb.DuckDBPyConnection) -> list[Bad]:
-    """The lines that are not JSON objects; the others become the view `good`."""
+def _objects(database: duckdb.DuckDBPyConnection, bad: list[Bad]) -> tuple[pa.Table, list[Bad]]:
+    """The lines that are JSON objects, and the others after `bad`."""
     test = "coalesce(json_valid(text) AND json_type(CASE WHEN json_valid(text) THEN text END) = 'OBJECT', false)"
-    database.execute(f"CREATE OR REPLACE TEMP VIEW good AS SELECT * FROM lines WHERE {test}")
+    good = database.sql(f"SELECT * FROM lines WHERE {test}").to_arrow_table()
     found = database.execute(f"SELECT line, text FROM lines WHERE NOT {test} ORDER BY line").fetchall()
-    return [Bad(line, _NOT_AN_OBJECT.format(text[:60]), text.encode()) for line, text in found]
+    return good, [*bad, *(Bad(line, _NOT_AN_OBJECT.format(text[:60]), text.encode()) for line, text in found)]
 
 
 # CSV.
@@ -204,10 +214,7 @@ def _layout(job: Job, database: duckdb.DuckDBPyConnection) -> _CsvDialect | None
     if twice := [n for i, n in enumerate(names) if n in names[:i]]:
         raise CommandError(f"{job.file.name} has two columns `{twice[0]}`", code=NOT_IMPORTED)
     first = int(cut.ends[0])
-    rest = csv_records.Cut(
-        cut.data[first : cut.consumed], cut.ends[1:] - first, frozenset(i - 1 for i in cut.unclosed if i)
-    )
-    found = csv_records.parse(rest, delimiter, len(names), TEXT_NULLS)
+    found = csv_records.parse(cut.behind_first(), delimiter, len(names), TEXT_NULLS)
     declared = _declared(job)
     types = []
     for name, column in zip(names, found.columns, strict=True):

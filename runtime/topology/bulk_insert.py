@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Project, Sink
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import Operator, SourceDef
 from flowql.compiler.plan.types import Kind, arrow_type
-from flowql.runtime.batch import Batch, Ints, empty
-from flowql.runtime.errors import BadRecord, LogUnavailable, RowFailed
+from flowql.runtime.batch import Batch, Ints, Row, empty
+from flowql.runtime.errors import BadRecord, LogUnavailable, RowFailed, StatementFailed
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.encode import Encoder
@@ -41,21 +43,38 @@ def takes_columns(source: SourceDef, change: TableChange) -> bool:
 
 
 class Projected:
-    """Computes columns from columns, of all rows at once. One thread at a time."""
+    """Computes columns from columns, of all rows at once. One thread at a time.
+
+    Columns that DuckDB does not compute exactly are computed row by row, apart from the others.
+    """
 
     def __init__(self, columns: Sequence[NamedExpr], source: Schema) -> None:
         self.schema = Schema(tuple(Field(c.name, c.expr.type) for c in columns))
-        spec = Project(tuple(columns), drop_failed=True)
-        self._chain = ProjectionChain([Operator("insert", spec, (), self.schema, "append")], source, "append")
+        exact = [lower(c.expr) is not None for c in columns]
+        self._groups: list[tuple[list[int], ProjectionChain]] = []
+        for which in (True, False):
+            at = [i for i, e in enumerate(exact) if e is which]
+            if at:
+                schema = Schema(tuple(self.schema.fields[i] for i in at))
+                spec = Project(tuple(columns[i] for i in at), drop_failed=True)
+                chain = ProjectionChain([Operator("insert", spec, (), schema, "append")], source, "append")
+                self._groups.append((at, chain))
 
     def __call__(self, batch: Batch) -> Batch:
         """Raises RowFailed for the first row of which a value cannot be computed."""
         run = MicroBatchContext(NO_STATE)
-        made = self._chain.process([batch], run)
+        made = [(at, chain.process([batch], run) or empty(chain.schema)) for at, chain in self._groups]
         if run.dead_letters:
             first = min(run.dead_letters, key=lambda letter: letter.seq)
             raise RowFailed(f"column {first.message}", row=first.seq)
-        return empty(self.schema) if made is None else made
+        if len(made) == 1:
+            return made[0][1]
+        columns: dict[int, pa.Array] = {}
+        for at, found in made:
+            columns |= zip(at, found.arrow().columns, strict=True)
+        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema]
+        arrays = [columns[i] for i in range(len(fields))]
+        return columns_batch(self.schema, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
 
 
 def columns_batch(schema: Schema, columns: pa.RecordBatch) -> Batch:
@@ -64,6 +83,24 @@ def columns_batch(schema: Schema, columns: pa.RecordBatch) -> Batch:
     return Batch(
         schema, arrow=columns, rowtime=np.zeros(n, np.int64), op=np.zeros(n, np.int8), seq=np.arange(n, dtype=np.int64)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """Rows that an INSERT is given, piece by piece, as values of the columns of `change`. failure: the error for one of them that fails."""
+
+    change: TableChange
+    parts: Sequence[Batch]
+    failure: Callable[[RowFailed], StatementFailed]
+
+    def columns(self) -> list[pa.RecordBatch]:
+        return [part.arrow() for part in self.parts]
+
+    def rows(self) -> list[Row]:
+        return [row for part in self.parts for row in part.rows()]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
 
 
 class BulkInsert:

@@ -56,6 +56,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.dialect.ast import Lit
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
+from flowql.compiler.dialect.standard.file_functions import FILE_FUNCTIONS
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.expr import Column, Expr, columns_of
@@ -251,7 +252,9 @@ class FromBinder(ABC):
                 alias = relation.alias.name if relation.alias is not None else source.name[-1]
                 return self._aliased(rel, alias, relation.alias)
         assert isinstance(relation, t.TableFunction)
-        unsupported(f"the table function {relation.call.name[-1].upper()}(...) in FROM", relation.span)
+        name = relation.call.name[-1].upper()
+        help = "load the file into a local table:  flowql import FILE --table t" if name in FILE_FUNCTIONS else ""
+        unsupported(f"the table function {name}(...) in FROM", relation.span, help)
 
     def _table(self, table: t.Table, tables: Tables) -> Rel:
         if table.as_of is not None:

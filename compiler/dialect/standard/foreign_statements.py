@@ -18,7 +18,7 @@ _VERBS = {
     **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "END", "ABORT"), _ONE_BY_ONE),
     **dict.fromkeys(("EXECUTE", "CALL", "PREPARE", "DEALLOCATE", "DO"), "write the statements themselves"),
     **dict.fromkeys(("GRANT", "REVOKE", "ANALYZE", "VACUUM", "COMMENT", "USE", "LOCK", "REINDEX", "CLUSTER", "FLUSH", "WAIT", "RECOVER", "CHECKPOINT", "DISCARD", "RESET", "PRAGMA", "ATTACH", "DETACH", "UNLISTEN", "SECURITY"), "leave it out"),
-    **dict.fromkeys(("COPY", "LOAD", "UNLOAD", "IMPORT", "EXPORT"), "write  INSERT INTO t VALUES ..., or flowql topic import"),
+    **dict.fromkeys(("LOAD", "UNLOAD", "IMPORT", "EXPORT"), "write  COPY t FROM 'file.csv'"),
     **dict.fromkeys(("MERGE", "UPSERT", "REPLACE"), "write  INSERT INTO t VALUES ... ON CONFLICT (key) DO UPDATE SET ..."),
     **dict.fromkeys(("DECLARE", "FETCH", "CLOSE", "MOVE", "SUBSCRIBE", "TAIL", "LISTEN", "NOTIFY"), _ASK),
     "TRUNCATE": "write  DELETE FROM t",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import CreateAs, InsertRow, OtherStatement, Property, SelectItem, Statement
 from flowql.compiler.dialect.standard.tree import Query
-from flowql.compiler.dialect.table_statements import DeleteRows, InsertRows, OnConflict, UpdateRows
+from flowql.compiler.dialect.table_statements import CopyRows, DeleteRows, InsertRows, OnConflict, UpdateRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,4 +45,4 @@ class InsertSelect(Statement):
 
 def is_row_statement(statement: Statement) -> bool:
     """Whether it changes rows, and defines nothing."""
-    return isinstance(statement, InsertRow | InsertRows | InsertSelect | UpdateRows | DeleteRows)
+    return isinstance(statement, InsertRow | InsertRows | InsertSelect | UpdateRows | DeleteRows | CopyRows)

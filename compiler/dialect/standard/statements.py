@@ -24,6 +24,7 @@ from flowql.compiler.dialect.refusals import refuse_columns
 from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
 from flowql.compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
 from flowql.compiler.dialect.standard.connectors import connected, is_connected, parse_encoding
+from flowql.compiler.dialect.standard.copying import parse_copy
 from flowql.compiler.dialect.standard.foreign_statements import (
     refuse_behind_query,
     refuse_cluster,
@@ -46,7 +47,7 @@ from flowql.compiler.dialect.standard.words import VERBS
 from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import OTHER_VERBS
 
-_VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, DROP, SET, SELECT, WITH or VALUES"
+_VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, COPY, DROP, SET, SELECT, WITH or VALUES"
 _DROPPED: dict[str, Literal["stream", "table", "type", "view"]] = {
     "TABLE": "table",
     "STREAM": "stream",
@@ -288,6 +289,10 @@ def _change(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     return [_CHANGES[start.upper](cur, start)]
 
 
+def _copy(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+    return [parse_copy(cur, start)]
+
+
 def _with(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     """A query, or a statement that changes rows and may name the tables of WITH."""
     verb = verb_behind_tables(cur)
@@ -334,6 +339,7 @@ _RULES: dict[str, Callable[[Reader, Tok], Sequence[StandardStatement]]] = {
     "INSERT": _change,
     "UPDATE": _change,
     "DELETE": _change,
+    "COPY": _copy,
     "DROP": _drop,
     "SET": _set,
     "UNSET": _set,

@@ -1,0 +1,471 @@
+"""The rows of a file by columns, for a local table: CSV, PostgreSQL's text format, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.functions.assignment import advice, assigned
+from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.logical import NamedExpr
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.tables import CopyFrom, RowFormat, TableChange
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import STRING, SqlType
+from flowql.errors import CommandError
+from flowql.runtime.batch import Batch, Ints
+from flowql.runtime.errors import RowFailed, StatementFailed
+from flowql.runtime.topology.bulk_insert import Projected, columns_batch
+from flowql.topics import csv_records
+from flowql.topics.arrow_types import column_as, fitted_type, sql_type_of
+from flowql.topics.import_files import CHUNK_BYTES, file_format, json_lines, line_blocks
+from flowql.topics.import_job import NOT_IMPORTED
+from flowql.topics.import_values import Values
+
+PIECE_ROWS = 100_000
+_BOM = b"\xef\xbb\xbf"
+_FORMATS: dict[str, RowFormat] = {"csv": "csv", "jsonl": "json", "parquet": "parquet"}
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows as values of the columns that they are for. line: tells where each stands, counted from 1."""
+
+    rows: Batch
+    line: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file or a stream of bytes and the columns that its rows are for. name: as messages have it."""
+
+    name: str
+    source: SourceDef
+    change: TableChange
+    stream: BinaryIO
+    origin: CopyFrom
+
+    def failure(self, line: int, why: str) -> StatementFailed:
+        """Why nothing of it was written."""
+        return StatementFailed(f"{self.name}:{line}: {why}; nothing of {self.name} was written")
+
+    def mistake(self, why: str, help: str) -> CommandError:
+        return CommandError(f"{self.name}: {why}", code=NOT_IMPORTED, help=help)
+
+    def fields(self, names: Sequence[str]) -> list[Field]:
+        """The columns of these names, which the file has, of the table. Raises CommandError."""
+        wanted = self.change.columns
+        for i, name in enumerate(names):
+            if name not in wanted:
+                hint = did_you_mean(name, wanted) or f"columns are {', '.join(wanted)}"
+                raise self.mistake(
+                    f"{self.source.name} has no column {name}", f"{hint}; or list the columns of the file:  (a, b)"
+                )
+            if name in names[:i]:
+                raise self.mistake(f"it has the column {name} twice", "rename one of them")
+        return [_field(self.source, n) for n in names]
+
+
+def opened(path: Path, source: SourceDef, change: TableChange) -> TableFile:
+    """A file on this machine; close its stream. Raises CommandError."""
+    assert change.copied is not None
+    origin = change.copied
+    if origin.format is None:
+        origin = replace(origin, format=_FORMATS[file_format(path)])
+    try:
+        return TableFile(path.name, source, change, path.open("rb"), origin)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}", code="FQ3015") from error
+
+
+def read_rows(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
+    """The columns that the file gives, and its rows. advance: told of bytes read.
+
+    Raises CommandError for a file that does not fit the table; taking a piece raises StatementFailed for a row that does not.
+    """
+    match file.origin.format:
+        case "csv":
+            return _csv(file, advance)
+        case "text":
+            return _text(file, advance)
+        case "json":
+            return _json(file, advance)
+        case "parquet":
+            return _parquet(file, advance)
+    raise file.mistake(f"the format {file.origin.format} of COPY is not supported", "write  FORMAT csv")
+
+
+def converter(
+    fields: Sequence[Field], found: Sequence[SqlType], source: SourceDef, *, quoted: Sequence[bool]
+) -> Callable[[pa.RecordBatch], Batch]:
+    """Gives rows in columns of the types `found` as values of `fields`. quoted: which are strings that any type is read from.
+
+    Raises CommandError; the conversion raises RowFailed.
+    """
+    names = [f"c{i}" for i in range(len(fields))]
+    exprs: list[NamedExpr] = []
+    for name, t, field, bare in zip(names, found, fields, quoted, strict=True):
+        e = assigned(Column(t, name), field.type, quoted=bare)
+        if e is None:
+            title = f"column {field.name} of {source.name} is {field.type}, and {t} is given"
+            raise CommandError(
+                title,
+                code=NOT_IMPORTED,
+                help=f"{advice(t, field.type)}  in  INSERT ... SELECT ... FROM read_parquet('file')",
+            )
+        exprs.append(NamedExpr(field.name, e))
+    schema = Schema(tuple(Field(n, t) for n, t in zip(names, found, strict=True)))
+    project = Projected(exprs, schema)
+
+    def convert(columns: pa.RecordBatch) -> Batch:
+        named = pa.RecordBatch.from_arrays(columns.columns, names=names)
+        return project(columns_batch(schema, named))
+
+    return convert
+
+
+def _field(source: SourceDef, name: str) -> Field:
+    field = source.schema.get(name)
+    assert field is not None
+    return field
+
+
+def _converted(
+    file: TableFile, convert: Callable[[pa.RecordBatch], Batch], columns: pa.RecordBatch, line: Callable[[int], int]
+) -> Piece:
+    try:
+        return Piece(convert(columns), line)
+    except RowFailed as error:
+        raise file.failure(line(error.row), str(error)) from error
+
+
+# --- texts ---
+
+
+def _texts(file: TableFile, fields: Sequence[Field]) -> Callable[[pa.RecordBatch], Batch]:
+    return converter(fields, [STRING] * len(fields), file.source, quoted=[True] * len(fields))
+
+
+def _positional(file: TableFile) -> list[Field]:
+    return [_field(file.source, n) for n in file.change.columns]
+
+
+def _csv(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
+    origin = file.origin
+    delimiter = (origin.delimiter or ",").encode()
+    cuts = _cuts(file.stream, delimiter)
+    first = next(cuts, None)
+    fields, line = _positional(file), 1
+    if first is not None and origin.header != "no":
+        fields = _named(file, csv_records.fields_of(first.record(0), delimiter), fields, first.record(0))
+        line += first.data[: int(first.ends[0])].count(b"\n")
+        first = first.behind_first()
+    return fields, _csv_pieces(file, fields, first, cuts, line, delimiter, advance)
+
+
+def _named(file: TableFile, header: Sequence[str], fields: list[Field], text: bytes) -> list[Field]:
+    """The columns that a header says."""
+    names = [f.name for f in fields]
+    if file.origin.header == "match" and list(header) != names:
+        raise file.mistake(f"the header names {', '.join(header)}", f"HEADER MATCH expects {', '.join(names)}")
+    if file.origin.listed or file.origin.header == "match":
+        return fields
+    if len(header) == 1 and header[0] not in names:
+        found = csv_records.delimiter_of(text).decode()
+        if found.encode() in text:
+            raise file.mistake(f"its header is the one column {header[0]}", f"add  DELIMITER '{found}'")
+    return file.fields(header)
+
+
+def _csv_pieces(
+    file: TableFile,
+    fields: Sequence[Field],
+    first: csv_records.Cut | None,
+    cuts: Iterator[csv_records.Cut],
+    line: int,
+    delimiter: bytes,
+    advance: Advance,
+) -> Iterator[Piece]:
+    convert, null = _texts(file, fields), file.origin.null
+    for cut in (*([first] if first is not None else []), *cuts):
+        lines = cut.lines(line)
+        found = csv_records.parse(cut, delimiter, len(fields), [null or ""], expected="and there are {} columns")
+        if found.bad:
+            at = min(found.bad)
+            raise file.failure(int(lines[at]), found.bad[at])
+        line += cut.data[: cut.consumed].count(b"\n")
+        if len(found.rows):
+            columns = pa.RecordBatch.from_arrays(found.columns, names=[f.name for f in fields])
+            yield _converted(file, convert, columns, _numbers(lines[found.rows]))
+        advance(cut.consumed)
+
+
+def _numbers(lines: Ints) -> Callable[[int], int]:
+    return lambda row: int(lines[row])
+
+
+def _cuts(stream: BinaryIO, delimiter: bytes) -> Iterator[csv_records.Cut]:
+    rest, more, begun = b"", True, False
+    while more:
+        data = stream.read(CHUNK_BYTES)
+        more = len(data) == CHUNK_BYTES
+        if not begun and data.startswith(_BOM):
+            data = data[len(_BOM) :]
+        begun = True
+        cut = csv_records.cut(rest + data, delimiter, last=not more)
+        rest = cut.data[cut.consumed :]
+        if len(cut.ends):
+            yield cut
+
+
+_ESCAPE = re.compile(rb"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+def _text(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
+    """PostgreSQL's format: fields between tabs, backslashes before what would end a field or a row."""
+    fields = _positional(file)
+    blocks = line_blocks(file.stream)
+    if file.origin.header == "no":
+        return fields, _text_pieces(file, fields, blocks, 1, advance)
+    first = next(blocks, b"")
+    head, _, rest = first.partition(b"\n")
+    delimiter = (file.origin.delimiter or "\t").encode()
+    fields = _named(file, head.rstrip(b"\r").decode("utf-8", "replace").split(delimiter.decode()), fields, head)
+    return fields, _text_pieces(file, fields, _before(rest, blocks), 2, advance)
+
+
+def _before(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others
+
+
+def _text_pieces(
+    file: TableFile, fields: Sequence[Field], blocks: Iterator[bytes], line: int, advance: Advance
+) -> Iterator[Piece]:
+    convert, width = _texts(file, fields), len(fields)
+    delimiter = (file.origin.delimiter or "\t").encode()
+    null = b"\\N" if file.origin.null is None else file.origin.null.encode()
+    for block in blocks:
+        lines, ended = block.split(b"\n"), False
+        if not lines[-1]:
+            lines.pop()
+        table: list[list[bytes | None]] = []
+        for i, text in enumerate(lines):
+            bare = text.removesuffix(b"\r")
+            if bare == b"\\.":
+                ended = True
+                break
+            parts = _fields(bare, delimiter) if b"\\" in bare else bare.split(delimiter)
+            if len(parts) != width:
+                raise file.failure(line + i, f"this row has {len(parts)} fields, and there are {width} columns")
+            table.append([None if p == null else _unescaped(p) if b"\\" in p else p for p in parts])
+        if table:
+            columns = [_strings(file, list(c), line) for c in zip(*table, strict=True)]
+            batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in fields])
+            yield _converted(file, convert, batch, _from(line))
+        line += len(lines)
+        advance(len(block))
+        if ended:
+            return
+
+
+def _from(first: int) -> Callable[[int], int]:
+    return lambda row: first + row
+
+
+def _fields(row: bytes, delimiter: bytes) -> list[bytes]:
+    """Fields of a row with backslashes, which are still in them."""
+    found, start, at = list[bytes](), 0, 0
+    while at < len(row):
+        if row[at : at + 1] == b"\\":
+            at += 2
+        elif row[at : at + 1] == delimiter:
+            found.append(row[start:at])
+            at = start = at + 1
+        else:
+            at += 1
+    return [*found, row[start:]]
+
+
+def _unescaped(field: bytes) -> bytes:
+    def value(found: re.Match[bytes]) -> bytes:
+        code = found.group(1)
+        if code[:1] == b"x" and len(code) > 1:
+            return bytes([int(code[1:], 16)])
+        if code[:1] in b"01234567":
+            return bytes([int(code, 8) & 255])
+        return _ESCAPED.get(code, code)
+
+    return _ESCAPE.sub(value, field)
+
+
+def _strings(file: TableFile, values: list[bytes | None], line: int) -> pa.Array:
+    try:
+        return pa.array(values, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        for i, value in enumerate(values):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError as error:
+                raise file.failure(line + i, "this is not UTF-8 text") from error
+        raise
+
+
+# --- JSON lines ---
+
+
+def _json(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
+    """The columns are the members that any line has: the file is read twice."""
+    names: dict[str, int] = {}
+    with duckdb.connect(config={"threads": "1"}) as database:
+        line, start = 1, file.stream.tell()
+        for block in line_blocks(file.stream):
+            lines, bad = json_lines(block, line, database)
+            if bad:
+                raise file.failure(bad[0].line, bad[0].reason)
+            database.register("lines", lines)
+            for name, at in database.execute(
+                "SELECT name, min(line) FROM (SELECT unnest(json_keys(text)) AS name, line FROM lines) GROUP BY name ORDER BY 2, 1"
+            ).fetchall():
+                names.setdefault(name, at)
+            line += block.count(b"\n")
+        file.stream.seek(start)
+    for name, at in names.items():
+        if name not in file.change.columns:
+            hint = did_you_mean(name, file.change.columns) or f"columns are {', '.join(file.change.columns)}"
+            raise file.mistake(f"{file.source.name} has no column {name}, which line {at} has", hint)
+    given = file.change.columns if file.origin.listed else [n for n in file.change.columns if n in names]
+    fields = [Field(n, _field(file.source, n).type) for n in given]
+    return fields, _json_pieces(file, fields, advance)
+
+
+def _json_pieces(file: TableFile, fields: Sequence[Field], advance: Advance) -> Iterator[Piece]:
+    schema = Schema(tuple(fields))
+    values = Values(replace(file.source, schema=schema, rules=None, columns=()), "jsonl")
+    line = 1
+    with duckdb.connect(config={"threads": "1"}) as database:
+        for block in line_blocks(file.stream):
+            lines, _ = json_lines(block, line, database)
+            numbers = lines.column("line").to_numpy()
+            texts = lines.column("text").combine_chunks().cast(pa.binary())
+            n = len(texts)
+            if n:
+                times, keys = pa.array(np.zeros(n, np.int64)), pa.nulls(n, pa.binary())
+                judged, bad = values.judge(times, keys, texts)
+                if bad:
+                    at = min(bad)
+                    raise file.failure(int(numbers[at]), bad[at])
+                rows = values.rows(times, keys, judged)
+                assert rows is not None
+                columns = rows.select(schema).arrow()
+                yield Piece(columns_batch(schema, columns), _numbers(numbers))
+            line += block.count(b"\n")
+            advance(len(block))
+
+
+# --- Parquet ---
+
+
+def _parquet(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
+    """Columns by name, also where the statement lists them: those are read."""
+    try:
+        found = parquet.ParquetFile(file.stream)
+    except (pa.ArrowException, OSError) as error:
+        raise file.mistake(
+            f"this is not a Parquet file: {str(error).splitlines()[0]}", "name the format:  FORMAT csv"
+        ) from error
+    names = found.schema_arrow.names
+    if file.origin.listed:
+        for name in file.change.columns:
+            if name not in names:
+                hint = did_you_mean(name, names) or f"it has {', '.join(names)}"
+                raise file.mistake(f"it has no column {name}", hint)
+        names = list(file.change.columns)
+    fields = file.fields(names)
+    return fields, _parquet_pieces(file, found, fields, advance)
+
+
+def _parquet_pieces(
+    file: TableFile, found: parquet.ParquetFile, fields: Sequence[Field], advance: Advance
+) -> Iterator[Piece]:
+    names = [f.name for f in fields]
+    read = Columns(fields, [found.schema_arrow.field(n).type for n in names], file.source)
+    before = 0
+    try:
+        for batch in found.iter_batches(PIECE_ROWS, columns=names):
+            try:
+                rows = read(batch.select(names))
+            except RowFailed as error:
+                raise file.failure(before + error.row + 1, str(error)) from error
+            yield Piece(rows, _from(before + 1))
+            before += batch.num_rows
+            advance(batch.nbytes)
+    except (pa.ArrowException, OSError) as error:
+        raise file.mistake(
+            f"it is damaged behind row {before}: {str(error).splitlines()[0]}", "write it again"
+        ) from error
+
+
+class Columns:
+    """Columns of Arrow as values of the columns of a table. One thread at a time."""
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        types: Sequence[pa.DataType],
+        source: SourceDef,
+        quoted: frozenset[int] = frozenset(),
+    ) -> None:
+        """quoted: which are strings in quotes, or NULL. Raises CommandError."""
+        self._fields, self._types = fields, list[SqlType]()
+        for field, t in zip(fields, types, strict=True):
+            known = sql_type_of(t)
+            if known is None:
+                title = f"column {field.name}: {t} has no counterpart here"
+                raise CommandError(
+                    title,
+                    code=NOT_IMPORTED,
+                    help=f"cast it:  SELECT CAST({field.name} AS TEXT), ... FROM read_parquet('file')",
+                )
+            self._types.append(fitted_type(known, field.type))
+        self._convert = converter(fields, self._types, source, quoted=[i in quoted for i in range(len(fields))])
+
+    def __call__(self, batch: pa.RecordBatch) -> Batch:
+        """Raises RowFailed."""
+        columns: list[pa.Array] = []
+        for field, t, column in zip(self._fields, self._types, batch.columns, strict=True):
+            try:
+                columns.append(column_as(column, t))
+            except pa.ArrowInvalid as error:
+                raise RowFailed(f"column {field.name}: {_why(error)}", row=_first_bad(column, t)) from error
+        return self._convert(pa.RecordBatch.from_arrays(columns, names=[f.name for f in self._fields]))
+
+
+def _why(error: pa.ArrowInvalid) -> str:
+    text = str(error).splitlines()[0]
+    return "a moment has parts of a millisecond: declare the column TIMESTAMP(6)" if "would lose data" in text else text
+
+
+def _first_bad(column: pa.Array, t: SqlType) -> int:
+    """The first row that cannot be converted, by halves."""
+    first, end = 0, len(column)
+    while end - first > 1:
+        half = (first + end) // 2
+        try:
+            column_as(column.slice(first, half - first), t)
+        except pa.ArrowInvalid:
+            end = half
+        else:
+            first = half
+    return first
