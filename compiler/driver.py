@@ -17,7 +17,9 @@ from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, bind_asked, names_read
 from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
 from flowql.compiler.analyze.streams.statements import in_python, made_of, stream_statements
+from flowql.compiler.analyze.written import results_of, written_by
 from flowql.compiler.catalog.catalog import EMPTY, Catalog
+from flowql.compiler.catalog.topics import TopicNames
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.dialect.ast import CreateAs, Lit, Property, Query, SetProperty, Statement
@@ -91,6 +93,7 @@ def compile_project(
     variables: Mapping[str, str] = _NO_PROPERTIES,
     registry: SchemaLookup = NO_SCHEMAS,
     functions: Mapping[str, Registered] = _NO_FUNCTIONS,
+    prefix: str = "",
 ) -> Compiled:
     """Compile all statements of a project. Reports every mistake at once instead of raising.
 
@@ -98,7 +101,7 @@ def compile_project(
     properties at the start. overrides: options by query id or by name of its sink. previous: the plan that runs now;
     queries with an unchanged definition keep its operators and names. topic_partitions: topic -> partitions, where known.
     registry: schemas that are known beside those of the project. functions: what modules of the project declare, by name: functions that SQL
-    calls, and topologies of processors.
+    calls, and topologies of processors. prefix: what the name of every topic begins with that FlowQL creates.
     """
     pending, diagnostics, unread = _pending(sources, dialect, properties, variables)
     pending += stream_statements(functions, pending, _empty(dialect, registry).fold, properties)
@@ -106,7 +109,8 @@ def compile_project(
     diagnostics += mistakes
     for entry in functions.values():
         register_of_project(entry)
-    catalog = replace(_empty(dialect, registry), functions=functions_among(functions))
+    naming = TopicNames(prefix, results_of(pending), written_by(pending, functions))
+    catalog = replace(_empty(dialect, registry), functions=functions_among(functions), naming=naming)
     builder = PlanBuilder(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
     failed = {n for p in pending if p not in order for n in p.defines} | unread
     for p in order:

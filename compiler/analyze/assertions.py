@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import did_you_mean
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import AssertSchema, AssertTopic
@@ -39,11 +40,13 @@ class SchemaAssertion:
 Assertion = TopicAssertion | SchemaAssertion
 
 
-def bind_assertion(statement: AssertTopic | AssertSchema) -> Assertion:
+def bind_assertion(statement: AssertTopic | AssertSchema, catalog: Catalog) -> Assertion:
     """Raises CompileError for properties that cannot be asserted."""
     timeout = TIMEOUT_MS if statement.timeout_ms is None else statement.timeout_ms
     if isinstance(statement, AssertSchema):
-        return SchemaAssertion(statement.subject, statement.schema_id, statement.exists, timeout, statement.name_span)
+        topic, dash, side = statement.subject.rpartition("-")
+        subject = f"{_topic(topic, catalog)}-{side}" if dash else statement.subject
+        return SchemaAssertion(subject, statement.schema_id, statement.exists, timeout, statement.name_span)
     counts: dict[str, int] = {}
     for p in statement.properties:
         if p.name not in _CHECKED:
@@ -55,10 +58,16 @@ def bind_assertion(statement: AssertTopic | AssertSchema) -> Assertion:
             )
         counts[p.name] = int(str(p.value))
     return TopicAssertion(
-        statement.topic,
+        _topic(statement.topic, catalog),
         statement.exists,
         counts.get("PARTITIONS"),
         counts.get("REPLICAS"),
         timeout,
         statement.name_span,
     )
+
+
+def _topic(named: str, catalog: Catalog) -> str:
+    """The topic that the project means by a name: one that FlowQL creates has the target's prefix."""
+    made = catalog.naming.made(named)
+    return made if named in catalog.naming.results or made in catalog.topics() else named

@@ -37,7 +37,7 @@ def bind_topology(entry: TopologyEntry, catalog: Catalog, session: Mapping[str, 
     routes = tuple(Route(t.name, f"TO_{t.name}", _written(t)) for t in targets) if len(targets) > 1 else ()
     spec = Process(entry.name, steps, reads, topology.stores, routes)
     if routes:
-        target = _records(topology, routes)
+        target = _records(topology, routes, catalog)
         node = Node(spec, inputs, target.schema)
         return BoundQuery(with_sink(node, target), target, reads, options, True, sql=str(topology))
     (target,) = targets
@@ -72,11 +72,12 @@ def _written(target: SourceDef) -> Schema:
     return Schema(tuple(f for f in target.schema if f.role in ("key", "value")))
 
 
-def _records(topology: Topology, routes: Sequence[Route]) -> SourceDef:
+def _records(topology: Topology, routes: Sequence[Route], catalog: Catalog) -> SourceDef:
     """A stream of records on their way to several streams."""
     columns = [Field(r.column, struct(*((f.name, f.type) for f in r.schema))) for r in routes]
     name, json = f"{topology.name}_RECORDS", Format("JSON")
-    return SourceDef(name, "stream", name, Schema((Field("SINK", STRING), *columns)), Format("KAFKA", wrap=False), json)
+    schema, topic = Schema((Field("SINK", STRING), *columns)), catalog.naming.made(name)
+    return SourceDef(name, "stream", topic, schema, Format("KAFKA", wrap=False), json)
 
 
 def _resolved(step: ProcessorStep, topology: Topology, catalog: Catalog) -> ProcessorStep:

@@ -66,7 +66,9 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
             "over which topic?",
             help="add KAFKA_TOPIC='...'",
         )
-    sides = (key_side(properties.topic, properties, at), value_side(properties.topic, properties, at))
+    partitioned = properties.partitions is not None
+    topic = catalog.naming.declared(statement.name, properties.topic, catalog.topics(), partitioned=partitioned)
+    sides = (key_side(topic, properties, at), value_side(topic, properties, at))
     _check_forms(declared, at)
     fields, found = _inferred(declared, sides, properties, catalog, session)
     schema = Schema(tuple(fields), properties.window)
@@ -83,7 +85,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
     return SourceDef(
         name=statement.name,
         kind=statement.kind,
-        topic=properties.topic,
+        topic=topic,
         schema=schema,
         key_format=keys,
         value_format=values,
@@ -136,7 +138,7 @@ def _inferred(
             fields = [*made, *fields] if side.is_key else [*fields, *made]
     for field in fields if found[0] is not None or found[1] is not None else ():
         if [f.name for f in fields].count(field.name) > 1:
-            title = f"column {field.name} is in the key and in the value of topic {properties.topic}"
+            title = f"column {field.name} is in the key and in the value of topic {sides[0].topic}"
             at = sides[0].span
             raise mistake("FQ2004", title, at, "twice", help="write the columns of both, with other names for the key")
     if found[1] is not None:  # header columns stay behind

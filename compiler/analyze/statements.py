@@ -34,7 +34,7 @@ from flowql.compiler.analyze.row_changes import (
 )
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
-from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table, with_limits
+from flowql.compiler.analyze.tables import bind_table, result_topic, with_limits
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -231,7 +231,7 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             title = "ASSERT VALUES is for tests, which `flowql test` runs; files of a project define what runs"
             raise mistake("FQ2018", title, at, "defines nothing", help="write it in a file of tests")
         case AssertTopic() | AssertSchema():
-            return bind_assertion(statement)
+            return bind_assertion(statement, catalog)
         case AlterSource():
             altered = with_limits(altered_source(statement, catalog, session), statement, catalog)
             return BoundSource(altered, True, False, at)
@@ -304,7 +304,7 @@ def _sink_of_records(
 ) -> SourceDef:
     """A stream or table whose record keys are the key columns of the rows. source: gives the formats that are not said."""
     schema = sink_schema(node.schema)
-    topic = properties.topic or session.get(TOPIC_PREFIX, "") + statement.name
+    topic = _topic_of_result(statement.name, properties, catalog, session)
     null_group = may_have_null_group(node)
     keys = key_format(properties, session, schema.key, source.key_format, at)
     if null_group and keys.name == "KAFKA" and properties.key_format is None:
@@ -323,6 +323,10 @@ def _sink_of_records(
         times=times_of(node),
         null_group=null_group,
     )
+
+
+def _topic_of_result(name: str, properties: Properties, catalog: Catalog, session: Mapping[str, str]) -> str:
+    return catalog.naming.made(properties.topic or result_topic(name, session), catalog.topics())
 
 
 def _created(statement: CreateAs, node: Node, sink: SourceDef, properties: Properties, at: Span) -> BoundQuery:
@@ -355,7 +359,8 @@ def _create_view(statement: CreateView, catalog: Catalog, session: Mapping[str, 
         sink = replace(sink, columns=columns)
     else:
         _check_formats(properties, session, at)
-        sink = _sink_of_relation(statement.name, view, columns, properties, session, at)
+        topic = _topic_of_result(statement.name, properties, catalog, session)
+        sink = _sink_of_relation(statement.name, topic, view, columns, properties, session, at)
     text = f"CREATE {sink.kind.upper()} {statement.name} AS {query_sql(statement.tree)}"
     node = consolidated(view) if records is None else records
     return _created(statement, node, replace(sink, statement=text), properties, at)
@@ -369,13 +374,19 @@ def _first_read(node: Node) -> str:
 
 
 def _sink_of_relation(
-    name: str, view: Node, columns: tuple[str, ...], properties: Properties, session: Mapping[str, str], at: Span
+    name: str,
+    topic: str,
+    view: Node,
+    columns: tuple[str, ...],
+    properties: Properties,
+    session: Mapping[str, str],
+    at: Span,
 ) -> SourceDef:
     """Its record key is the row identity, its value holds the selected columns."""
     return SourceDef(
         name=name,
         kind="table",
-        topic=properties.topic or session.get(TOPIC_PREFIX, "") + name,
+        topic=topic,
         schema=view.schema,
         key_format=Format("JSON", wrap=False),
         value_format=value_format(properties, session, view.schema.value, Format("JSON"), at),

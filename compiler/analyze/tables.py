@@ -26,7 +26,7 @@ from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BIGINT, INT, JSONB, SPAN, Kind
 
 FOR_TABLE = frozenset({"PARTITIONS"})
-TOPIC_PREFIX = "ksql.output.topic.name.prefix"
+RESULT_PREFIX = "ksql.output.topic.name.prefix"
 _NOT_KEYS = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 
 
@@ -60,7 +60,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
     return SourceDef(
         name=name,
         kind="table",
-        topic=session.get(TOPIC_PREFIX, "") + name,
+        topic=catalog.naming.made(result_topic(name, session)),
         schema=schema,
         key_format=key_format,
         value_format=value_format,
@@ -81,6 +81,11 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
         ),
         watermark=statement.watermark,
     )
+
+
+def result_topic(name: str, session: Mapping[str, str]) -> str:
+    """The topic of a result or a local table that names none, without the target's prefix."""
+    return session.get(RESULT_PREFIX, "") + name
 
 
 def _fields(statement: CreateTable, catalog: Catalog) -> list[Field]:

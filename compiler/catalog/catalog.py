@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal
 
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.catalog.topics import PLAIN, TopicNames
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -27,7 +28,7 @@ class Catalog:
 
     readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
     subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
-    functions: those of the project, by the name that SQL calls them. fold: how unquoted names fold. now_ms: gives the present moment of an
+    functions: those of the project, by the name that SQL calls them. naming: how topics are named. fold: how unquoted names fold. now_ms: gives the present moment of an
     interactive query; None in views, where it passes.
     """
 
@@ -40,6 +41,7 @@ class Catalog:
     functions: Mapping[str, Function | AggregateFunction] = field(default_factory=dict)
     fold: Literal["upper", "lower"] = "upper"
     now_ms: Callable[[], int] | None = None
+    naming: TopicNames = PLAIN
 
     @property
     def standard(self) -> bool:
@@ -74,6 +76,11 @@ class Catalog:
 EMPTY = Catalog()
 
 
+def no_rows(catalog: Catalog) -> SourceDef:
+    """The table without rows that views without a table read."""
+    return replace(NO_ROWS, topic=catalog.naming.made(NO_ROWS.topic))
+
+
 def find_source(catalog: Catalog, name: str, span: Span = NOWHERE) -> SourceDef:
     """The source of that name; a CompileError with a suggestion when there is none."""
     source = catalog.sources.get(name)
@@ -86,7 +93,7 @@ def find_source(catalog: Catalog, name: str, span: Span = NOWHERE) -> SourceDef:
 
 def add_source(catalog: Catalog, source: SourceDef, *, or_replace: bool = False, span: Span = NOWHERE) -> Catalog:
     """A catalogue with `source`, in the place of the one it replaces if there is one."""
-    if source.topic == NO_ROWS.topic:
+    if source.topic == no_rows(catalog).topic:
         raise _error(
             "FQ2008", f"the topic {source.topic} is one of the system", span, "reserved", "choose another topic"
         )

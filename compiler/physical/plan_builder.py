@@ -30,6 +30,7 @@ from flowql.compiler.catalog.catalog import (
     drop_source,
     drop_type,
     forget_query,
+    no_rows,
     record_query,
 )
 from flowql.compiler.catalog.names import did_you_mean, listing
@@ -108,6 +109,7 @@ class PlanBuilder:
             paused=tuple(q for q in self._queries if q in self._paused),
             schemas=self._schemas(),
             changes=tuple(self._changes),
+            prefix=self.catalog.naming.prefix,
         )
 
     def _is_read(self, source: str) -> bool:
@@ -176,7 +178,7 @@ class PlanBuilder:
             adopted = replace(bound.sink, query=query_id)
             catalog = replace(catalog, sources={**catalog.sources, adopted.name: adopted})
         if NO_ROWS.name in bound.reads:
-            catalog = replace(catalog, sources={NO_ROWS.name: NO_ROWS, **catalog.sources})
+            catalog = replace(catalog, sources={NO_ROWS.name: no_rows(catalog), **catalog.sources})
         query = self._compile(bound, query_id, merged, catalog)
         self._read[query_id] = frozenset(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
         self.catalog = record_query(catalog, query_id, bound.reads, bound.sink.name)

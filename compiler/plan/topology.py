@@ -234,6 +234,7 @@ class Plan:
 
     paused: ids of queries that wait for `flowql resume`. schemas: all that records may name which this plan or one before it
     wrote, where no registry keeps them. changes: statements that change rows of tables of one's own, each run once.
+    prefix: what the names of all topics begin with that FlowQL creates.
     """
 
     sources: tuple[SourceDef, ...] = ()
@@ -244,6 +245,7 @@ class Plan:
     format: int = PLAN_FORMAT
     schemas: tuple[SchemaRef, ...] = ()
     changes: tuple[TableChange, ...] = ()
+    prefix: str = ""
 
     @property
     def listed(self) -> tuple[SourceDef, ...]:

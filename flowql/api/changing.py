@@ -63,7 +63,7 @@ def execute(
             deployed(settings).plan.sources,
             tables.writers(),
             lambda sql: _ask(settings, sql),
-            f"flowql-exec-{os.getpid()}",
+            f"{settings.application_id}-exec-{os.getpid()}",
             dialect=project.dialect,
             variables=project.variables,
             one_returns=one_returns,

@@ -51,7 +51,9 @@ class Folder:
         self._lock = threading.Lock()  # guards the one below
         self._declared: Plan | None = None  # what the project's files declare, as of `connect` or the last `deploy`
         self._tables = local_tables(self._project, self._settings)
-        self._writer = TopicWriter(self._opened, f"flowql-python-{os.getpid()}-{next(_NUMBERS)}")
+        self._writer = TopicWriter(
+            self._opened, f"{self._settings.application_id}-python-{os.getpid()}-{next(_NUMBERS)}"
+        )
 
     @property
     def project(self) -> Project:

@@ -47,7 +47,7 @@ def verify_log(
     flowql log verify --skip-damaged      # skip and count unrecoverable records
     """
     loaded = scope.load()
-    log, forgotten, application_id = open_log(loaded, damaged=True), False, loaded.target.app_id or loaded.name
+    log, forgotten, application_id = open_log(loaded, damaged=True), False, loaded.target.application_id(loaded.name)
     concerned: list[str] = []
     with closing(log):
         if not isinstance(log, EmbeddedLog):

@@ -313,7 +313,7 @@ def produce(
         keys, values = KeyWriter(source), ValueWriter(source)
         given = parsed(records, keys, values, _now_ms()) if records else []
         info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions))
-        with RecordWriter(log, name, info.partitions, _transactional_id()) as writer:
+        with RecordWriter(log, name, info.partitions, _transactional_id(found)) as writer:
             if piped is None:
                 writer.write(given)
             else:
@@ -406,8 +406,8 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _transactional_id() -> str:
-    return f"flowql-cli-{os.getpid()}"
+def _transactional_id(project: Project) -> str:
+    return f"{project.target.application_id(project.name)}-cli-{os.getpid()}"
 
 
 # The output of `flowql topic import`: the outcome, or the expected outcome.

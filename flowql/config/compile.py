@@ -40,6 +40,7 @@ def compile_sources(
         variables=project.variables,
         registry=registry_at(url) if url else NO_SCHEMAS,
         functions=functions,
+        prefix=project.target.prefix,
     )
     found = [*project.diagnostics, *mistakes, *project.places.placed(compiled.diagnostics)]
     found += _nothing_listed(project)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, QueryDefinition
 
 _NO_VARIABLES: Mapping[str, str] = {}
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,99}[._-]")  # so that none is the begin of a name by chance
 
 
 def load_project(
@@ -236,6 +238,7 @@ class _Loading:
             title = f"`data_dir` is a folder of this machine, and {folder} is an address"
             help_ = "write a path without `file:`; checkpoints and files of Spark may have addresses:  spark: {checkpoint: ..., files: ...}"
             self._error("FQ3004", title, given["data_dir"].span, "an address", help_)
+        self._check_prefix(given)
         for key, field in (("memory", "memory_bytes"), ("latency_target", "latency_target_ms")):
             if key in values:
                 values[field] = values.pop(key)
@@ -268,6 +271,11 @@ class _Loading:
             title = f"`kafka` is for targets whose log is Kafka, and target `{name}` has the embedded one"
             self._error("FQ3003", title, given["kafka"].key, "no meaning here", "add  log: kafka")
         return Target(name, (self._root / Path(folder).expanduser()).resolve(), remote=remote, **values)
+
+    def _check_prefix(self, given: Mapping[str, Item]) -> None:
+        if "prefix" in given and not _PREFIX.fullmatch(given["prefix"].value):
+            title = f"`prefix` cannot be {given['prefix'].value!r}: at most 100 letters, digits and `._-`, the last of them `.`, `_` or `-`"
+            self._error("FQ3004", title, given["prefix"].span, "not a prefix", "write  prefix: dev_anna_")
 
     def _chosen(self, items: Mapping[str, Item], targets: Mapping[str, Target], chosen: str | None) -> Target:
         default = items.get("default_target")

@@ -32,7 +32,7 @@ ELSEWHERE = "FQ5310"
 class Target:
     """A place to run, with its knobs. data_dir: absolute. spark: counts for the engine spark alone.
 
-    kafka: of targets whose log is Kafka. app_id: instead of the project's name. remote: the instance runs on another machine, and only this counts.
+    kafka: of targets whose log is Kafka. app_id: instead of the project's name. prefix: of all names that FlowQL makes on the log. remote: the instance runs on another machine, and only this counts.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Target:
     spark: SparkSettings = field(default_factory=SparkSettings)
     kafka: KafkaSettings | None = None
     app_id: str | None = None
+    prefix: str = ""
     metrics: MetricsSettings | None = None
     api: ApiSettings | None = None
     pg: PgSettings | None = None
@@ -55,6 +56,10 @@ class Target:
     interactive_queries: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
     bucket_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
+
+    def application_id(self, project: str) -> str:
+        """The consumer group, the transactional id and the begin of the names of internal topics. project: its name."""
+        return self.prefix + (self.app_id or project)
 
     @property
     def log_dir(self) -> Path:

@@ -57,4 +57,4 @@ def remote_settings(name: str, given: Mapping[str, Item], root: Path) -> tuple[R
     return RemoteSettings(**{"token": "", **values}), found
 
 
-SHARED = ("vars",)  # keys that concern what is compiled here
+SHARED = ("vars", "prefix")  # keys that concern what is compiled here

@@ -24,7 +24,7 @@ def open_log(project: Project, *, damaged: bool = False) -> Log:
     if target.kafka is None:
         DiskFiles().makedirs(str(target.log_dir.absolute()))
         return EmbeddedLog(target.log_dir, damaged=damaged)
-    return log_at(target.log_dir, target.kafka, target.app_id or project.name)
+    return log_at(target.log_dir, target.kafka, target.application_id(project.name))
 
 
 def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str, *, at_least_once: str | None = None) -> Log:

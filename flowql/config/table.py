@@ -28,6 +28,10 @@ TARGET = Record(
         "vars": Key(
             MapOf(Constant(), "a variable"), "Values of ${NAME} with this target; they override the project's `vars`."
         ),
+        "prefix": Key(
+            Text("a prefix"),
+            "What the names of all topics, groups and transactional ids begin with that FlowQL creates, as `dev_anna_`; default: nothing.",
+        ),
         "engine": Key(Choice(("runtime", "spark")), "Engine of the queries."),
         "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),
         "data_dir": Key(Text("a folder"), "Folder of log and state, relative to this file."),

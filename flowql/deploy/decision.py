@@ -22,9 +22,18 @@ from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import merged
 from flowql.errors import CommandError
 
-REFUSED = "FQ5220"
+REFUSED, OTHER_PREFIX = "FQ5220", "FQ5224"
 NO_COSTS = Costs()
 NOTHING = Deployed()
+
+
+def check_prefix(wanted: Plan, prefix: str) -> None:
+    """CommandError for a plan of another prefix than that of the instance's target: all its topics have other names."""
+    if wanted.prefix != prefix:
+        names = [f"`{p}`" if p else "none" for p in (wanted.prefix, prefix)]
+        title = f"the prefix of this project is {names[0]}, and that of the instance is {names[1]}"
+        help_ = "take the change of `prefix` back, or deploy to a target with another data_dir; its queries begin anew"
+        raise CommandError(title, code=OTHER_PREFIX, help=help_)
 
 
 @dataclass(frozen=True, slots=True)

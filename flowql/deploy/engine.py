@@ -9,14 +9,13 @@ from pathlib import Path
 from flowql.deploy.at_rest import process_id
 from flowql.deploy.settings import Settings
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.plan_topic import other_applications
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateDamaged, StateError
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.state.layout import MARKER, RUN, decode_number, encode_number
+from flowql.runtime.state.layout import APPLICATION, MARKER, RUN, decode_number, encode_number
 from flowql.runtime.state.physical import Physical
 from flowql.runtime.state.rocks import RocksPhysical, open_rocks
 
@@ -52,6 +51,7 @@ def open_on(log: Log, state_dir: Path, config: InstanceConfig) -> Instance:
     try:
         physical = _open_state(state_dir, log, config)
         try:
+            _check_application(physical, state_dir, config.application_id)
             if not isinstance(log, EmbeddedLog):
                 return Instance(log, physical, SystemClock(), config)
             _check_history(log, physical, state_dir, config)
@@ -83,16 +83,22 @@ def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> RocksPhysi
         raise
 
 
+def _check_application(physical: RocksPhysical, state_dir: Path, application_id: str) -> None:
+    """StateError for a state of another application: this one would process all its input once more, and write other topics."""
+    known = physical.get(APPLICATION)
+    if known is None:
+        physical.keep(APPLICATION, application_id.encode())
+    elif (before := known.decode()) != application_id:
+        raise StateError(
+            f"the state in {state_dir} is of the application {before}, and not of {application_id}: where the name of the project, `app_id` or "
+            "`prefix` was changed in flowql.yaml, take that back; else give the target another data_dir"
+        )
+
+
 def _check_history(log: EmbeddedLog, physical: Physical, state_dir: Path, config: InstanceConfig) -> None:
     """StateError for a state that was made from another log, or from what this one was before it was restored."""
     applied, run = (decode_number(physical.get(key), 0) for key in (MARKER, RUN))
     if why := log.why_foreign(config.transactional_id, applied, run):
-        others = other_applications(config.application_id, log.topics())
-        if others and not log.last_sequence(config.transactional_id):
-            raise StateError(
-                f"the state in {state_dir} is of {' or '.join(others)}, and not of {config.application_id}: where the name of the project was "
-                f"changed, write  name: {others[0]}  in flowql.yaml again; else give the target another data_dir"
-            )
         raise StateError(
             f"{why}; put back the log that the state was made from, or  mv {state_dir} {state_dir}.old  to recompute it"
         )

@@ -22,7 +22,8 @@ UNSUPPORTED_TARGET = "FQ5203"
 class Settings:
     """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
     project_dir: where modules with functions of the project are. api: for programs on other machines; it holds their token. partitions: of
-    topics that rows are written to and that do not exist. without: ids of queries that are paused before they begin.
+    topics that rows are written to and that do not exist. without: ids of queries that are paused before they begin. prefix: of the plans that
+    it takes.
     """
 
     data_dir: Path
@@ -44,6 +45,7 @@ class Settings:
     partitions: int = 1
     pg: PgSettings | None = None
     without: tuple[str, ...] = ()
+    prefix: str = ""
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -85,7 +87,7 @@ def settings_of(project: Project) -> Settings:
     check_here(target)
     return Settings(
         target.data_dir,
-        target.app_id or project.name,
+        target.application_id(project.name),
         target.threads,
         target.memory_bytes,
         target.guarantee,
@@ -102,4 +104,5 @@ def settings_of(project: Project) -> Settings:
         target.api,
         project.partitions,
         target.pg,
+        prefix=target.prefix,
     )

@@ -54,7 +54,7 @@ def examine(
             yield warning(f"target {name}", f"not examined: {missing[0].title}", missing[0].help)
     named = () if target in project.undefined else (project.target,)
     for each in named if target else project.targets.values():
-        yield from examine_target(each, each.app_id or project.name, dict(environment), compiled)
+        yield from examine_target(each, each.application_id(project.name), dict(environment), compiled)
         if deep is not None:
             yield from examine_deep(f"target {each.name}", each, deep)
 

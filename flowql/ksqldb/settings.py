@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
 from flowql.compiler.analyze.registered import REGISTRY
-from flowql.compiler.analyze.tables import TOPIC_PREFIX as PREFIX
+from flowql.compiler.analyze.tables import RESULT_PREFIX as PREFIX
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
 from flowql.ksqldb.notes import Kind, Note

@@ -204,14 +204,14 @@ class Reading:
             self.plan().sources,
             self._changing.writers(),
             self._table,
-            f"flowql-pg-{os.getpid()}",
+            f"{self.settings.application_id}-pg-{os.getpid()}",
             dialect=settings.interactive_queries.dialect,
             variables={},
         )
 
     def carry_out(self, changes: Sequence[TableChange | InsertValues]) -> list[Done]:
         """As `execute`, for statements that are compiled."""
-        writers, writer = self._changing.writers(), f"flowql-pg-{os.getpid()}"
+        writers, writer = self._changing.writers(), f"{self.settings.application_id}-pg-{os.getpid()}"
         return carry_out_bound(changes, self.plan().sources, writers, self._table, writer)
 
     def subscribe(self, subscribe: Subscribe) -> Changes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from flowql.compiler.plan import generations
 from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan
 from flowql.query.committed import Commit, makers
 from flowql.runtime.app.exchanges import STORE as EXCHANGES
@@ -100,7 +100,9 @@ def _positions(
 
 
 def _topics(query: QueryPlan) -> tuple[str, ...]:
-    return tuple(t for t in generations.topics_read(query) if t != NO_ROWS.topic)
+    """Those of rows: a view without a table waits for none."""
+    scans = [op.spec for s in query.subtopologies for op in s.operators if isinstance(op.spec, Scan)]
+    return tuple(dict.fromkeys(s.topic for s in scans if s.source != NO_ROWS.name))
 
 
 def _topic(plan: Plan, relation: str) -> str | None:

@@ -45,7 +45,7 @@ class Listening:
         self.pg: PgProcess | None = None  # for clients of PostgreSQL's protocol
         limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits)
-        self.service = Service(engine, self.database, settings.project_dir)
+        self.service = Service(engine, self.database, settings.project_dir, settings.prefix)
         self.rows = RowService(self.service, settings)
         webhooks = settings.api.webhooks if settings.api is not None else {}
         secrets_of = {name.casefold(): revealed(secret) for name, secret in webhooks.items()}

@@ -72,7 +72,9 @@ class RowService:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service, self._settings = service, settings
         self._threads = ThreadPoolExecutor(THREADS, "rows")
-        self._writer = TopicWriter(self._opened, f"flowql-api-{os.getpid()}", settings.application_id)
+        self._writer = TopicWriter(
+            self._opened, f"{settings.application_id}-api-{os.getpid()}", settings.application_id
+        )
         self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
         folder = folder_of(settings.data_dir, "instance")
         self._tables = LocalTables(self._opened, settings.application_id, f"api-{os.getpid()}", folder)
@@ -162,7 +164,7 @@ class RowService:
             visible_plan(self._service.plan, caller.visible("write")).sources,
             self._tables.writers(),
             partial(self._ask, caller.visible("read")),
-            f"flowql-api-exec-{os.getpid()}",
+            f"{self._settings.application_id}-api-exec-{os.getpid()}",
             dialect=dialect,
             variables=asked.variables,
             one_returns=one_returns,

@@ -11,7 +11,7 @@ from flowql.compiler.plan.deployed import About, Deployed, Entry, Hold
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
-from flowql.deploy.decision import decide
+from flowql.deploy.decision import check_prefix, decide
 from flowql.deploy.functions import check_functions, interactive_functions
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
@@ -30,9 +30,9 @@ from flowql.server.engine import Engine
 class Service:
     """Blocking calls; any thread but the engine's. Deployments come one after the other."""
 
-    def __init__(self, engine: Engine, database: QueryDatabase = DEFAULT, root: str = "") -> None:
-        """root: the project's folder, where modules with functions are."""
-        self._engine, self.database, self._root = engine, database, root
+    def __init__(self, engine: Engine, database: QueryDatabase = DEFAULT, root: str = "", prefix: str = "") -> None:
+        """root: the project's folder, where modules with functions are. prefix: of the target."""
+        self._engine, self.database, self._root, self._prefix = engine, database, root, prefix
         self._deploying = threading.Lock()
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
@@ -65,6 +65,7 @@ class Service:
 
     def _deploy(self, wanted: Plan, request: DeployRequest, *, dry_run: bool) -> dict[str, Any]:
         with self._deploying:
+            check_prefix(wanted, self._prefix)
             check_functions(wanted, self._root)
             while True:
                 seen = self._engine.deployed

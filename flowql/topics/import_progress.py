@@ -15,7 +15,7 @@ import orjson
 
 from flowql.errors import CommandError
 from flowql.runtime.log.base import Log, Position, Producer, TopicPartition
-from flowql.runtime.log.policy import WRITERS_PREFIX
+from flowql.runtime.log.policy import import_groups
 from flowql.topics.import_job import FilePosition, Job
 
 CHANGED = "FQ5014"
@@ -53,17 +53,13 @@ def group_of(job: Job) -> str:
 
 def group_of_path(topic: str, path: str) -> str:
     identity = f"{topic}\0{path}".encode()
-    return f"{_prefix(topic)}{hashlib.blake2b(identity, digest_size=_ID_BYTES).hexdigest()}"
+    return f"{import_groups(topic)}{hashlib.blake2b(identity, digest_size=_ID_BYTES).hexdigest()}"
 
 
 def groups_of(log: Log, topic: str) -> list[str]:
     """Of all files that were imported into a topic."""
-    prefix = _prefix(topic)
+    prefix = import_groups(topic)
     return [g for g in log.admin().groups(prefix) if len(g) == len(prefix) + 2 * _ID_BYTES]
-
-
-def _prefix(topic: str) -> str:
-    return f"{WRITERS_PREFIX}{topic}-"
 
 
 def options_of(job: Job) -> str:

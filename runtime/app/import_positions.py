@@ -14,10 +14,9 @@ from flowql.runtime.commit.positions import RENEW_MS
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Log, Position, TopicPartition
-from flowql.runtime.log.policy import WRITERS_PREFIX
+from flowql.runtime.log.policy import imported_topic
 
 LOOK_MS = 3_600_000
-_FILE_CHARS = 17  # a group's name ends in a dash and 16 hexadecimal digits that stand for a file
 
 
 class ImportPositions:
@@ -46,8 +45,8 @@ class ImportPositions:
 
     def _look(self, now_ms: int) -> None:
         topics, admin = self._topics(), self._log.admin()
-        for group in admin.groups(WRITERS_PREFIX) if topics else ():
-            tp = TopicPartition(group[len(WRITERS_PREFIX) : -_FILE_CHARS], 0)
+        for group in admin.groups("") if topics else ():
+            tp = TopicPartition(imported_topic(group), 0)
             position = admin.stable_positions(group, [tp]).get(tp) if tp.topic in topics else None
             if position is None:
                 continue

@@ -352,7 +352,7 @@ class Producer(Protocol):
         """Changes the number of partitions of the topic with this transaction (embedded logs only).
 
         All partitions begin at `offset`, which is above the ends of the old ones, so that readers of these get OffsetOutOfRange. Committed
-        positions of all groups in the topic are deleted, but for those of imports (WRITERS_PREFIX) where it keeps the records.
+        positions of all groups in the topic are deleted, but for those of imports where it keeps the records.
         keeps: the records move to the partitions of their keys, merged in the order of their times; otherwise the records sent in
         this transaction replace them.
         """

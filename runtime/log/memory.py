@@ -26,7 +26,7 @@ from flowql.runtime.log.base import (
     TopicPartition,
 )
 from flowql.runtime.log.clients import LocalLog, LogProducer, LogReader, answered, check_topic_name
-from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy, altered
+from flowql.runtime.log.policy import TopicPolicy, altered, imported_topic
 from flowql.runtime.log.repartition import followed_by, moved
 from flowql.runtime.log.transaction import (
     Shape,
@@ -278,7 +278,7 @@ class MemoryLog(LocalLog):
         fresh = {tp: _Partition(shape.offset, shape.offset, writers=set(writers)) for tp in tps}
         self._partitions = kept | fresh
         self._groups = {
-            g: {tp: o for tp, o in of.items() if tp.topic != topic or (shape.keeps and g.startswith(WRITERS_PREFIX))}
+            g: {tp: o for tp, o in of.items() if tp.topic != topic or (shape.keeps and imported_topic(g))}
             for g, of in self._groups.items()
         }
 

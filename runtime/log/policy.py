@@ -14,8 +14,7 @@ from flowql.runtime.errors import LogError
 
 # Where `segment.bytes` is not given. Retention drops whole segments, compaction leaves the one written to alone.
 SEGMENT_BYTES = 64 << 20
-# Groups whose names begin so read nothing: their positions say how far something was written (`topic import`).
-WRITERS_PREFIX = "flowql-import-"
+_IMPORT = "-flowql-import-"
 _DAY_MS = 86_400_000
 
 
@@ -94,6 +93,20 @@ class TopicPolicy:
     @property
     def deletes(self) -> bool:
         return "delete" in self.policies and (self.retention_ms >= 0 or self.retention_bytes >= 0)
+
+
+def import_groups(topic: str) -> str:
+    """What the groups of imports into a topic begin with. They read nothing: their positions say how far a file was written."""
+    return topic + _IMPORT
+
+
+def imported_topic(group: str) -> str:
+    """The topic whose import a group belongs to; empty for other groups.
+
+    >>> imported_topic("orders-flowql-import-0123"), imported_topic("shop")
+    ('orders', '')
+    """
+    return group.rpartition(_IMPORT)[0]
 
 
 def altered(config: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -36,7 +36,6 @@ from flowql.runtime.log.base import (
 )
 
 CONFIG = {"cleanup.policy": "compact"}
-_WRITER = "flowql-dlq"
 _POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
 
 
@@ -70,7 +69,7 @@ def write(
         return
     topic = topic_name(application_id)
     log.admin().create_topic(topic, 1, CONFIG)
-    producer = log.producer(f"{_WRITER}-{application_id}")
+    producer = log.producer(f"{application_id}-dlq")
     try:
         producer.begin()
         producer.send(TopicPartition(topic, 0), encode(repairs, now_ms))

@@ -39,6 +39,7 @@ CATALOG = _SYSTEM + b"c"
 TASKS = _SYSTEM + b"t"
 RESTORES = _SYSTEM + b"r"
 RUN = _SYSTEM + b"s"  # the start of an instance that has last opened it
+APPLICATION = _SYSTEM + b"a"  # the id of the application that it belongs to
 _BOUNDS = _SYSTEM + b"b"
 _POSITIONS = _SYSTEM + b"p"
 

@@ -17,7 +17,7 @@ from flowql.compiler.analyze.relations.query import QueryBinder
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.retention import Retention, with_retention
 from flowql.compiler.analyze.relations.unbounded import refuse_unbounded
-from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.catalog import Catalog, no_rows
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted, renamed
 from flowql.compiler.diagnostics.source import Span
@@ -29,7 +29,7 @@ from flowql.compiler.plan.changes import Consolidate
 from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import HIDDEN
-from flowql.compiler.plan.topology import NO_ROWS, SourceDef
+from flowql.compiler.plan.topology import SourceDef
 
 
 def bind_view(
@@ -70,7 +70,7 @@ def _another_alias(query: t.Query, at: int, name: str) -> Edit | None:
 def _anchor(query: t.Query, catalog: Catalog) -> SourceDef:
     """The table that rows come from that are in none: one that the query reads, else one without rows."""
     found = (catalog.sources.get(n) for n in relations_read(query))
-    return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), NO_ROWS)
+    return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), no_rows(catalog))
 
 
 def _bound(

@@ -13,6 +13,7 @@ from flowql.compiler.analyze.streams.declaring import source_of
 from flowql.compiler.analyze.streams.draft import Draft, query_of
 from flowql.compiler.analyze.streams.names import known_name
 from flowql.compiler.analyze.streams.steps import CODE, Lowering
+from flowql.compiler.analyze.tables import result_topic
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -26,10 +27,14 @@ from flowql.compiler.streams.trees import fold
 
 @dataclass(frozen=True, slots=True)
 class StreamStatement(Statement):
-    """A statement that is known when what it reads is. make: raises CompileError."""
+    """A statement that is known when what it reads is. make: raises CompileError. target: an existing stream that it writes. result: the topic
+    of the stream or table that it creates with rows of others, where the statement names it.
+    """
 
     make: Callable[[Catalog], Statement] | None = None
     name_span: Span = NOWHERE
+    target: str = ""
+    result: str = ""
 
 
 def made_of(statement: Statement, catalog: Catalog) -> Statement:
@@ -79,6 +84,9 @@ def stream_statements(
     return found
 
 
+_NOTHING: Mapping[str, str] = {}
+
+
 class _Statements:
     """The statements of one builder."""
 
@@ -111,7 +119,10 @@ class _Statements:
                 make = lambda c, o=output, n=name, i=place, new=creates: self._statement(o, n, i, c, creates=new)  # noqa: E731
                 given = output.options
                 options = QueryOptions(given.priority, None, given.latency_target_ms, None, given.on_change)
-                yield self._pending(make, output.at, name if creates else "", needs | {name} - {""}, options)
+                topic = str(dict(output.properties).get("KAFKA_TOPIC", "")) or result_topic(name, self._session)
+                written = {"result": topic} if creates else {"target": name}
+                defines = name if creates else ""
+                yield self._pending(make, output.at, defines, needs | {name} - {""}, options, written)
 
     def _pending(
         self,
@@ -120,8 +131,10 @@ class _Statements:
         name: str,
         needs: Collection[str],
         options: QueryOptions = NO_OPTIONS,
+        written: Mapping[str, str] = _NOTHING,
     ) -> Pending:
-        statement = StreamStatement("", at, make, at)
+        """written: `target` or `result` of the statement."""
+        statement = StreamStatement("", at, make, at, **written)
         defines = frozenset({name} if name else ())
         return Pending(statement, self._session, options, False, defines, frozenset(needs))
 

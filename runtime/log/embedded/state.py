@@ -34,7 +34,7 @@ from flowql.runtime.log.embedded.records import (
     TopicImage,
     TrimRedo,
 )
-from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy
+from flowql.runtime.log.policy import TopicPolicy, imported_topic
 
 WRITERS_MAX = 8  # transactional ids kept of a partition: a lookup needs no more
 
@@ -375,12 +375,12 @@ class LogState:
             partition.segments = []
         for partition in topic.partitions:
             partition.writers = set(shape.writers)
-        self._drop_positions(shape.topic_id, but=WRITERS_PREFIX if shape.writers else None)
+        self._drop_positions(shape.topic_id, imports=not shape.writers)
 
-    def _drop_positions(self, topic_id: int, *, but: str | None = None) -> None:
-        """but: groups whose names begin so keep theirs."""
+    def _drop_positions(self, topic_id: int, *, imports: bool = True) -> None:
+        """imports: those of imports as well."""
         for group, entries in self.groups.items():
-            if but is not None and group.startswith(but):
+            if not imports and imported_topic(group):
                 continue
             for key in [k for k in entries if k[0] == topic_id]:
                 del entries[key]

@@ -15,7 +15,7 @@ from flowql.runtime.log.embedded.records import AdvanceStart, Replace
 from flowql.runtime.log.embedded.segment import MISSING
 from flowql.runtime.log.embedded.state import Partition, Segment, Topic
 from flowql.runtime.log.files import Files
-from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy
+from flowql.runtime.log.policy import TopicPolicy, imported_topic
 
 # A group that has not yet read a tombstone keeps it, but not for longer than this: it may be long gone.
 READERS_MS = 30 * 86_400_000
@@ -129,7 +129,7 @@ class Upkeep:
     def _floor(self, topic: Topic, partition: Partition, now_ms: int) -> int:
         """Tombstones from here on a group has still to read."""
         key = (topic.id, partition.number)
-        readers = {g: e for g, e in self._ledger.state.groups.items() if not g.startswith(WRITERS_PREFIX)}
+        readers = {g: e for g, e in self._ledger.state.groups.items() if not imported_topic(g)}
         waiting = [entries[key].offset for entries in readers.values() if key in entries]
         floor = min([partition.end_offset, *waiting])
         old = [s.end_offset for s in partition.segments if s.cleaned_ms and s.cleaned_ms + READERS_MS <= now_ms]

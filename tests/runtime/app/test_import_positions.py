@@ -12,7 +12,7 @@ from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_swapping import LikeKafka
 
 TP = TopicPartition("orders", 0)
-GROUP = "flowql-import-orders-0123456789abcdef"
+GROUP = "orders-flowql-import-0123456789abcdef"
 
 
 class Counted(LikeKafka):

@@ -6,7 +6,7 @@ import pytest
 from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsDiffer
 from flowql.runtime.log.base import LATEST, PRODUCE_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
-from flowql.runtime.log.policy import WRITERS_PREFIX
+from flowql.runtime.log.policy import import_groups
 from tests.runtime.log.logs import A0, A1, B0
 from tests.runtime.log.records import batch, produce, read_all, reshape, values
 from tests.runtime.log.test_conformance import log
@@ -82,7 +82,7 @@ def test_what_takes_the_place_of_the_records_comes_with_the_new_partitions(log):
 @pytest.mark.parametrize("keeps", [True, False])
 def test_how_far_a_file_was_imported_stays_with_its_records(log, keeps):
     """The position is of the file, not of a partition. It was deleted, and another import wrote every record once more."""
-    group = f"{WRITERS_PREFIX}A-1"
+    group = f"{import_groups('A')}1"
     produce(log, group, (A0, [b"0", b"1"]), positions={group: {A0: Position(2, "lines")}, "reader": {A0: Position(1)}})
     reshape(log, "A", 3, 7, keeps=keeps)
     assert log.admin().committed(group) == ({A0: Position(2, "lines")} if keeps else {})

@@ -11,7 +11,7 @@ from flowql.runtime.errors import BatchDamaged, LogError, LogFull
 from flowql.runtime.log.base import EARLIEST, Position, TopicPartition
 from flowql.runtime.log.embedded import compaction, ledger, upkeep
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.policy import WRITERS_PREFIX
+from flowql.runtime.log.policy import import_groups
 from tests.runtime.log.records import produce, read_all
 from tests.simulated_disk import PowerLoss, SimulatedDisk, SimulatedFile
 
@@ -169,7 +169,7 @@ def test_how_far_a_file_was_imported_keeps_no_tombstone():
     """Such a position counts records of the file: no reader stands there."""
     log = EmbeddedLog("/log", SimulatedDisk())
     log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
-    produce(log, "p", (T0, [(0, b"a", b"1")]), positions={f"{WRITERS_PREFIX}T": {T0: Position(0)}})
+    produce(log, "p", (T0, [(0, b"a", b"1")]), positions={f"{import_groups('T')}1": {T0: Position(0)}})
     produce(log, "p", (T0, [(1, b"a", None)]))
     produce(log, "p", (T0, [(2, b"c", b"1")]))
     log.maintain(10)
