@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
-from flowql.compiler.plan.expr import Call, Column, Expr, conjuncts
-from flowql.compiler.plan.logical import Filter, Format, Node, Project, Rekey, Scan
+from flowql.compiler.plan.expr import Call, Column, Expr, columns_of, conjuncts
+from flowql.compiler.plan.logical import Explode, Filter, Format, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind
 from flowql.compiler.schemas.ref import JSON_OBJECT
@@ -69,6 +69,35 @@ def _is_there(predicate: Expr, columns: tuple[str, ...]) -> bool:
     """Whether a condition is true only where one of these columns is not NULL."""
     there = {c.args[0] for c in conjuncts(predicate) if isinstance(c, Call) and c.name == "is_not_null"}
     return any(isinstance(e, Column) and e.name in columns for e in there)
+
+
+def before_explode(node: Node, columns: Sequence[str]) -> tuple[Node, tuple[str, ...]] | None:
+    """The Explode that gives the rows of `node`, and which of its input's columns are these: placed by them, rows are moved before they multiply.
+
+    None if there is no Explode below, or none of the columns is older than it. One that reads a column may fail for a record, whose bytes are known before it has
+    moved.
+    """
+    names = list(columns)
+    while names:
+        match node.spec:
+            case Explode(functions):
+                if any(map(columns_of, (f.expr for f in functions))):
+                    return None
+                made = {f.name for f in functions}
+                kept = tuple(dict.fromkeys(n for n in names if n not in made))
+                return (node, kept) if kept else None
+            case Project(exprs):
+                of = {c.name: c.expr for c in exprs}
+                names = [e.name for n in names if isinstance(e := of.get(n), Column)]
+            case Rekey(keys):
+                of = {k.name: k.expr for k in keys}
+                names = [e.name for n in names if isinstance(e := of.get(n), Column)]
+            case Filter():
+                pass
+            case _:
+                return None
+        (node,) = node.inputs
+    return None
 
 
 def renamed(columns: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...] | None:

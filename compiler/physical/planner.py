@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from flowql.compiler.physical.partitioning import (
     MEMCOMPARABLE,
     Spread,
+    before_explode,
     check_copartitioned,
     exchange_format,
     renamed,
@@ -36,6 +37,7 @@ from flowql.compiler.plan.expr import Column, Literal
 from flowql.compiler.plan.logical import (
     Aggregate,
     ChangeKind,
+    Explode,
     Format,
     Join,
     Materialise,
@@ -119,6 +121,9 @@ class _Planner:
         self._partitions = partitions
         self._done: list[_Fragment] = []
         self._repartitions: list[str] = []
+        self._early: dict[
+            int, tuple[tuple[str, ...], str]
+        ] = {}  # Explode -> columns its input is placed by, their reader
         self._marks = False  # whether repartitions below the node that is lowered carry watermarks
 
     def run(self, node: Node) -> Topology:
@@ -142,6 +147,9 @@ class _Planner:
         return known[1]
 
     def _lowered(self, node: Node, *, follows: bool) -> _Lowered:
+        if (found := self._movable_early(node)) is not None:
+            explode, columns = found
+            self._early[id(explode)] = columns, self._names.upcoming(_role(node))
         inputs = [self._lower(i, follows=follows) for i in node.inputs]
         self._marks = follows
         match node.spec:
@@ -174,6 +182,10 @@ class _Planner:
                 return self._process(node, inputs)
             case Union() if len(inputs) > 1:
                 return self._union(node, inputs)
+            case Explode() if (early := self._early.get(id(node))) is not None:
+                columns, reader = early
+                if not together(inputs[0].spread, columns, inputs[0].last.schema):
+                    inputs = [self._exchange(inputs[0], MEMCOMPARABLE, reader, by=columns)]
         return self._add(inputs[0].fragment, node, inputs, spread_through(node, inputs[0].spread))
 
     def _add(self, fragment: _Fragment, node: Node, inputs: Sequence[_Lowered], spread: Spread) -> _Lowered:
@@ -195,6 +207,16 @@ class _Planner:
         merged = self._together(left, right)
         keys = tuple(f.name for f in node.schema.key)
         return self._add(left.fragment, node, merged, Spread(keys, format_, origin=left.spread.origin))
+
+    @staticmethod
+    def _movable_early(node: Node) -> tuple[Node, tuple[str, ...]] | None:
+        """See `before_explode`: a row that is in several windows moves once."""
+        match node.spec:
+            case Aggregate(null_groups=True):
+                return before_explode(node.inputs[0], [f.name for f in node.inputs[0].schema.key])
+            case GroupAggregate():
+                return before_explode(node.inputs[0], node.spec.partition)
+        return None
 
     @staticmethod
     def _must_be_moved(spec: Aggregate | Materialise, spread: Spread) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.compiler.plan.changes import Consolidate, GroupAggregate
-from flowql.compiler.plan.logical import Aggregate, Rekey
+from flowql.compiler.plan.logical import Aggregate, Explode, Rekey
 from flowql.compiler.plan.topology import ExchangeSink, QueryPlan
 from flowql.compiler.plan.watermarks import Closing
 from tests.compiler.sql import compiled
@@ -60,3 +60,22 @@ def test_rows_stay_where_no_record_without_a_key_is_elsewhere(mark: str, partiti
     assert not of_kind(query, ExchangeSink), "no record without a key is left"
     query = planned("SELECT v, count(*) AS n FROM s GROUP BY v", mark=mark, partitions=partitions)
     assert of_kind(query, ExchangeSink), "groups of another column come from all partitions"
+
+
+HOP = "SELECT window_start, v, {} FROM HOP(s, ts, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE) GROUP BY {}"
+
+
+@pytest.mark.parametrize("call", ["count(*) AS n", "sum(d) AS s"])
+@pytest.mark.parametrize(("keys", "first"), [("window_start, v", ExchangeSink), ("window_start", Explode)])
+def test_a_row_moves_once_and_not_for_each_window_that_it_is_in(call: str, keys: str, first: type) -> None:
+    """Unless its groups are the windows alone."""
+    view = HOP.format(call, keys).replace(" v," if keys == "window_start" else "\0", "")
+    kinds = [type(o.spec) for s in planned(view).subtopologies for o in s.operators]
+    assert sum(k is ExchangeSink for k in kinds) == 1
+    assert next(k for k in kinds if k in (ExchangeSink, Explode)) is first
+
+
+def test_elements_move_behind_the_record_whose_bytes_a_dead_letter_has() -> None:
+    view = "SELECT v, e, count(*) AS n FROM s, UNNEST(regexp_split_to_array(k::text, '1')) AS u(e) GROUP BY v, e"
+    kinds = [type(o.spec) for s in planned(view).subtopologies for o in s.operators]
+    assert kinds.index(Explode) < kinds.index(ExchangeSink)
