@@ -20,6 +20,7 @@ from flowql.query.room import Room
 from flowql.query.statement import Condition, Statement
 from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.topology.log_facts import LogFacts
 
 NAMED_MAX = 10  # partitions that are named where they are missing
 
@@ -94,9 +95,9 @@ def unite(
 
 def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
     """The tasks of one sub-topology, on all instances."""
-    from flowql.runtime.topology.query import all_tasks  # loads every operator, which most queries do not need
-
-    return [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
+    named = under_own_name(query)
+    facts = LogFacts(commit.log.admin(), commit.application_id, [named])
+    return [t for t in facts.tasks(named) if t.subtopology == sub]
 
 
 def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:

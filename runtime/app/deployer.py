@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,11 +54,11 @@ from flowql.runtime.errors import (
     RuntimeFailure,
     StaleMember,
     Superseded,
-    TopicMissing,
 )
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.topology.log_facts import LogFacts, scanned
 from flowql.runtime.topology.partitions import check_partitions, planned_partitions
 from flowql.runtime.topology.query import ensure_changelogs, ensure_repartitions, ensure_sources, ensure_topics
 from flowql.runtime.topology.table_declarations import check_tables
@@ -400,13 +400,12 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
     ensure_topics(after.plan, host.admin)
     create_staging(host, after)
     runs = {q.id for q in running_plan(before).queries}
-    for query in running_plan(after).queries:
-        with (
-            suppress(TopicMissing) if query.id in runs else nullcontext()
-        ):  # what reads a topic that is gone stands still
-            if query.id not in runs:  # another, empty one must not take the place of one that is gone
-                ensure_changelogs(query, host)
-            ensure_repartitions(query, host, runs=query.id in runs)
+    queries = running_plan(after).queries
+    facts = LogFacts(host.admin, app, queries)
+    whole = [q for q in queries if q.id not in runs or not _reads_missing(q, facts)]
+    # Of new queries alone: another, empty one must not take the place of one that is gone.
+    ensure_changelogs([q for q in queries if q.id not in runs], host, facts)
+    ensure_repartitions(whole, host, facts, runs)
     records = inserted(host, after)
     writer = PlanWriter(host.log, app)
     try:
@@ -416,6 +415,12 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
     finally:
         writer.close()
     return change
+
+
+def _reads_missing(query: QueryPlan, facts: LogFacts) -> bool:
+    """Whether a topic that it reads is gone: it stands still."""
+    read = scanned(query)
+    return len(facts.partitions(read)) < len(set(read))
 
 
 # Committed positions of the application's group that another program has moved, such as `kafka-consumer-groups --reset-offsets`.

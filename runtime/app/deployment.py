@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import pyarrow as pa
 
@@ -43,14 +43,13 @@ from flowql.runtime.commit.replacement import PartitionChange
 from flowql.runtime.errors import (
     LogDenied,
     LogError,
-    LogUnavailable,
     OutsideRecords,
     RebuildUnsupported,
     StateLost,
     TopicMissing,
 )
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.log.base import Admin, Log, TopicInfo, TopicPartition
+from flowql.runtime.log.base import Admin, Log, NewTopic, TopicInfo, TopicPartition
 from flowql.runtime.log.compacted import removed_from
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.task.dead_letters import staging_topic
@@ -282,24 +281,17 @@ class Deployment:
         caller repeats this.
         """
         host, tasks = self._host, list[Task]()
-        known = cache(host.admin.topics)
         host.hung.apply()  # the plan that runs is another one now
         for q in queries:
             host.set_account(q)
             host.query_states.add(q.id, paused=q.id in host.running.paused)  # before it gets its first slice
-            running = host.queries[q.id] = RunningQuery(q, BuiltQuery())
-            try:
-                built = build(host, q, host.running, known())
-            except LogUnavailable as error:
-                if not retried:
-                    raise
-                host.query_states.suspend(q.id, error)
-                continue
-            if built is not None:
-                running.built = built
-                host.begin(built)
-                tasks += built.tasks
-                self._upstream.begin(q)
+            host.queries[q.id] = RunningQuery(q, BuiltQuery())
+        built = build(host, queries, host.running, retried=retried)
+        for q in (q for q in queries if q.id in built):
+            host.queries[q.id].built = built[q.id]
+            host.begin(built[q.id])
+            tasks += built[q.id].tasks
+            self._upstream.begin(q)
         share_interpreter(len(host.queries))
         host.allow_coalescing()
         host.hung.apply()  # suspected ones among them wait for their trial
@@ -350,13 +342,17 @@ def create_staging(host: PlanHost, after: Deployed, planned: Mapping[str, int] =
 
     planned: where that is not as many as they have.
     """
+    if not (groups := groups_of(after)):
+        return
     known, config = host.admin.topics(), WHOLE if after.prefix else STAGING
-    for group in groups_of(after):
+    wanted: dict[str, NewTopic] = {}
+    for group in groups:
         for topic, staging in group.staging.items():
             if staging not in known:
-                host.admin.create_topic(staging, planned.get(topic) or known[topic].partitions, config)
+                wanted[staging] = NewTopic(planned.get(topic) or known[topic].partitions, config)
         for query in group.queries:
-            host.admin.create_topic(staging_topic(host.config.application_id, runtime_name(query)), 1, config)
+            wanted[staging_topic(host.config.application_id, runtime_name(query))] = NewTopic(1, config)
+    host.admin.create_topics(wanted)
 
 
 def delete_leftovers(host: PlanHost, writers: Callable[[], Sequence[str]] = list) -> Sequence[str]:

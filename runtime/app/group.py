@@ -48,6 +48,7 @@ from flowql.runtime.state.positions import StorePartition
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.log_facts import LogFacts
 from flowql.runtime.topology.query import check_tasks, input_topics
 
 RETRY_MS = 200
@@ -319,7 +320,8 @@ class GroupStep(Reconciler):
         }
 
     def _learn_plan(self, plan: Plan) -> None:
-        tasks_of = partial(self.mine.tasks_of, written=lambda: self._read_written().tasks)
+        facts = LogFacts(self._host.admin, self._group, plan.queries)
+        tasks_of = partial(self.mine.tasks_of, facts=facts, written=lambda: self._read_written().tasks)
         self.planned = PlannedTasks.of(plan, self._group, tasks_of)
         self._frontier.set_plan(self.planned.upstream(), self.planned.writers)
         topics = {t for q in plan.queries for sub in q.subtopologies for t in input_topics(sub, self._group)}

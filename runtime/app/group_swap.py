@@ -44,7 +44,8 @@ from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.position_names import topic_named
 from flowql.runtime.task.repartition import topic_of
 from flowql.runtime.task.task import Task
-from flowql.runtime.topology.query import all_tasks, input_topics
+from flowql.runtime.topology.log_facts import LogFacts
+from flowql.runtime.topology.query import input_topics
 
 PARKED = "parked"  # in a task's metadata: the id of the swap for which it has stopped
 NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
@@ -200,12 +201,12 @@ class GroupSwap:
 
     def _tasks_of(self, names: Iterable[str]) -> list[TaskId]:
         """Wherever they run. TopicMissing: one reads what is gone."""
-        found: list[TaskId] = []
+        found, facts = list[TaskId](), LogFacts(self._host.admin, self._app, self._host.running.queries)
         for name in sorted(set(names)):
             if name not in self._tasks:
                 query = self._host.running.by_id.get(name)
                 assert query is not None, f"{name} is to swap and does not run"
-                self._tasks[name] = tasks_as_begun(query, self._host.admin, self._written)
+                self._tasks[name] = tasks_as_begun(query, facts, self._written)
             found += self._tasks[name]
         return found
 
@@ -236,9 +237,10 @@ class GroupSwap:
         old, new = [{runtime_name(q) for q in queries} for queries in (group.gone, group.queries)]
         if missing := missing_topics(host.admin, group):
             return f"there is no topic {missing[0]}"
+        facts = LogFacts(host.admin, self._app, host.running.queries)
         for query in (q for q in host.running.queries if q.id in old):
             try:
-                all_tasks(query, host.admin)
+                facts.counts(query)
             except (LogDenied, PartitionsUneven, TopicMissing) as error:
                 return f"{user_id(query.id, query.generation)}, which serves, cannot stop: {error}"
         if paused := sorted(new & set(host.running.paused)):
@@ -246,7 +248,7 @@ class GroupSwap:
         if hung := [q for q in sorted(new) if host.query_states.of(q).hung]:
             return f"{hung[0]}: {host.query_states.of(hung[0]).hung}"
         queries = [q for q in host.running.queries if q.id in new]
-        tasks = {str(t) for q in queries for t in all_tasks(q, host.admin)}
+        tasks = {str(t) for q in queries for t in facts.tasks(q)}
         if missing := sorted(tasks - written.keys()):
             return f"{missing[0]}: not started"
         inside = {*group.topics, *group.staging.values()} | {

@@ -33,7 +33,8 @@ from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task.dead_letters import staging_topic, topic_name
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.topology.grouping import GROUPER
-from flowql.runtime.topology.query import partition_counts, partition_marks
+from flowql.runtime.topology.log_facts import LogFacts
+from flowql.runtime.topology.query import partition_marks
 
 AGAIN = "run  flowql backfill  again"
 PAGES_PER_ROUND = 4  # of state rows between two looks of the reconciler at other things
@@ -72,7 +73,7 @@ def check(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> None:
             )
         for partition, end in of.items():
             tp = TopicPartition(topic, int(partition))
-            start, first = found.starts[topic][partition], host.position(tp, {})
+            start, first = found.starts[topic][partition], host.position(tp, {}, host.admin.begin_offset)
             if start > first:  # retention may have deleted records meanwhile: the history has them
                 raise HandoverUnfit(f"the history of {tp} begins at offset {start}, the topic at {first}: {AGAIN}")
             if not host.admin.begin_offset(tp) <= end <= host.admin.end_offset(tp):
@@ -129,8 +130,8 @@ def _of_generation(batch: pa.RecordBatch, generation: int, now_ms: int) -> pa.Re
 
 
 def _task_records(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> dict[str, TaskRecord]:
-    counts, metadata = partition_counts(query, host.admin), history.metadata()
-    partitions = {name: topic.partitions for name, topic in host.admin.topics().items()}
+    facts = LogFacts(host.admin, host.config.application_id, [query])
+    counts, metadata, partitions = facts.counts(query), history.metadata(), facts.partitions(facts.topics)
     found: dict[str, TaskRecord] = {}
     for sub in query.subtopologies:
         for p in range(counts[sub.number]):

@@ -435,10 +435,10 @@ class Instance:
         self.deployed, self.running = deployed, running_plan(deployed)
         self.publisher.staged = frozenset(runtime_name(q) for q in deployed.building)
 
-    def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
+    def position(self, tp: TopicPartition, positions: Mapping[str, int], begin: Callable[[TopicPartition], int]) -> int:
         """The offset at which a task continues; without a position, the start of the serving generation in the partition."""
         known = self.deployed.position(*tp, positions)
-        return max(self.admin.begin_offset(tp), self.deployed.begin(*tp)) if known is None else known
+        return max(begin(tp), self.deployed.begin(*tp)) if known is None else known
 
     def plan_at(self, sequence: int) -> Plan:
         """The plan that serves as of a commit: a snapshot of that commit goes with it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name
@@ -24,7 +23,8 @@ from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.position_names import topic_named
 from flowql.runtime.task.task import Task
-from flowql.runtime.topology.query import BuiltQuery, all_tasks
+from flowql.runtime.topology.log_facts import LogFacts
+from flowql.runtime.topology.query import BuiltQuery
 
 
 class MemberTasks:
@@ -53,7 +53,7 @@ class MemberTasks:
         share_interpreter(len(self._owner.queries))
         self._owner.allow_coalescing()
 
-    def tasks_of(self, q: QueryPlan, written: Callable[[], Mapping[str, WrittenTask]]) -> list[TaskId]:
+    def tasks_of(self, q: QueryPlan, facts: LogFacts, written: Callable[[], Mapping[str, WrittenTask]]) -> list[TaskId]:
         """Wherever they run. Empty if a source topic of the query is missing or unauthorized; of one that is stopped only
         while they are to be parked: those that it has, as is `written`.
         """
@@ -62,7 +62,7 @@ class MemberTasks:
         if self._owner.query_states.of(q.id).state is STOPPED and not leaves:
             return []
         try:
-            return tasks_as_begun(q, self._owner.admin, written()) if leaves else all_tasks(q, self._owner.admin)
+            return tasks_as_begun(q, facts, written()) if leaves else facts.tasks(q)
         except (LogDenied, PartitionsUneven, TopicMissing) as error:
             self._owner.query_states.cannot_read(q.id, error)
             return []
@@ -80,17 +80,9 @@ class MemberTasks:
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
-        made: dict[str, BuiltQuery] = {}
-        owner, known = self._owner, cache(self._owner.admin.topics)
-        try:
-            for name in sorted({t.query for t in wanted}):
-                mine = {t for t in wanted if t.query == name}
-                built = build(owner, owner.queries[name].plan, owner.running, known(), mine.__contains__)
-                made[name] = built or BuiltQuery()
-        except Exception:  # brokers may be away for a moment
-            for task in (task for built in made.values() for task in built.tasks):
-                self._owner.state.close_task(str(task.id))
-            raise
+        owner, names = self._owner, sorted({t.query for t in wanted})
+        found = build(owner, [owner.queries[n].plan for n in names], owner.running, set(wanted).__contains__)
+        made = {name: found.get(name) or BuiltQuery() for name in names}
         with self._owner.state.epoch_lock:
             for name, built in made.items():
                 self._owner.begin(built)  # positions are resolved by the first owner of a task

@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 from flowql.compiler.plan.topology import ExchangeSink, Plan, QueryPlan
 from flowql.runtime.app.frontier import Upstream
 from flowql.runtime.commit.positions import readers
-from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.repartition import topic_of
 from flowql.runtime.topology.grouping import GROUPER
-from flowql.runtime.topology.query import TASKS, input_topics, partition_counts
+from flowql.runtime.topology.log_facts import LogFacts
+from flowql.runtime.topology.query import TASKS, input_topics
 
 SubTopologyId = tuple[str, int]  # query, number
 
 
-def tasks_as_begun(query: QueryPlan, admin: Admin, written: Mapping[str, WrittenTask]) -> list[TaskId]:
+def tasks_as_begun(query: QueryPlan, facts: LogFacts, written: Mapping[str, WrittenTask]) -> list[TaskId]:
     """Every task of a query, wherever it runs: for as many partitions as its topics had when it began, as the records of its tasks tell."""
-    counts = partition_counts(query, admin)
+    counts = facts.counts(query)
     for task, there in written.items():
         name, _, place = task.rpartition("/")
         if name == query.id:

@@ -79,7 +79,7 @@ class SingleInstanceReconciler(Reconciler):
         here = {task.id for task in running.built.tasks}
         running.lacks_tasks = False  # before the topics are looked at: more may come meanwhile
         try:
-            built = build(host, running.plan, host.running, host.admin.topics(), lambda task: task not in here)
+            built = build(host, [running.plan], host.running, lambda task: task not in here).get(query)
         except Exception:  # brokers may be away: the next look tries again
             running.lacks_tasks = True
             raise
@@ -97,7 +97,7 @@ class SingleInstanceReconciler(Reconciler):
         for task in host.state.open_tasks():  # also those of an attempt that failed halfway
             if task.rpartition("/")[0] == query:
                 host.state.close_task(task)
-        built = build(host, running.plan, host.running, host.admin.topics())
+        built = build(host, [running.plan], host.running).get(query)
         if built is None:
             return
         host.begin(built)

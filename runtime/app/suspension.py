@@ -6,8 +6,8 @@ reconciler makes the tasks of a suspended query anew from the last commit, later
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.hosts import QueryHost
@@ -18,6 +18,7 @@ from flowql.runtime.errors import (
     KeysMisplaced,
     LogDenied,
     LogError,
+    LogUnavailable,
     OffsetAboveEnd,
     OffsetOutOfRange,
     PartitionsChanged,
@@ -26,15 +27,17 @@ from flowql.runtime.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from flowql.runtime.log.base import TopicInfo, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.topology.log_facts import LogFacts
 from flowql.runtime.topology.query import (
     BuiltQuery,
     build_query,
     check_outputs,
     check_times,
+    ensure_changelogs,
     is_partitioned_by_key,
     partitions_changed,
 )
@@ -146,22 +149,66 @@ def changelog_is_gone(host: QueryHost, query: str) -> bool:
 
 def build(
     host: QueryHost,
-    query: QueryPlan,
+    queries: Sequence[QueryPlan],
     plan: Plan,
-    known: Mapping[str, TopicInfo],
     only: Callable[[TaskId], bool] = lambda _: True,
-) -> BuiltQuery | None:
-    """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped). known: the topics there are."""
+    *,
+    retried: bool = False,
+) -> dict[str, BuiltQuery]:
+    """Tasks of queries. One is left out if it cannot be made now (it is suspended) or ever (it is stopped).
+
+    retried: where brokers are away, a query is suspended. Else that is raised, and nothing stays open.
+    """
+    facts, built = LogFacts(host.admin, host.config.application_id, queries), dict[str, BuiltQuery]()
     try:
-        check_outputs(query, known)
-        check_times(query, host.admin, host.config.application_id)
-    except (TopicMissing, TimesReplaced) as error:
-        host.query_states.suspend(query.id, error)
-        return None
+        for query in queries:
+            with _left_out(host, query, built, retried=retried):
+                try:
+                    check_outputs(query, facts.topics)
+                    check_times(query, facts)
+                except (TopicMissing, TimesReplaced) as error:
+                    host.query_states.suspend(query.id, error)
+                    continue
+                built[query.id] = build_query(query, plan, host, facts, only)
+        if host.config.changelogs and not host.config.shared:
+            _ensure_changelogs(host, [q for q in queries if q.id in built], facts, built, retried=retried)
+    except Exception:
+        for made in built.values():
+            _close(host, made)
+        raise
+    for made in built.values():
+        host.careful.attach(made.tasks)
+    return built
+
+
+def _ensure_changelogs(
+    host: QueryHost, queries: Sequence[QueryPlan], facts: LogFacts, built: dict[str, BuiltQuery], *, retried: bool
+) -> None:
     try:
-        built = build_query(query, plan, host, known, only)
+        ensure_changelogs(queries, host, facts)
+    except LogError:  # of one of them, perhaps: the others go on
+        for query in queries:
+            with _left_out(host, query, built, retried=retried):
+                ensure_changelogs([query], host, facts)
+
+
+@contextmanager
+def _left_out(host: QueryHost, query: QueryPlan, built: dict[str, BuiltQuery], *, retried: bool) -> Iterator[None]:
+    """Errors that keep a query from being made are its own."""
+    try:
+        yield
     except (LogDenied, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced) as error:
         host.query_states.cannot_read(query.id, error)
-        return None
-    host.careful.attach(built.tasks)
-    return built
+    except LogUnavailable as error:
+        if not retried:
+            raise
+        host.query_states.suspend(query.id, error)
+    else:
+        return
+    if query.id in built:
+        _close(host, built.pop(query.id))
+
+
+def _close(host: QueryHost, built: BuiltQuery) -> None:
+    for task in built.tasks:
+        host.state.close_task(str(task.id))

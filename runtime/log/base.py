@@ -125,6 +125,14 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that is to be made. config: as in `TopicInfo`."""
+
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """id: tells a topic from another one of the same name, made before or after it; empty where the log does not know or tell it."""
 
@@ -146,6 +154,10 @@ class Admin(Protocol):
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
         """Create a topic, or return it as it is when it exists with the same partition count; else LogError."""
         ...
+
+    def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
+        """The same for many at once. If one cannot be made, the others may be: the same call can be repeated."""
+        return {name: self.create_topic(name, new.partitions, new.config) for name, new in topics.items()}
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
         """Change options of the config; None takes one back. TopicMissing; LogError if a value makes no sense."""

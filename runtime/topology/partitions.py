@@ -12,7 +12,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.errors import PartitionsDiffer
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repartition import misplaced
-from flowql.runtime.topology.query import task_counts
+from flowql.runtime.topology.log_facts import task_counts
 
 ELSEWHERE = "declare {there}, or another KAFKA_TOPIC and import the records into that"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -29,12 +29,11 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import (
     LogError,
     PartitionsChanged,
-    PartitionsUneven,
     TimesReplaced,
     TopicMissing,
     TopicReplaced,
 )
-from flowql.runtime.log.base import EARLIEST, Admin, Log, TopicInfo, TopicPartition
+from flowql.runtime.log.base import EARLIEST, Admin, Log, NewTopic, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.changelog import CHANGELOG, changelog_topic
 from flowql.runtime.state.manager import StateManager
@@ -46,8 +45,9 @@ from flowql.runtime.task.key_places import SEEN_MAX
 from flowql.runtime.task.position_names import positions_of_input
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
-from flowql.runtime.topology.grouping import GROUPER, UnevenPartitions
+from flowql.runtime.topology.grouping import GROUPER
 from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.log_facts import LogFacts, scanned, task_counts
 from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
 from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
@@ -75,7 +75,7 @@ class TaskServices(Protocol):
     state: StateManager
     scans: Scans
 
-    def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
+    def position(self, tp: TopicPartition, positions: Mapping[str, int], begin: Callable[[TopicPartition], int]) -> int:
         """Where a task with these positions, by topic, goes on; who has read nothing of a partition, at its beginning."""
         ...
 
@@ -103,23 +103,23 @@ def ensure_sources(plan: Plan, admin: Admin) -> dict[str, TopicInfo]:
     All topics that there are then.
     """
     known = admin.topics()
-    missing = []
+    missing, wanted = [], dict[str, NewTopic]()
     written = {s.topic for s in plan.sources if s.query is not None}
     for source in plan.sources:
         if source.is_own_table and source.topic in known:
             _check_own(source, known[source.topic])
-        if source.topic in known or source.topic in written:
+        if source.topic in known or source.topic in written or source.topic in wanted:
             continue
         if source.is_own_table:
-            known[source.topic] = admin.create_topic(source.topic, source.partitions or 1, TABLE_POLICY)
+            wanted[source.topic] = NewTopic(source.partitions or 1, TABLE_POLICY)
         elif source.partitions is None:
             missing.append(f"{source.topic} (of {source.name})")
         else:
-            known[source.topic] = admin.create_topic(source.topic, source.partitions)
+            wanted[source.topic] = NewTopic(source.partitions)
     if missing:
         msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
         raise TopicMissing(msg)
-    return known
+    return known | admin.create_topics(wanted)
 
 
 def _check_own(source: SourceDef, info: TopicInfo) -> None:
@@ -140,17 +140,21 @@ def ensure_topics(
 
     planned: partitions of results, where a change decides them. options: for the config of topics of results.
     """
-    known = set(ensure_sources(plan, admin))
+    known = {name: info.partitions for name, info in ensure_sources(plan, admin).items()}
     creators = {queries[0].id for queries in plan.writers.values()}
+    wanted: dict[str, NewTopic] = {}
     for query in (q for q in plan.queries if q.id in creators):
-        counts = {} if planned else partition_counts(query, admin)
+        unlisted = [] if planned else [t for t in scanned(query) if t not in known]
+        known |= admin.partition_counts(unlisted) if unlisted else {}
+        counts = {} if planned else task_counts(query, known)
         for sub in query.subtopologies:
             for op in sub.operators:
                 if isinstance(op.spec, Sink) and op.spec.topic not in known:
                     config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
                     n = planned.get(op.spec.topic) or op.spec.partitions or counts[sub.number]
-                    admin.create_topic(op.spec.topic, n, {**config, **(options or {})})
-                    known.add(op.spec.topic)
+                    wanted[op.spec.topic] = NewTopic(n, {**config, **(options or {})})
+                    known[op.spec.topic] = n
+    admin.create_topics(wanted)
 
 
 def check_outputs(query: QueryPlan, known: Collection[str]) -> None:
@@ -161,68 +165,41 @@ def check_outputs(query: QueryPlan, known: Collection[str]) -> None:
         raise TopicMissing(f"{query.id} writes to {', '.join(missing)}, which does not exist")
 
 
-def check_times(query: QueryPlan, admin: Admin, application_id: str) -> None:
+def check_times(query: QueryPlan, facts: LogFacts) -> None:
     """TimesReplaced if brokers would give what it writes other times than those of the events."""
-    written = {op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Sink)}
-    written |= {topic_of(application_id, r) for r in query.repartitions}
-    found = sorted(admin.with_replaced_times(written))
-    if found:
+    if found := facts.replaced_times(query):
         raise TimesReplaced(
             f"{query.id} writes to {', '.join(found)}, where brokers replace the times of events (message.timestamp.type=LogAppendTime); to keep them:  "
             f"kafka-configs.sh --bootstrap-server BROKER --alter --topic {found[0]} --add-config message.timestamp.type=CreateTime"
         )
 
 
-def partition_counts(query: QueryPlan, admin: Admin) -> dict[int, int]:
-    """As `task_counts`, for the topics of a log. LogDenied, where of one not even that may be known."""
-    read = [op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Scan)]
-    return task_counts(query, admin.partition_counts(read))
-
-
-def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, int]:
-    """Partitions (= tasks) of each sub-topology: those of its topics, which must agree (PartitionsUneven); of a repartition alone, the most of any source."""
-    counts: dict[int, int] = {}
-    for sub in query.subtopologies:
-        read = [op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)]
-        missing = [t for t in read if t not in partitions]
-        if missing:
-            raise TopicMissing(f"{query.id} reads {', '.join(missing)}, which does not exist")
-        found = {t: partitions[t] for t in read}
-        try:
-            groups = GROUPER.group(found)
-        except UnevenPartitions as error:
-            msg = f"{query.id} joins topics with different partition counts: {error}; give them the same number"
-            raise PartitionsUneven(msg) from None
-        if groups:
-            counts[sub.number] = len(groups)
-    most = max(counts.values(), default=1)
-    return {sub.number: counts.get(sub.number, most) for sub in query.subtopologies}
-
-
-def ensure_changelogs(query: QueryPlan, env: TaskServices) -> None:
+def ensure_changelogs(queries: Iterable[QueryPlan], env: TaskServices, facts: LogFacts) -> None:
     """A compacted topic for each store, with a partition per task. One of other size is left from a query that is gone."""
-    counts = partition_counts(query, env.admin)
-    wanted = {
-        changelog_topic(env.config.application_id, store.name): counts[sub.number]
-        for sub in query.subtopologies
-        for op in sub.operators
-        for store in op.stores
-    }
+    wanted: dict[str, int] = {}
+    for query in queries:
+        counts = facts.counts(query)
+        for sub in query.subtopologies:
+            names = [store.name for op in sub.operators for store in op.stores]
+            wanted |= {changelog_topic(env.config.application_id, name): counts[sub.number] for name in names}
     known = env.admin.partition_counts(wanted)
-    for topic, n in wanted.items():
-        if known.get(topic, n) != n:
-            env.admin.delete_topic(topic)
-        if known.get(topic) != n:
-            env.admin.create_topic(topic, n, CHANGELOG)
+    for topic in (topic for topic, n in wanted.items() if known.get(topic, n) != n):
+        env.admin.delete_topic(topic)
+    env.admin.create_topics({t: NewTopic(n, CHANGELOG) for t, n in wanted.items() if known.get(t) != n})
 
 
-def ensure_repartitions(query: QueryPlan, env: TaskServices, *, runs: bool = False) -> None:
-    """The topics of a query's repartitions, where they are topics. runs: those that exist are its own, whatever its inputs have become since it began."""
-    known, counts = env.admin.topics() if runs else {}, partition_counts(query, env.admin)
-    for sub in query.subtopologies:
-        for topic in repartition_topics(sub, env.config.application_id):
-            if topic not in known:
-                env.admin.create_topic(topic, counts[sub.number], KEPT)
+def ensure_repartitions(
+    queries: Iterable[QueryPlan], env: TaskServices, facts: LogFacts, runs: Collection[str]
+) -> None:
+    """The topics of repartitions, where they are topics. runs: queries whose topics, if they exist, are their own, whatever their inputs have become since they began."""
+    wanted: dict[str, NewTopic] = {}
+    for query in queries:
+        counts = facts.counts(query)
+        for sub in query.subtopologies:
+            for topic in repartition_topics(sub, env.config.application_id):
+                if query.id not in runs or topic not in facts.topics:
+                    wanted[topic] = NewTopic(counts[sub.number], KEPT)
+    env.admin.create_topics(wanted)
 
 
 def repartition_topics(sub: SubTopology, application_id: str) -> list[str]:
@@ -242,26 +219,20 @@ def readers(plan: Plan, topic: str, application_id: str) -> frozenset[str]:
     return frozenset(q for q, topics in reads.items() if any(topic in of_sub for of_sub in topics))
 
 
-def all_tasks(query: QueryPlan, admin: Admin) -> list[TaskId]:
-    """Every task of a query, wherever it runs."""
-    counts = partition_counts(query, admin)
-    return [TaskId(query.id, sub.number, p) for sub in query.subtopologies for p in range(counts[sub.number])]
-
-
 def build_query(
     query: QueryPlan,
     plan: Plan,
     env: TaskServices,
-    known: Mapping[str, TopicInfo],
+    facts: LogFacts,
     wanted: Callable[[TaskId], bool] = lambda _task: True,
 ) -> BuiltQuery:
     """Tasks of a query, with their state opened and positions restored (new ones start at the earliest record).
 
-    known: the topics there are. wanted: which of the tasks; others run elsewhere. If it fails, nothing stays open: it may be tried again. PartitionsChanged where the state of a task
+    wanted: which of the tasks; others run elsewhere. If it fails, nothing stays open: it may be tried again. PartitionsChanged where the state of a task
     was one of another number.
     """
     built = BuiltQuery()
-    counts = partition_counts(query, env.admin)
+    counts = facts.counts(query)
     exchange_counts = {
         op.spec.topic: counts[sub.number]
         for sub in query.subtopologies
@@ -274,16 +245,18 @@ def build_query(
         for op in sub.operators
         if isinstance(op.spec, ExchangeSink)
     }
-    partitions = {**{name: info.partitions for name, info in known.items()}, **exchange_counts}
+    partitions = {**{name: info.partitions for name, info in facts.topics.items()}, **exchange_counts}
     sources = {t: range(counts[w]) for t, w in writers.items()}
-    topic_ids = ids_of_sources(query, plan, env.admin)
-    kept = _deletions_kept(query, plan, known) if env.config.changelogs else {}
+    # Not of topics that queries write: a deployment may make these anew, with positions in them.
+    topic_ids = facts.ids(set(topics_read(query)) - plan.writers.keys())
+    kept = _deletions_kept(query, plan, facts.topics) if env.config.changelogs else {}
     opened: list[TaskId] = []
     try:
         for sub in query.subtopologies:
             stores = [s for op in sub.operators for s in op.stores]
-            scanned = {op.spec.topic: partitions[op.spec.topic] for op in sub.operators if isinstance(op.spec, Scan)}
-            groups = GROUPER.group(scanned)
+            read_here = {op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)}
+            partitions_read = {topic: partitions[topic] for topic in read_here}
+            groups = GROUPER.group(partitions_read)
             for task_id in (TaskId(query.id, sub.number, p) for p in range(counts[sub.number])):
                 if wanted(task_id):
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
@@ -291,16 +264,14 @@ def build_query(
                     before = state.metadata
                     check_tasks(query, sub.number, before, counts[sub.number])
                     check_results(query, sub, before, partitions)
-                    read = {tp.topic: tp for tp in groups[task_id.partition]} if scanned else {}
-                    task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env)
+                    read = {tp.topic: tp for tp in groups[task_id.partition]} if partitions_read else {}
+                    task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env, facts)
                     _look_for_deletions(task, sub, kept, env)
                     for i in (i for i in task.logs.values() if i.channel is None):
                         i.partitions = counts[sub.number]
                     task.marks |= partition_marks(query, sub, counts[sub.number], partitions)
                     built.tasks.append(task)
-            _look_ahead([t for t in built.tasks if t.id.subtopology == sub.number], scanned, env)
-        if env.config.changelogs and not env.config.shared:
-            ensure_changelogs(query, env)
+            _look_ahead([t for t in built.tasks if t.id.subtopology == sub.number], partitions_read, env)
     except Exception:  # brokers may be away for a moment
         for task_id in opened:
             env.state.close_task(str(task_id))
@@ -319,6 +290,7 @@ def _task(
     sources: Mapping[str, range],
     topic_ids: Mapping[str, str],
     env: TaskServices,
+    facts: LogFacts,
 ) -> Task:
     """read: the partitions that it reads, by their topics."""
     partition = task_id.partition
@@ -339,13 +311,14 @@ def _task(
             topic_id = ids.get(tp.topic, "")
             if topic_id != topic_ids.get(tp.topic, topic_id):
                 raise replaced(tp, topic_ids[tp.topic])
-            at = env.position(tp, positions_of_input(positions, ordinal))
+            at = env.position(tp, positions_of_input(positions, ordinal), facts.begin)
             task.logs[op.id] = LogInput(op.id, tp, at, ordinal=ordinal, topic_id=topic_id)
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
             for source in sources[op.spec.topic]:
                 channel = LogInput(op.id, tp, 0, channel=channel_key(source), source=source)
-                channel.position = channel.next_fetch = positions.get(channel.name, env.admin.begin_offset(tp))
+                at = positions[channel.name] if channel.name in positions else facts.begin(tp)
+                channel.position = channel.next_fetch = at
                 channel.within = within.get(channel.name, 0)
                 task.logs[f"{op.id}#{source}"] = channel
         elif isinstance(op.spec, ExchangeSource):
@@ -392,12 +365,6 @@ def _look_ahead(tasks: Sequence[Task], partitions: Mapping[str, int], env: TaskS
             with suppress(LogError), closing(env.log.reader(tp, begins.get(tp, EARLIEST))) as reader:
                 if (raw := reader.read(room, LOOKED_AT_BYTES)) is not None:
                     places.look(raw.records.column("key"), tp.partition, n)
-
-
-def ids_of_sources(query: QueryPlan, plan: Plan, admin: Admin) -> dict[str, str]:
-    """Of the topics that a query reads, but for those that queries write: a deployment may make these anew, with positions in them."""
-    described = admin.describe_topics(set(topics_read(query)) - plan.writers.keys()).result()
-    return {name: topic.id for name, topic in described.items() if topic.id}
 
 
 def is_partitioned_by_key(query: QueryPlan) -> bool:

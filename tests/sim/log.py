@@ -20,6 +20,7 @@ from flowql.runtime.log.base import (
     Clients,
     Consumer,
     KeyValueReader,
+    NewTopic,
     Position,
     Producer,
     RawBatch,
@@ -169,6 +170,9 @@ class SimulatedLog:
         elif known.partitions != partitions:
             raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
         return known
+
+    def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
+        return {name: self.create_topic(name, new.partitions, new.config) for name, new in topics.items()}
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
         self.network.call("alter topic")

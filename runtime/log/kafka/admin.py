@@ -16,21 +16,21 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,
-    NewTopic,
     OffsetSpec,
 )
+from confluent_kafka.admin import NewTopic as TopicToMake
 
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from flowql.runtime.log.base import TopicDescription, TopicInfo, TopicPartition
-from flowql.runtime.log.clients import check_topic_name, naming
+from flowql.runtime.log.base import NewTopic, TopicDescription, TopicInfo, TopicPartition
+from flowql.runtime.log.clients import check_topic_name
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.topic_options import Listed, TopicOptions
 
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
-_SETTLE_S = 0.01
+_SETTLE_S, _SETTLE_MAX_S = 0.01, 0.2
 # Topics that are made here keep the event times of their records, also where the brokers' `log.message.timestamp.type` is LogAppendTime.
 AHEAD_MAX = "message.timestamp.after.max.ms"  # since Kafka 3.6, an hour from Kafka 4.0 on (KIP-937)
 OWN_TIMES: Mapping[str, str] = {"message.timestamp.type": "CreateTime"}
@@ -74,40 +74,53 @@ class KafkaAdmin:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
-        check_topic_name(name)
-        if partitions < 1:
-            raise LogError(f"topic {name}: {partitions} partitions")
-        known = self._describe([name]).get(name)
-        if known is None:
-            known = self._create(name, partitions, dict(config or {}))
-        if known != partitions:
-            raise LogError(f"topic {name} exists with {known} partitions, not {partitions}")
-        return self._info(name, known)
+    def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
+        for name, new in topics.items():
+            check_topic_name(name)
+            if new.partitions < 1:
+                raise LogError(f"topic {name}: {new.partitions} partitions")
+        known = self._describe(topics) if topics else {}
+        if missing := {name: new for name, new in topics.items() if name not in known}:
+            known |= self._create(missing)
+        for name, new in topics.items():
+            if known[name] != new.partitions:
+                raise LogError(f"topic {name} exists with {known[name]} partitions, not {new.partitions}")
+        listed = Listed(topics, self.options_of)
+        return {name: TopicInfo(name, known[name], TopicOptions(listed, name)) for name in topics}
 
-    def _create(self, name: str, partitions: int, config: dict[str, str]) -> int:
-        """The partitions it then has: another client may have been quicker."""
-        wanted = NewTopic(name, partitions, self._replication, config={**OWN_TIMES, **config})
-        try:
-            self._result(self._client.create_topics([wanted], operation_timeout=TIMEOUT_S)[name])
-        except KafkaException as error:
-            if errors.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise errors.failure(errors.of(error), f"topic {name} cannot be made") from error
-        return self._await(name)
+    def _create(self, topics: Mapping[str, NewTopic]) -> dict[str, int]:
+        """The partitions they then have: another client may have been quicker."""
+        wanted = [
+            TopicToMake(name, new.partitions, self._replication, config={**OWN_TIMES, **new.config})
+            for name, new in topics.items()
+        ]
+        failed: LogError | None = None
+        for name, future in self._client.create_topics(wanted, operation_timeout=TIMEOUT_S).items():
+            try:
+                self._result(future)
+            except KafkaException as error:
+                if errors.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    failed = failed or errors.failure(errors.of(error), f"topic {name} cannot be made")
+        if failed is not None:
+            raise failed
+        return self._await(topics)
 
-    def _await(self, name: str) -> int:
+    def _await(self, names: Collection[str]) -> dict[str, int]:
         """Brokers learn of a new topic a moment after it is made: until then nothing can be done with it."""
         limit = self._clock.timer_ms() + TIMEOUT_S * 1000
+        known: dict[str, int] = {}
         while self._clock.timer_ms() < limit:
-            known = self._describe([name]).get(name)
-            if known is not None and self._led(name, known):
+            known = self._describe(names)
+            if len(known) == len(names) and self._led(known):
                 return known
             self._client.poll(_SETTLE_S)
-        raise LogUnavailable(f"topic {name} was made, and has no leaders after {TIMEOUT_S:.0f} s")
+        missing = next((name for name in names if name not in known), next(iter(names)))
+        raise LogUnavailable(f"topic {missing} was made, and has no leaders after {TIMEOUT_S:.0f} s")
 
-    def _led(self, name: str, partitions: int) -> bool:
+    def _led(self, topics: Mapping[str, int]) -> bool:
         """Whether every partition can be asked for its end."""
-        return len(self.end_offsets([TopicPartition(name, p) for p in range(partitions)])) == partitions
+        tps = [TopicPartition(name, p) for name, n in topics.items() for p in range(n)]
+        return len(self.end_offsets(tps)) == len(tps)
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
         partitions = self.partitions(name)
@@ -178,6 +191,7 @@ class KafkaAdmin:
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"topic {name}")
                 if not isinstance(failed, TopicMissing):
+                    failed.partition = TopicPartition(name, 0)
                     raise failed from error
         return found
 
@@ -269,7 +283,7 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, int]:
         """Of partitions that exist; those whose leader is just changing are asked again."""
         found: dict[TopicPartition, int] = {}
-        left = list(tps)
+        left, pause_s = list(tps), _SETTLE_S
         limit = self._clock.timer_ms() + TIMEOUT_S * 1000
         while left:
             again: list[TopicPartition] = []
@@ -285,16 +299,19 @@ class KafkaAdmin:
                         failed.partition = tp
                         raise failed from error
             left = self._existing(again)  # brokers that just came back may not know all topics yet
-            if left:
-                self._client.poll(_SETTLE_S)
+            if left:  # hundreds of new topics get their leaders one after the other
+                self._client.poll(pause_s)
+                pause_s = min(2 * pause_s, _SETTLE_MAX_S)
         return found
 
     def _existing(self, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Of a topic that is gone the client finds no leader, as of one whose leader is just changing."""
-        counts: dict[str, int] = {}
-        for tp in {tp.topic: tp for tp in tps}.values():
-            with naming(tp):
-                counts |= self._describe([tp.topic])
+        topics = {tp.topic: tp for tp in tps}
+        try:
+            counts = self._describe(topics) if topics else {}
+        except LogError as error:
+            error.partition = topics.get(error.partition[0]) if error.partition is not None else None
+            raise
         for tp in tps:
             if tp.topic not in counts:
                 self.forget(tp.topic)

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable
-from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.base import NewTopic, Position, TopicPartition
 from flowql.runtime.log.clients import naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
@@ -56,7 +56,7 @@ class AtLeastOnceProducer:
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
         self._refused: tuple[TopicPartition, KafkaError] | None = None
         self._is_open = False
-        admin.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
+        admin.create_topics({counter.topic: NewTopic(1, {"cleanup.policy": "compact"})})
         config = connection.plain_producer(transactional_id)
         self._client = ProducerClient({**config, "on_delivery": self._undelivered}, logger=LOGGER)
         self._sequence = committed_sequence(groups, transactional_id, counter)

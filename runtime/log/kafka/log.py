@@ -20,6 +20,7 @@ from flowql.runtime.log.base import (
     Consumer,
     KeyValueReader,
     Log,
+    NewTopic,
     Position,
     Producer,
     Reader,
@@ -271,7 +272,10 @@ class KafkaLog:
     # Admin
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
-        return self._admin.create_topic(name, partitions, config)
+        return self.create_topics({name: NewTopic(partitions, config or {})})[name]
+
+    def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
+        return self._admin.create_topics(topics)
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
         return self._admin.alter_topic(name, changes)

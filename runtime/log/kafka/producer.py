@@ -34,7 +34,7 @@ from flowql.runtime.errors import (
     TopicMissing,
     TransactionAborted,
 )
-from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.base import NewTopic, Position, TopicPartition
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.calls import ProducerClient, ending
@@ -131,7 +131,7 @@ class KafkaProducer:
         self._is_open = False
         self._failure: LogError | None = None
         self._refused: tuple[TopicPartition, KafkaError] | None = None  # the first record that was not delivered
-        admin.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
+        admin.create_topics({counter.topic: NewTopic(1, {"cleanup.policy": "compact"})})
         self._client = ProducerClient(
             {**connection.producer(transactional_id), "on_delivery": self._undelivered}, logger=LOGGER
         )

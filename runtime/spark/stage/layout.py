@@ -19,7 +19,8 @@ from flowql.compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, 
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
 from flowql.compiler.plan.visit import functions_called
 from flowql.runtime.functions.shipping import shipped
-from flowql.runtime.topology.query import task_counts, upsert_topics
+from flowql.runtime.topology.log_facts import task_counts
+from flowql.runtime.topology.query import upsert_topics
 
 _FREE = (Explode, Filter, Project, Rekey, Scan, Sink, ExchangeSink)
 

@@ -6,6 +6,7 @@ from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.status import statuses
 from flowql.runtime.errors import Fenced, RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.topology.log_facts import LogFacts
 from flowql.runtime.topology.query import build_query, ensure_topics
 from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, plan, produce, read
 
@@ -127,7 +128,9 @@ def test_tasks_that_are_made_while_an_epoch_is_aborted_run():
     driver.run_until_idle()
     wanted = plan(DOUBLED, COUNTS)
     ensure_topics(wanted, instance.admin)
-    built = build_query(wanted.by_id.get("CTAS_COUNTS"), wanted, instance, instance.admin.topics())
+    built = build_query(
+        wanted.by_id.get("CTAS_COUNTS"), wanted, instance, LogFacts(instance.admin, "app", wanted.queries)
+    )
     instance.state.abort()
     instance.begin(built)
     assert [task.state.metadata["positions"] for task in built.tasks] == [{"input": 0}]

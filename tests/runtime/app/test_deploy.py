@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.plan.topology import InsertValues, QueryPlan
-from flowql.runtime.app import deployment
-from flowql.runtime.app.hosts import QueryHost
+from flowql.runtime.app import suspension
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.errors import LogUnavailable, PartitionsDiffer, TopicMissing
@@ -131,14 +130,14 @@ def test_a_new_query_for_which_brokers_do_not_answer_is_begun_later(monkeypatch:
     world = InstanceHarness(BASE + COPY, tick_ms=10)
     world.send("s", rows(0, 50))
     world.settle()
-    build, silent = deployment.build, [LogUnavailable("no answer")]
+    build, silent = suspension.build_query, [LogUnavailable("no answer")]
 
-    def built(host: QueryHost, query: QueryPlan, *others: Any) -> BuiltQuery | None:
+    def built(query: QueryPlan, *others: Any) -> BuiltQuery:
         if query.id == "CTAS_GOOD" and silent:
             raise silent.pop()
-        return build(host, query, *others)
+        return build(query, *others)
 
-    monkeypatch.setattr(deployment, "build", built)
+    monkeypatch.setattr(suspension, "build_query", built)
     world.deploy(BASE + COPY + GOOD)
     assert world.instance.query_states.of("CTAS_GOOD").state is SUSPENDED
     world.settle()

@@ -138,11 +138,14 @@ def test_a_task_without_a_position_begins_where_the_serving_generation_does() ->
     world.send("s", rows(0, 20))
     log.drop_before(tp, 5)
     instance = world.instance
-    assert instance.position(tp, {}) == 5
+    assert instance.position(tp, {}, instance.admin.begin_offset) == 5
     instance.serve(Deployed(begins=(("s", (12,)),)), 1)
-    assert (instance.position(tp, {}), instance.position(tp, {"s": 2})) == (12, 2)
+    assert (
+        instance.position(tp, {}, instance.admin.begin_offset),
+        instance.position(tp, {"s": 2}, instance.admin.begin_offset),
+    ) == (12, 2)
     log.drop_before(tp, 15)
-    assert instance.position(tp, {}) == 15
+    assert instance.position(tp, {}, instance.admin.begin_offset) == 15
 
 
 def test_why_a_query_is_stalled_is_the_first_reason_that_holds() -> None:

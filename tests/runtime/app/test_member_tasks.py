@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowql.runtime.app import member_tasks
+from flowql.runtime.app import suspension
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
@@ -15,6 +15,7 @@ from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.topology.log_facts import LogFacts
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 from tests.runtime.app.test_swapping import MEMBER, LikeKafka
@@ -111,15 +112,19 @@ def test_partitions_of_tasks_that_are_not_made_stay_where_their_records_are(worl
 def test_tasks_of_a_query_whose_topic_is_gone_are_none_and_it_stops(world: InstanceHarness) -> None:
     plan = world.instance.running.by_id.get(COPY_ID)
     assert plan is not None
-    assert [t.partition for t in mine(world).tasks_of(plan, dict)] == [0, 1]
+
+    def tasks_now() -> list[TaskId]:
+        return mine(world).tasks_of(plan, LogFacts(world.log, "flowql", [plan]), dict)
+
+    assert [t.partition for t in tasks_now()] == [0, 1]
     world.log.delete_topic("s")
-    assert mine(world).tasks_of(plan, dict) == []
+    assert tasks_now() == []
     assert "TopicMissing" in world.instance.query_states.of(COPY_ID).reason
-    assert mine(world).tasks_of(plan, dict) == [], "it is stopped"
+    assert tasks_now() == [], "it is stopped"
 
 
 def test_tasks_are_made_together_or_not_at_all(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks, build = mine(world), member_tasks.build
+    tasks, build = mine(world), suspension.build_query
     wanted = [t.id for q in world.instance.queries.values() for t in q.built.tasks]
     before = [t for q in world.instance.queries.values() for t in q.built.tasks]
     with world.instance.state.epoch_lock:
@@ -127,13 +132,13 @@ def test_tasks_are_made_together_or_not_at_all(world: InstanceHarness, monkeypat
     for task in before:
         world.instance.state.close_task(str(task.id))
 
-    def failing(host: Any, query: Any, *others: Any) -> Any:
+    def failing(query: Any, *others: Any) -> Any:
         if query.id == GOOD_ID:
             raise LogUnavailable("no answer")
-        return build(host, query, *others)
+        return build(query, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(member_tasks, "build", failing)
+        patch.setattr(suspension, "build_query", failing)
         with pytest.raises(LogUnavailable):
             tasks.build(wanted)
     assert not [t for q in world.instance.queries.values() for t in q.built.tasks]
@@ -151,15 +156,14 @@ def test_a_query_that_cannot_be_made_keeps_no_other_from_being_made(
     for name in list(world.instance.state.open_tasks()):
         if "/" in name:
             world.instance.state.close_task(name)
-    build = member_tasks.build
+    build = suspension.build_query
 
-    def stopping(host: Any, query: Any, *others: Any) -> Any:
+    def stopping(query: Any, *others: Any) -> Any:
         if query.id == GOOD_ID:
-            host.query_states.stop(query.id, TopicMissing("gone"))
-            return None
-        return build(host, query, *others)
+            raise TopicMissing("gone")
+        return build(query, *others)
 
-    monkeypatch.setattr(member_tasks, "build", stopping)
+    monkeypatch.setattr(suspension, "build_query", stopping)
     made = mine(world).build([TaskId(GOOD_ID, 0, 0), TaskId(COPY_ID, 0, 1)])
     assert [t.id for t in made] == [TaskId(COPY_ID, 0, 1)]
     assert world.instance.queries[GOOD_ID].built.tasks == []

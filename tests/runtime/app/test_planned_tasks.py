@@ -12,6 +12,7 @@ from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.topology.log_facts import LogFacts
 from tests.runtime.app.harness import plan_of
 
 SQL = """
@@ -39,19 +40,20 @@ def written(tasks: int | None) -> WrittenTask:
 
 def planned(*without: str) -> PlannedTasks:
     log, plan = site()
-    return PlannedTasks.of(plan, "app", lambda q: [] if q.id in without else tasks_as_begun(q, log, {}))
+    facts = LogFacts(log, "app", plan.queries)
+    return PlannedTasks.of(plan, "app", lambda q: [] if q.id in without else tasks_as_begun(q, facts, {}))
 
 
 def test_a_query_has_as_many_tasks_as_when_it_began() -> None:
     log, plan = site()
-    of = query(plan, COUNT)
+    of, facts = query(plan, COUNT), LogFacts(log, "app", plan.queries)
     two = [TaskId(COUNT, n, p) for n in range(2) for p in range(2)]
-    assert tasks_as_begun(of, log, {}) == two
+    assert tasks_as_begun(of, facts, {}) == two
     others = {f"{COPY}/0_0": written(1), f"{COPY}/1_0": written(5), f"{COUNT}2/0_0": written(5)}
-    assert tasks_as_begun(of, log, others) == two, "records of other queries"
-    assert tasks_as_begun(of, log, {f"{COUNT}/1_0": written(None)}) == two, "older records do not tell it"
+    assert tasks_as_begun(of, facts, others) == two, "records of other queries"
+    assert tasks_as_begun(of, facts, {f"{COUNT}/1_0": written(None)}) == two, "older records do not tell it"
     begun = {f"{COUNT}/0_1": written(1), f"{COUNT}/1_12": written(3)}
-    assert tasks_as_begun(of, log, begun) == [TaskId(COUNT, 0, 0), *(TaskId(COUNT, 1, p) for p in range(3))]
+    assert tasks_as_begun(of, facts, begun) == [TaskId(COUNT, 0, 0), *(TaskId(COUNT, 1, p) for p in range(3))]
 
 
 def test_each_task_reads_its_partition_of_each_input() -> None:

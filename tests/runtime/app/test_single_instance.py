@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from flowql.runtime.app import single_instance
+from flowql.runtime.app import suspension
 from flowql.runtime.app.backoff import BACKOFF_MS_MIN
 from flowql.runtime.app.coroutines import stopped
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
-from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.errors import LogUnavailable, TimesReplaced
 from flowql.runtime.task.status import TaskStatus
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
@@ -70,7 +70,7 @@ def test_it_is_made_anew_when_its_time_has_come_and_goes_on(world: InstanceHarne
 
 
 def test_an_attempt_that_fails_puts_the_next_one_off(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    build, attempts = single_instance.build, list[int]()
+    build, attempts = suspension.build_query, list[int]()
 
     def failing(*arguments: Any) -> Any:
         attempts.append(world.clock.timer_ms())
@@ -78,7 +78,7 @@ def test_an_attempt_that_fails_puts_the_next_one_off(world: InstanceHarness, mon
             raise LogUnavailable("no answer")
         return build(*arguments)
 
-    monkeypatch.setattr(single_instance, "build", failing)
+    monkeypatch.setattr(suspension, "build_query", failing)
     world.instance.query_states.suspend(GOOD_ID, ValueError("refused"))
     world.tick_ms = 100
     for _ in range(300):
@@ -97,10 +97,10 @@ def test_what_cannot_be_made_now_waits_on(world: InstanceHarness, monkeypatch: p
     world.instance.query_states.suspend(GOOD_ID, ValueError("refused"))
     rounds(world, 5)
 
-    def refused(host: Any, query: Any, *_: Any) -> None:
-        host.query_states.suspend(query.id, ValueError("its topic is gone"))
+    def refused(*_: Any) -> None:
+        raise TimesReplaced("its topic is gone")
 
-    monkeypatch.setattr(single_instance, "build", refused)
+    monkeypatch.setattr(suspension, "check_times", refused)
     world.clock.advance(BACKOFF_MS_MIN)  # type: ignore[attr-defined]
     rounds(world, 20)
     record = world.instance.query_states.of(GOOD_ID)

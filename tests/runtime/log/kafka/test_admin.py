@@ -15,7 +15,7 @@ from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigResourc
 
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from flowql.runtime.log.base import TopicInfo, TopicPartition
+from flowql.runtime.log.base import NewTopic, TopicInfo, TopicPartition
 from flowql.runtime.log.kafka import admin as admins
 from flowql.runtime.log.kafka.admin import EndOffsets, KafkaAdmin
 from flowql.runtime.log.kafka.connection import Connection
@@ -94,13 +94,13 @@ class Library:
         return {r: answer(self.configs.get(r.name, {})) for r in resources}
 
     def create_topics(self, wanted: list[Any], operation_timeout: float) -> Mapping[str, Future[Any]]:
-        (topic,) = wanted
-        self.asked.append(
-            ("create_topics", (topic.topic, topic.num_partitions, topic.replication_factor, topic.config))
-        )
-        if self.creating is None:
-            self.topics[topic.topic] = topic.num_partitions
-        return {topic.topic: answer(self.creating)}
+        for topic in wanted:
+            self.asked.append(
+                ("create_topics", (topic.topic, topic.num_partitions, topic.replication_factor, topic.config))
+            )
+            if self.creating is None:
+                self.topics[topic.topic] = topic.num_partitions
+        return {topic.topic: answer(self.creating) for topic in wanted}
 
     def delete_topics(self, names: list[str], operation_timeout: float) -> Mapping[str, Future[Any]]:
         self.asked.append(("delete_topics", names))
@@ -131,16 +131,20 @@ class Library:
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> KafkaAdmin:
     monkeypatch.setattr(admins, "AdminClient", Library)
-    made = KafkaAdmin(Connection("nowhere:1"), "app-admin")
+    client = KafkaAdmin(Connection("nowhere:1"), "app-admin")
     clock = VirtualClock(1_000_000)
-    made._clock = clock  # type: ignore[assignment]
-    library(made).on_poll = lambda: clock.advance(5_000)
-    return made
+    client._clock = clock  # type: ignore[assignment]
+    library(client).on_poll = lambda: clock.advance(5_000)
+    return client
 
 
 def library(admin: KafkaAdmin) -> Library:
     assert isinstance(admin._client, Library)
     return admin._client
+
+
+def made(admin: KafkaAdmin, name: str, new: NewTopic) -> TopicInfo:
+    return admin.create_topics({name: new})[name]
 
 
 # Brokers
@@ -182,14 +186,33 @@ def test_brokers_that_do_not_let_us_in_are_told_at_once(code: int, denied: bool,
 def test_a_topic_is_made_once_and_waited_for_until_it_has_leaders(admin: KafkaAdmin) -> None:
     library(admin).ends = {A0: [SETTLING, "0"], A1: ["0"]}
     library(admin).configs = {"A": {"x": SimpleNamespace(name="x", **vars(dynamic("1")))}}
-    assert admin.create_topic("A", 2, {"x": "1"}) == TopicInfo("A", 2, {"x": "1"})
+    assert made(admin, "A", NewTopic(2, {"x": "1"})) == TopicInfo("A", 2, {"x": "1"})
     assert library(admin).told("create_topics") == [("A", 2, -1, {"message.timestamp.type": "CreateTime", "x": "1"})]
-    assert admin.create_topic("A", 2).partitions == 2
+    assert made(admin, "A", NewTopic(2)).partitions == 2
     assert len(library(admin).told("create_topics")) == 1
     with pytest.raises(LogError, match="topic A exists with 2 partitions, not 3"):
-        admin.create_topic("A", 3)
+        made(admin, "A", NewTopic(3))
     with pytest.raises(LogError, match="topic B: 0 partitions"):
-        admin.create_topic("B", 0)
+        made(admin, "B", NewTopic(0))
+
+
+def test_many_topics_are_made_and_waited_for_at_once(admin: KafkaAdmin) -> None:
+    library(admin).topics, library(admin).ends = {"A": 2}, {B0: [SETTLING, "0"], TopicPartition("C", 0): ["0"]}
+    known = admin.create_topics({"A": NewTopic(2), "B": NewTopic(1, {"x": "1"}), "C": NewTopic(1)})
+    assert {name: info.partitions for name, info in known.items()} == {"A": 2, "B": 1, "C": 1}
+    asked = [call for call, _ in library(admin).asked]
+    # All are looked at, two are made, and then each round looks at both together.
+    assert [call for call in asked if call not in ("create_topics", "poll")] == [
+        "describe_topics",
+        "describe_topics",
+        "list_offsets",
+        "describe_topics",
+        "list_offsets",
+    ]
+    assert [name for name, *_ in library(admin).told("create_topics")] == ["B", "C"]
+    before = len(library(admin).asked)
+    assert admin.create_topics({}) == {}
+    assert len(library(admin).asked) == before
 
 
 def test_a_topic_that_another_client_makes_at_the_same_time_is_that_one(admin: KafkaAdmin) -> None:
@@ -198,16 +221,16 @@ def test_a_topic_that_another_client_makes_at_the_same_time_is_that_one(admin: K
 
     library(admin).creating, library(admin).on_poll = int(KafkaError.TOPIC_ALREADY_EXISTS), made_by_another
     library(admin).ends = {B0: ["0"]}
-    assert admin.create_topic("B", 1) == TopicInfo("B", 1, {})
+    assert made(admin, "B", NewTopic(1)) == TopicInfo("B", 1, {})
     library(admin).creating = DENIED
     with pytest.raises(LogDenied, match="topic C cannot be made"):
-        admin.create_topic("C", 1)
+        made(admin, "C", NewTopic(1))
 
 
 def test_a_topic_without_leaders_is_not_waited_for_for_ever(admin: KafkaAdmin) -> None:
-    admin._led = lambda name, partitions: False  # type: ignore[method-assign]
+    admin._led = lambda topics: False  # type: ignore[method-assign]
     with pytest.raises(LogUnavailable, match="topic A was made, and has no leaders after 30 s"):
-        admin.create_topic("A", 1)
+        made(admin, "A", NewTopic(1))
     assert len(library(admin).told("poll")) == admins.TIMEOUT_S / 5
 
 
@@ -278,7 +301,7 @@ def test_options_of_listed_topics_are_asked_for_at_the_first_read_of_one_and_onc
     assert (copied, type(copied.config), repr(copied.config)) == (listed["A"], dict, repr(listed["A"].config))
     again = admin.topics()["A"]
     library(admin).configs = {}
-    assert (admin.create_topic("B", 1).partitions, dict(again.config)) == (1, {})
+    assert (made(admin, "B", NewTopic(1)).partitions, dict(again.config)) == (1, {})
     assert told("describe_configs")[2:] == [["A", "B", "C"]], (
         "one that is there is described, its options are not asked for"
     )
@@ -359,7 +382,7 @@ def test_partitions_whose_leader_is_changing_are_asked_again_and_no_others(admin
     assert admin.end_offsets([A0, A1, B0]) == {A0: 7, A1: 8}, "what does not exist is left out"
     assert [tps for tps, _, _ in library(admin).told("list_offsets")] == [[A0, A1, B0], [A1], [A1]]
     assert admin._partitions == {}, "and what was known of it forgotten"
-    assert library(admin).told("poll") == [admins._SETTLE_S] * 2
+    assert library(admin).told("poll") == [admins._SETTLE_S, 2 * admins._SETTLE_S]
     admin._partitions["B"] = 1
     with pytest.raises(TopicMissing, match="there is no topic partition B-0"):
         admin.end_offset(B0)
@@ -435,5 +458,5 @@ def test_topics_made_here_keep_the_times_of_records_whatever_the_brokers_default
     """Under LogAppendTime every result would have the time of its commit. What every topic has is not shown as its config."""
     library(admin).ends = {A0: ["0"]}
     library(admin).configs = {"A": {"t": SimpleNamespace(name="message.timestamp.type", **vars(dynamic("CreateTime")))}}
-    assert admin.create_topic("A", 1).config == {}
+    assert made(admin, "A", NewTopic(1)).config == {}
     assert library(admin).told("create_topics")[0][3] == {"message.timestamp.type": "CreateTime"}

@@ -56,8 +56,9 @@ class Client:
 class Admin:
     made = ()
 
-    def create_topic(self, name, partitions, config=None):
-        Admin.made = (name, partitions, config)
+    def create_topics(self, topics):
+        ((name, new),) = topics.items()
+        Admin.made = (name, new.partitions, new.config)
 
     def check_partition(self, tp): ...
     def forget(self, topic): ...

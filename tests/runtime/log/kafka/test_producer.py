@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.base import NewTopic, Position, TopicPartition
 from flowql.runtime.log.kafka import producer as producers
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.producer import KafkaProducer, count, term_of
@@ -56,8 +56,8 @@ class Admin(test_branches.Admin):
         self.ends: list[dict[TopicPartition, int]] = []
         self.written: dict[TopicPartition, int] | LogError = {}
 
-    def create_topic(self, name: str, partitions: int, config: Any = None) -> None:
-        self.made.append((name, partitions, config))
+    def create_topics(self, topics: dict[str, NewTopic]) -> None:
+        self.made += [(name, new.partitions, new.config) for name, new in topics.items()]
 
     def check_partition(self, tp: TopicPartition) -> None:
         self.checked.append(tp)
