@@ -28,7 +28,8 @@ from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.task.task import ReadUpTo, Task
+from flowql.runtime.task.read_up_to import ReadUpTo
+from flowql.runtime.task.task import Task
 
 TIMEOUT_S = 1.0  # how long a query may hold the others up
 LOOK_S = 0.001

@@ -56,9 +56,11 @@ class Driver:
 
     def _make_room(self) -> None:
         """Requests a commit if a query waits for one: by a clock that stands still it is never due."""
-        if self.instance.publisher.has_reserve() or not (self._room is None or self._room.done()):
+        publisher, manager = self.instance.publisher, self.instance.manager
+        if not (self._room is None or self._room.done()):
             return
-        if any(map(self.instance.manager.awaits_commit, self.instance.queries)):
+        waits = not publisher.has_reserve() and any(map(manager.awaits_commit, self.instance.queries))
+        if waits or publisher.awaits_cut:
             self._room = self.instance.commit.request()
 
     def commit(self) -> None:

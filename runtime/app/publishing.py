@@ -12,6 +12,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
+from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import MicroBatchResult, Task
 
@@ -33,6 +34,10 @@ class EpochPublisher:
         """Any thread."""
         self._host.manager.signal()
 
+    def has_room(self, task: Task) -> bool:
+        """Any thread."""
+        return not self._host.collector.holds_up(task.id)
+
     def publish(self, task: Task, result: MicroBatchResult) -> None:
         """Moves a completed run into the epoch. The epoch lock is held."""
         host, m = self._host, self._host.metrics.query(task.id.query)
@@ -48,17 +53,17 @@ class EpochPublisher:
             else:
                 for p, records in output.parts:
                     m.records_out += 0 if output.internal else records.num_rows
-                    host.collector.add(TopicPartition(output.topic, p), records, task.id.query)
+                    host.collector.add(TopicPartition(output.topic, p), records, task.id.query, task.id)
         if result.dead_letters:
             before, m.dead_letters = m.dead_letters, m.dead_letters + dead_letters.records_of(result.dead_letters)
             if is_a_step(before, m.dead_letters):
                 first = result.dead_letters[0].letter
                 said = {"code": first.code, "total": m.dead_letters}
                 say(WARNING, "dead_letters", first.message, query=task.id.query, task=task.id, **said)
-            self._add_dead_letters(task.id.query, result.dead_letters)
+            self._add_dead_letters(task.id, result.dead_letters)
         m.late_records += sum(result.late.values())
         host.commit.dirty = True
-        if result.wants_commit or not self.may_run():
+        if result.wants_commit or self.awaits_cut:
             host.commit.hurry()
 
     def broke(self, task: Task, error: BaseException) -> None:
@@ -78,21 +83,26 @@ class EpochPublisher:
                 other.state.revoke()
         host.commit.dirty = True
 
-    def _add_dead_letters(self, query: str, letters: Sequence[dead_letters.LocatedDeadLetter]) -> None:
+    def _add_dead_letters(self, writer: TaskId, letters: Sequence[dead_letters.LocatedDeadLetter]) -> None:
         """Those of a generation that is being built show with its results."""
-        host = self._host
+        host, query = self._host, writer.query
         generation = 1 if (running := host.queries.get(query)) is None else running.plan.generation
         app = host.config.application_id
         topic = dead_letters.staging_topic(app, query) if query in self.staged else dead_letters.topic_name(app)
         bytes_max = host.careful.bytes_max(query, topic)
         encoded = dead_letters.encode(user_id(query, generation), letters, host.clock.wall_ms(), generation, bytes_max)
-        host.collector.add(TopicPartition(topic, 0), encoded, query)
+        host.collector.add(TopicPartition(topic, 0), encoded, query, writer)
 
     # -- called by the scheduler and the commit step
 
     def may_run(self) -> bool:
         host = self._host
         return host.fatal is None and not (host.collector.full or host.state.uncommitted.full)
+
+    @property
+    def awaits_cut(self) -> bool:
+        """Some task or all of them go on when a commit makes room."""
+        return self._host.collector.crowded or not self.may_run()
 
     def has_reserve(self) -> bool:
         """At least half of the room for what is not committed is free."""

@@ -255,6 +255,8 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
     at_work = instance.manager.at_work()
     if query in at_work:
         return None
+    if not all(map(instance.publisher.has_room, tasks)):
+        return Wait("commit")
     if any(t.runnable for t in tasks):
         return Wait("commit") if instance.manager.awaits_commit(query) else Wait("processor", tuple(at_work))
     waiting = [t for t in tasks if t.buffered_rows]

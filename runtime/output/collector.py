@@ -6,7 +6,7 @@ same epoch (rule R1). The cut takes everything; what is published later waits fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +24,16 @@ class Outgoing(NamedTuple):
 
 Outgoings = dict[TopicPartition, list[Outgoing]]
 
+# A partition may take so many times what is left free by all. One that is alone gets two thirds, and however many grow, others find room. Source:
+# dynamic queue length thresholds for shared buffers (Choudhury and Hahne 1998).
+FREE_SHARE = 2
+
 
 class RecordCollector:
-    """Outgoing records by partition. All but `size_bytes` and `full` are called under the epoch lock.
+    """Outgoing records by partition. All but the properties, `size_bytes` and `holds_up` are called under the epoch lock.
 
-    Topics in `upsert_topics` are read as tables by everyone: of several records with the same key in one epoch only the last
+    All partitions together have a bound, and each has one that shrinks as the others grow: a task that has written beyond it waits for the next cut, and
+    the others go on. Topics in `upsert_topics` are read as tables by everyone: of several records with the same key in one epoch only the last
     leaves (suppression, rule R13).
     """
 
@@ -37,23 +42,42 @@ class RecordCollector:
         self._bytes_max = bytes_max
         self.upsert_topics: set[str] = set()
         self.size_bytes = 0
+        self._bytes: dict[TopicPartition, int] = {}
+        self._crowding: set[Hashable] = set()  # writers that have to wait; replaced as a whole, any thread may look
 
-    def add(self, tp: TopicPartition, records: pa.RecordBatch, query: str = "") -> None:
+    def add(self, tp: TopicPartition, records: pa.RecordBatch, query: str = "", writer: Hashable = None) -> None:
+        """writer: who waits if the partition has no more room; None for those that cannot."""
         self._buffers.setdefault(tp, []).append(Outgoing(query, records))
-        self.size_bytes += records.nbytes
+        size = records.nbytes
+        self.size_bytes += size
+        taken = self._bytes[tp] = self._bytes.get(tp, 0) + size
+        if writer is not None and taken >= FREE_SHARE * (self._bytes_max - self.size_bytes):
+            self._crowding.add(writer)
 
     def withdraw(self, queries: Collection[str]) -> None:
         """Forget what these queries have made since the last cut."""
         self._buffers = without(self._buffers, queries)
-        self.size_bytes = sum(o.records.nbytes for parts in self._buffers.values() for o in parts)
+        self._bytes = {tp: sum(o.records.nbytes for o in parts) for tp, parts in self._buffers.items()}
+        self.size_bytes = sum(self._bytes.values())
+        self._crowding = set()  # who still has to wait learns it when it writes again
 
     def cut(self) -> Outgoings:
         """Everything collected so far; the collector starts the next epoch empty."""
         frozen, self._buffers, self.size_bytes = self._buffers, {}, 0
+        self._bytes, self._crowding = {}, set()
         return frozen
 
     def discard(self) -> None:
         self.cut()
+
+    def holds_up(self, writer: Hashable) -> bool:
+        """A partition to which it wrote takes no more of it until the next cut. Any thread."""
+        return writer in self._crowding
+
+    @property
+    def crowded(self) -> bool:
+        """It holds somebody up. Any thread."""
+        return bool(self._crowding)
 
     @property
     def full(self) -> bool:

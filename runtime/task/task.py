@@ -52,6 +52,7 @@ from flowql.runtime.task.lost import LOST, with_micro_batch
 from flowql.runtime.task.merge import merge_order, side_of
 from flowql.runtime.task.peeked import NOTHING, ends_in_a_pair
 from flowql.runtime.task.program import Output, Program
+from flowql.runtime.task.read_up_to import ReadUpTo
 from flowql.runtime.task.sizing import MicroBatchSizer
 from flowql.runtime.task.status import TaskStatus
 
@@ -61,16 +62,6 @@ RETIRED_MAX = 10_000  # rows that have waited and go on in one run
 WATERMARKS = "watermarks"  # in the metadata of a task: `MicroBatchContext.watermarks`
 TIMERS = "timers"  # `MicroBatchContext.timers`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
-
-
-@dataclass(slots=True)
-class ReadUpTo:
-    """A time that queries process up to and not beyond, for as long as `ms` is one (`flowql.runtime.app.consistent_snapshot`).
-
-    Shared by all tasks of a query, so that a writer of a repartition and its reader see it move at once.
-    """
-
-    ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -88,6 +79,10 @@ class Publisher(Protocol):
     """The instance's side of publishing: called with the epoch lock held."""
 
     def publish(self, task: Task, result: MicroBatchResult) -> None: ...
+
+    def has_room(self, task: Task) -> bool:
+        """For what it writes before the next cut. Any thread, without the lock."""
+        ...
 
     def lock(self) -> Any:
         """The epoch lock, a context manager."""
@@ -213,7 +208,8 @@ class Task:
 
     @property
     def _has_room(self) -> bool:
-        return not any(x.full for x in self.downstream) or any(x.starving for x in self.downstream)
+        full = any(x.full for x in self.downstream) and not any(x.starving for x in self.downstream)
+        return not full and self._publisher.has_room(self)
 
     @property
     def is_due(self) -> bool:

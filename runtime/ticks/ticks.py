@@ -53,8 +53,9 @@ class Lines(Protocol):
 class Room(Protocol):
     """Bounds what is not committed."""
 
-    def may_run(self) -> bool:
-        """Whether tasks may publish before the next commit."""
+    @property
+    def awaits_cut(self) -> bool:
+        """Whether a task cannot publish before the next commit."""
         ...
 
 
@@ -155,7 +156,7 @@ class Ticks:
                 self._host.polling.ask_line(self._source_partitions, self._draw)
             return False
         self._looks += 1
-        late = self._looks > LOOKS_MAX or now_ms - self._asked_ms >= GRACE_MS or not self._host.publisher.may_run()
+        late = self._looks > LOOKS_MAX or now_ms - self._asked_ms >= GRACE_MS or self._host.publisher.awaits_cut
         return late or (self._drawn and self._all_here())
 
     def wants_cut(self) -> bool:

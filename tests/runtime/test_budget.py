@@ -8,8 +8,11 @@ import pytest
 
 from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.runtime.app import driver
+from flowql.runtime.app.status import Wait, wait_of
 from flowql.runtime.budget import MIB, PROCESS_BYTES, QUERY_PROCESS_IDLE_BYTES, MemoryBudget, StateLimits
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.state_memory import StateMemory
@@ -132,6 +135,36 @@ def test_processing_waits_for_a_commit_when_uncommitted_outputs_take_their_part(
     world.driver.run_until_caught_up()
     assert instance.publisher.may_run()
     assert sorted(v["V"] for v in read(world.log, "c")) == list(range(2_000))
+
+
+def test_a_hot_partition_waits_for_a_commit_and_the_others_go_on() -> None:
+    """The records of one key took all the room for results, and every query stood still until the log had them."""
+    source = SQL.partition("CREATE TABLE")[0].replace("PARTITIONS = 1", "PARTITIONS = 2")
+    world = QueryHarness(source + "CREATE STREAM C WITH (KAFKA_TOPIC = 'c') AS SELECT K, V FROM S EMIT CHANGES;")
+    instance, names = world.instance, [f"k{i}" for i in range(99)]
+    keys = [next(k for k in names if partition_for(k.encode(), 2) == p) for p in (0, 1)]
+    instance.collector._bytes_max = room = 60_000
+    instance.commit.run_once = lambda _now: 0  # type: ignore[method-assign]  # the log does not answer
+    for part in range(40):
+        world.send("s", [(keys[0], {"V": i}, i) for i in range(100 * part, 100 * part + 100)])
+        world.driver.round()
+    hot, other = instance.queries["CSAS_C"].built.tasks
+    assert hot.buffered_rows > 0
+    assert not instance.publisher.has_room(hot)
+    assert instance.publisher.awaits_cut
+    assert instance.publisher.may_run(), "there is room for others"
+    assert instance.collector.size_bytes < 0.9 * room
+    assert wait_of(instance, "CSAS_C", "running", [hot, other]) == Wait("commit")
+    world.send("s", [(keys[1], {"V": i}, i) for i in range(10)])
+    for _ in range(5):
+        world.driver.round()
+    assert list(other.positions.values()) == [10]
+    instance.collector._bytes_max = 1 << 20
+    del instance.commit.run_once  # type: ignore[method-assign]
+    world.driver.run_until_caught_up()
+    assert not instance.publisher.awaits_cut
+    assert sorted(v["V"] for v in read(world.log, "c")) == list(range(4_000))
+    assert world.log.end_offset(TopicPartition("c", 1)) == 10
 
 
 def test_batches_of_repartitions_do_not_make_rows_of_state_look_large() -> None:

@@ -40,7 +40,9 @@ def waits(
     manager = SimpleNamespace(at_work=lambda: list(at_work), awaits_commit=lambda _query: commit)
     states = SimpleNamespace(of=lambda _query: QueryRecord(waits_for=upstream))
     ticks = SimpleNamespace(waits_for=lambda _query: None)
-    return wait_of(cast(Any, SimpleNamespace(manager=manager, query_states=states, ticks=ticks)), "q", state, tasks)
+    publisher = SimpleNamespace(has_room=lambda _task: True)
+    instance = SimpleNamespace(manager=manager, query_states=states, ticks=ticks, publisher=publisher)
+    return wait_of(cast(Any, instance), "q", state, tasks)
 
 
 def unread(end_offset: int) -> LogInput:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
-from flowql.runtime.output.collector import suppress
+from flowql.runtime.output.collector import RecordCollector, suppress
 from flowql.runtime.output.partitioner import split
 
 KEYS = st.lists(st.sampled_from([b"", b"a", b"b", b"cc", b"d"]), max_size=12)
@@ -25,6 +29,25 @@ def test_of_records_with_one_key_the_last_leaves_in_its_place(parts: list[list[b
     every = [row for batch in batches for row in batch.to_pylist()]
     last = {row["key"]: row["n"] for row in every}
     assert suppress(batches).to_pylist() == [row for row in every if last[row["key"]] == row["n"]]
+
+
+@pytest.mark.parametrize("hot", [1, 2, 4])
+def test_however_many_partitions_are_hot_there_is_room_for_another(hot: int) -> None:
+    records, rng = made([b"a"] * 10), Random(hot)
+    collector = RecordCollector(bytes_max := 300 * records.nbytes)
+    writers = list(range(hot))
+    while writers:
+        writer = rng.choice(writers)
+        collector.add(TopicPartition("t", writer), records, "q", writer)
+        if collector.holds_up(writer):
+            writers.remove(writer)
+    assert 2 * bytes_max / 3 <= collector.size_bytes < bytes_max, "one that is alone gets two thirds"
+    assert not collector.full
+    collector.add(TopicPartition("t", hot), records, "q", hot)
+    assert not collector.holds_up(hot)
+    assert collector.crowded
+    collector.cut()
+    assert not collector.crowded
 
 
 def test_records_of_which_one_has_no_key_all_leave() -> None:

@@ -58,9 +58,13 @@ class Program:
 class Publisher:
     def __init__(self, lock: Any) -> None:
         self.published, self.lock = list[MicroBatchResult](), lambda: lock
+        self.room = True
 
     def publish(self, task: Task, result: MicroBatchResult) -> None:
         self.published.append(result)
+
+    def has_room(self, task: Task) -> bool:
+        return self.room
 
     def wake(self) -> None: ...
 
@@ -189,6 +193,16 @@ def test_a_full_channel_behind_it_stops_a_task_unless_another_one_starves() -> N
     assert task.runnable
     full.consume(1)
     task.downstream = [full]
+    assert task.runnable
+
+
+def test_a_full_partition_behind_it_stops_a_task() -> None:
+    task, publisher = made(Program())
+    push(task, "a", 1)
+    publisher.room = False
+    assert not task.runnable
+    assert not task.sleeps, "it goes on after a commit, without new rows"
+    publisher.room = True
     assert task.runnable
 
 
