@@ -10,11 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from flowql.runtime.batch import Row
 from flowql.runtime.state.layout import successor
 from flowql.runtime.state.physical import BATCH_ROWS_MAX, Physical
 from flowql.runtime.state.values import decode_value, encode_value
-from flowql.runtime.topology.table_rows import Key, Rows
+from flowql.runtime.topology.table_rows import Kept, Key
 
 _ABOUT, _ROWS = b"a", b"r"  # prefixes in the database; behind them a digest of the table's topic
 
@@ -41,13 +40,13 @@ class RowStore(Protocol):
         """As of the last `write`."""
         ...
 
-    def get(self, key: Key) -> Row | None: ...
+    def get(self, key: Key) -> Kept | None: ...
 
-    def items(self) -> Iterator[tuple[Key, Row]]:
+    def items(self) -> Iterator[tuple[Key, Kept]]:
         """All rows, in an order that no one may rely on. Nothing may be written while it is consumed."""
         ...
 
-    def write(self, changes: Mapping[Key, Row | None], followed: Followed) -> None:
+    def write(self, changes: Mapping[Key, Kept | None], followed: Followed) -> None:
         """Puts rows; None deletes. A crash in the midst of it leaves the former `followed`."""
         ...
 
@@ -66,16 +65,16 @@ class RowsInMemory:
     """Rows of one table as they are; nothing survives the process."""
 
     def __init__(self) -> None:
-        self._rows: Rows = {}
+        self._rows: dict[Key, Kept] = {}
         self.followed = Followed()
 
-    def get(self, key: Key) -> Row | None:
+    def get(self, key: Key) -> Kept | None:
         return self._rows.get(key)
 
-    def items(self) -> Iterator[tuple[Key, Row]]:
+    def items(self) -> Iterator[tuple[Key, Kept]]:
         return iter(self._rows.items())
 
-    def write(self, changes: Mapping[Key, Row | None], followed: Followed) -> None:
+    def write(self, changes: Mapping[Key, Kept | None], followed: Followed) -> None:
         rows = self._rows
         for key, row in changes.items():
             if row is None:
@@ -109,20 +108,20 @@ class RowsInDatabase:
         known = physical.get(self._about)
         self.followed = Followed() if known is None else msgspec.msgpack.decode(known, type=Followed)
 
-    def get(self, key: Key) -> Row | None:
+    def get(self, key: Key) -> Kept | None:
         found = self._physical.get(self._prefix + key)
-        return None if found is None else decode_value(found)
+        return None if found is None else _kept(found)
 
-    def items(self) -> Iterator[tuple[Key, Row]]:
+    def items(self) -> Iterator[tuple[Key, Kept]]:
         cut = len(self._prefix)
         for key, value in self._physical.scan(self._prefix, successor(self._prefix)):
-            yield key[cut:], decode_value(value)
+            yield key[cut:], _kept(value)
 
-    def write(self, changes: Mapping[Key, Row | None], followed: Followed) -> None:
+    def write(self, changes: Mapping[Key, Kept | None], followed: Followed) -> None:
         left = iter(changes.items())
         while part := list(islice(left, BATCH_ROWS_MAX - 1)):
             keys = [self._prefix + key for key, _ in part]
-            self._physical.write_batch(keys, [None if row is None else encode_value(row) for _, row in part])
+            self._physical.write_batch(keys, [_data(row) for _, row in part])
         self._physical.write_batch([self._about], [msgspec.msgpack.encode(followed)])  # last, see `RowStore.write`
         self.followed = followed
 
@@ -130,6 +129,17 @@ class RowsInDatabase:
         rows = (self._prefix, successor(self._prefix))
         self._physical.write_batch([self._about], [None], [rows])
         self.followed = Followed()
+
+
+_TEXT = ord("{")  # the first byte of a JSON text; no row in msgpack begins with it
+
+
+def _data(kept: Kept | None) -> bytes | None:
+    return kept if kept is None or isinstance(kept, bytes) else encode_value(kept)
+
+
+def _kept(data: bytes) -> Kept:
+    return data if data[0] == _TEXT else decode_value(data)
 
 
 class StoresInDatabase:

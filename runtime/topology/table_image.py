@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -15,10 +15,11 @@ from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import left_out
 from flowql.runtime.topology.row_store import Followed, RowStore
-from flowql.runtime.topology.table_rows import Key, RowReader, digest_of_last
+from flowql.runtime.topology.table_rows import Kept, Key, RowReader, digest_of_last
 
 # Where offsets do not tell whether compaction has removed tombstones that were not read: no broker removes them sooner than this by default.
 UNREAD_MS_MAX = 3_600_000
+ITEMS_AT_ONCE = 10_000
 Ends = Mapping[TopicPartition, int]
 
 
@@ -49,10 +50,13 @@ class TableImage:
         self.ends = positions
 
     def get(self, key: Key) -> Row | None:
-        return self._store.get(key)
+        found = self._store.get(key)
+        return None if found is None else self._reader.row(found)
 
     def items(self) -> Iterator[tuple[Key, Row]]:
-        return self._store.items()
+        found = self._store.items()
+        while part := list(islice(found, ITEMS_AT_ONCE)):
+            yield from zip([key for key, _ in part], self._reader.rows([kept for _, kept in part]), strict=True)
 
     def apply(
         self, changes: Mapping[Key, Row | None], parts: Sequence[tuple[int, pa.RecordBatch]], now_ms: int
@@ -121,7 +125,7 @@ class TableImage:
         return True
 
     def _write(
-        self, changes: Mapping[Key, Row | None], ends: Ends, identity: str, now_ms: int, last: Mapping[int, str]
+        self, changes: Mapping[Key, Kept | None], ends: Ends, identity: str, now_ms: int, last: Mapping[int, str]
     ) -> None:
         positions = {tp.partition: at for tp, at in ends.items()}
         self._store.write(changes, Followed(identity, positions, now_ms, dict(last)))

@@ -79,7 +79,7 @@ def rows_in(log: Log, source: SourceDef) -> Rows:
         for read in reader.changes(
             log, tp, log.admin().begin_offset(tp), end, log.admin().topics()[tp.topic].partitions
         ):
-            found |= read.changes
+            found |= {key: None if kept is None else reader.row(kept) for key, kept in read.changes.items()}
     return {key: row for key, row in found.items() if row is not None}
 
 
