@@ -196,7 +196,7 @@ class Instance:
         self.torn_commits = TornCommits(self.admin, config.application_id, lambda: self.running)
         self.polling.look_at_commits = self.torn_commits.look
         self._imports = ImportPositions(log, lambda: topics_of(self.running), needed=not log.supports_redo)
-        self.cleaner = Cleaner(self.state, lambda: None, upkeep=self._upkeep)
+        self.cleaner = Cleaner(self.state, upkeep=self._upkeep)
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)

@@ -155,17 +155,6 @@ class StateManager:
                 elif task_id in self._restoring:  # never opened here: its rows are in the changelog only
                     self._drops.partitions[name, record.partition] = None
 
-    def drop_store(self, name: str) -> None:
-        """Delete a store with the next commit, all partitions of it; tasks that use it must be closed."""
-        with self.epoch_lock.join():
-            self._refuse_open([t.id for t in self._tasks.values() if name in t.stores])
-            entry = self._catalog.get(name)
-            if entry is None:
-                return
-            for partition in entry.partitions:
-                self._drops.add_partition(entry, partition)
-            self._catalog.drop(name)
-
     def stores(self) -> list[StoreSpec]:
         """Stores in the catalog, those of the next commit included."""
         with self.epoch_lock.join():
@@ -190,11 +179,6 @@ class StateManager:
     def open_tasks(self) -> list[str]:
         with self.epoch_lock.join():
             return list(self._tasks)
-
-    def open_stores(self) -> set[str]:
-        """Names of stores of open tasks."""
-        with self.epoch_lock.join():
-            return {name for t in self._tasks.values() for name in t.stores}
 
     def metrics(self) -> dict[str, StoreMetrics]:
         """Counters per store, summed over the open tasks."""

@@ -414,7 +414,7 @@ def test_a_dropped_store_gives_its_name_but_not_its_id():
     manager.close_task("q")
     with pytest.raises(StateError, match="another key"):
         manager.open_task("q", 0, [table("T", T.BIGINT)])
-    manager.drop_store("T")
+    manager.drop_task("q")
     task = manager.open_task("q", 0, [table("T", T.BIGINT)])
     put(manager, task, "T", {(1,): (1,)})
     commit(manager)
