@@ -12,7 +12,7 @@ from tests.one_meaning.answers import Answer, difference
 from tests.one_meaning.known import reason_of
 from tests.one_meaning.postgres import Postgres, Refused
 from tests.one_meaning.statements import Batch, Statement
-from tests.one_meaning.world import Answers, World, world
+from tests.one_meaning.world import OF_VIEWS, Answers, World, world
 
 WAYS = (
     "view", "stream", "watermark", "asked", "asked stream", "remote", "exec", "subscribe", "test", "stopped"
@@ -165,7 +165,7 @@ def _differences(seed: int, n: int, statement: Statement, found: dict[str, Answe
     first, theirs = ways[0], found.get(POSTGRES)
     told = set[str]()
     for way in ways[1:]:
-        than = ASKED if way in ALSO_ASKED and ASKED in ways else first
+        than = ASKED if way in ALSO_ASKED and ASKED in ways else OF_VIEWS.get(way, first)
         kind = difference(found[than], found[way], types=way not in UNTYPED)
         if kind:
             right = "" if theirs is None or kind.startswith("types") else _right(found, than, way, theirs)

@@ -14,11 +14,12 @@ import pyarrow as pa
 from flowql.query.relations import answered_schema
 from flowql.query.session import evaluate
 from tests.one_meaning.answers import Answer, of_table
+from tests.one_meaning.stages import on_stages
 from tests.one_meaning.statements import Batch
-from tests.one_meaning.world import Answers, World, asked, attempt
+from tests.one_meaning.world import OF_VIEWS, Answers, World, asked, attempt
 from tests.slt.session import DATABASE, Shape, SqlSession
 
-WAYS = ("view", "stream", "watermark", "asked", "asked stream", "exec")  # that it has
+WAYS = ("view", "stream", "watermark", "asked", "asked stream", "exec", *OF_VIEWS)  # that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,20 @@ class SteppedWorld(World):
         for way, prefix in (("asked", ""), ("asked stream", "s")):
             if way in self.ways:
                 self._ask_all(answers[way], self._connection, prefix)
+        for way, of in OF_VIEWS.items():
+            if way in self.ways:
+                answers[way] = self._on_stages(of)
         self._session.restart()
         return answers
+
+    def _on_stages(self, way: str) -> dict[int, Answer]:
+        found = {name: (n, self.answers[way][n]) for name, (of, n) in self._views.items() if of == way}
+        queries = {q.sink: q for q in self._session.plan.queries}
+        return {
+            n: on_stages(self._session.plan, self._session.log, queries[name], answer)
+            for name, (n, answer) in found.items()
+            if answer.kind != "refused"
+        }
 
     def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, Answer]]:
         """The rows of tables are read as they are kept; those of streams are asked."""

@@ -27,6 +27,11 @@ from tests.one_meaning.statements import Batch, Statement
 from tests.one_meaning.tested import tested
 
 PREFIXES = {"view": "", "stream": "s", "watermark": "w"}  # of the relations that views of a way read
+OF_VIEWS = {
+    "spark": "view",
+    "spark stream": "stream",
+    "spark watermark": "watermark",
+}  # Spark's ways, of views of these
 WAIT_S, QUIET_S = 120.0, 2.0
 STOPPED_EVERY, SUBSCRIBED_EVERY = 10, 3  # statements; each of a stopped instance opens its directory
 # Batches: in these, child processes answer interactive queries whose values have no bound, as always outside tests; in others the instance does, with

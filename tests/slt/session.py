@@ -177,6 +177,10 @@ class SqlSession:
         with self._instance.snapshot() as snapshot:
             return {v: self._contents(v, [r for _, r in snapshot.scan(stores[v])]) for v in views}
 
+    @property
+    def log(self) -> MemoryLog:
+        return self._log
+
     def is_table(self, view: str) -> bool:
         source = self._session.plan.source(view)
         return source is not None and source.kind == "table"

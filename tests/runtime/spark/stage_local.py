@@ -61,7 +61,7 @@ class LocalStages:
         return rows
 
     def bounded(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
-        return self._grouped(self.begun(packed))
+        return self.grouped(self.begun(packed))
 
     def begun(self, packed: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
         """What is read: free sub-topologies run with it."""
@@ -71,7 +71,8 @@ class LocalStages:
             raws.append(RawBatch(TopicPartition(r["topic"], r["partition"]), records, r["next_offset"], records.nbytes))
         return list(begun(self.layout.dumps(), raws))
 
-    def _grouped(self, batches: list[pa.RecordBatch]) -> list[Row]:
+    def grouped(self, batches: list[pa.RecordBatch]) -> list[Row]:
+        """A bounded run over what was begun."""
         for level in self.layout.grouped_levels():
             batches = list(GroupedStage(self.layout.dumps(), level)(batches))
         return [r for b in batches for r in read_rows(b)]

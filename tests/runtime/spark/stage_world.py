@@ -185,7 +185,7 @@ class Reference:
         for p in range(self.world.partitions("OUT")):
             reader = self.log.reader(TopicPartition("OUT", p), EARLIEST)
             while (batch := reader.read(100_000, 1 << 30)) is not None:
-                found.setdefault(p, []).extend(_records(p, batch.records))
+                found.setdefault(p, []).extend(records_of(p, batch.records))
         return found
 
     def packed(self, portion: int | None = None, chunk: int = 7) -> list[dict[str, Any]]:
@@ -216,7 +216,7 @@ def sink_of(rows: Iterable[Any]) -> dict[int, list[SinkRecord]]:
     """Sink records of emitted rows (with names or indices as in EMITTED's attributes) by partition, sources one by one."""
     found: dict[int, list[SinkRecord]] = {}
     for row in sorted((r for r in rows if r.kind == SINK), key=lambda r: (r.partition, r.source, r.seq)):
-        found.setdefault(row.partition, []).extend(_records(row.partition, from_ipc(bytes(row.ipc))))
+        found.setdefault(row.partition, []).extend(records_of(row.partition, from_ipc(bytes(row.ipc))))
     return found
 
 
@@ -247,7 +247,7 @@ def final(sink: dict[int, list[SinkRecord]]) -> dict[bytes | None, bytes]:
     return {k: v for k, v in latest.items() if v is not None}
 
 
-def _records(partition: int, records: pa.RecordBatch) -> list[SinkRecord]:
+def records_of(partition: int, records: pa.RecordBatch) -> list[SinkRecord]:
     columns = [records.column(n).to_pylist() for n in ("key", "value", "timestamp")]
     return [(partition, *row) for row in zip(*columns, strict=True)]
 
