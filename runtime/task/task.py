@@ -347,9 +347,10 @@ class Task:
         try:
             run = self._context(metadata)
             outputs = self.program.start(run)
+            dead = each_once([LocatedDeadLetter(d, None) for d in run.dead_letters])  # rows of VALUES may fail
             with self._publication():
-                self.state.publish({**metadata, **self.progress, STARTED: True})
-                self._publisher.publish(self, MicroBatchResult(outputs, [], 0, {}))
+                self.state.publish({**self._after(metadata, run, dead), STARTED: True})
+                self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late))
         except BaseException:
             self.state.discard()
             raise

@@ -34,6 +34,19 @@ ACCEPTED: tuple[Known, ...] = (
         "against postgres",
         "^fails against rows",
     ),
+    Known(
+        "a row failed before others came that leave it out",
+        r"\bVALUES\b.*\b(NOT IN|NOT EXISTS|ALL|EXCEPT)\b",
+        "^(view|stream|watermark) against",
+        "^fails against rows",
+        r"^[a-z]+: \d+ dead letters",
+    ),
+    Known(
+        "a constant that fails is an error of a query where there is a row",
+        ways="^asked.* against postgres",
+        kind="^rows against fails",
+        shown=r"^asked[a-z ]*: *(\[.*\])?\n",
+    ),
     Known("PostgreSQL adds doubles in the order of rows", r"\bsums\b", "against postgres", "^other values: .*double"),
 )
 OPEN: tuple[Known, ...] = ()

@@ -7,6 +7,8 @@ from string import Template
 
 import pytest
 
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.query.errors import QueryError
 from tests.slt.session import Shape, SqlSession
 from tests.standard_views.case import Step
 from tests.standard_views.check import run
@@ -164,3 +166,26 @@ def test_a_result_that_its_type_cannot_hold_is_not_shown(view: str) -> None:
         assert world.ask("SELECT c FROM w").to_pylist() == [{"c": 0}]
     finally:
         world.close()
+
+
+def test_a_row_that_failed_before_others_came_is_right_when_they_are_there() -> None:
+    """A view is right after each commit; its dead letter tells of the moment before. PostgreSQL sees the last moment alone."""
+    session = SqlSession(Shape())
+    session.execute("CREATE TABLE r (n INT)")
+    sql = "SELECT v.x + v.x AS y FROM (VALUES (1), (2147483647)) AS v(x) WHERE v.x NOT IN (SELECT n FROM r)"
+    session.execute(f"CREATE VIEW doubled AS {sql}")
+    assert session.dead_letters() == 1
+    session.execute("INSERT INTO r VALUES (2147483647)")
+    assert session.ask("SELECT y FROM doubled").to_pydict() == session.ask(sql).to_pydict() == {"y": [2]}
+
+
+def test_a_constant_that_fails_is_refused_in_a_view_and_fails_for_rows_of_a_query() -> None:
+    session = SqlSession(Shape())
+    session.execute("CREATE TABLE r (n INT)")
+    sql = "SELECT ARRAY['a'] || 'b%' AS y FROM r"
+    with pytest.raises(CompileError, match="fails for every row"):
+        session.execute(f"CREATE VIEW made AS {sql}")
+    assert session.ask(sql).num_rows == 0
+    session.execute("INSERT INTO r VALUES (1)")
+    with pytest.raises(QueryError, match="malformed array literal"):
+        session.ask(sql)
