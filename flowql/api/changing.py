@@ -50,7 +50,7 @@ def execute(
     client = None if _MAY_READ_FILES.search(text) else _instance(settings)
     if client is not None:
         with closing(client):
-            return client.carry_out(text, project.variables, retry=retry, one_returns=one_returns)
+            return client.statements(text, project.variables, retry=retry, one_returns=one_returns)
     from flowql.query.changing import carry_out  # the engine
     from flowql.topics.table_load import LocalFiles
 

@@ -18,7 +18,7 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, QueryEngine
+from flowql.query.answer import Answer, QueryEngine, returned
 from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
 from flowql.topics.producing import RowWriter
@@ -48,7 +48,7 @@ class Remote:
         return self._client.execute(statements, self._variables, retry)
 
     def returning(self, statement: str, retry: int) -> pa.Table:
-        return self._client.returning(statement, self._variables, retry)
+        return returned(self._client.statements(statement, self._variables, retry=retry, one_returns=True))
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         told = self._client.changes(what, start, limit)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
 from flowql.api.deploying import deploy_request, rolled_back, wanted_plan
-from flowql.cli.options import Scope
+from flowql.cli.options import KEYWORD, Scope, WithoutOption
 from flowql.cli.place import Place
 from flowql.cli.render import show_diagnostics
 from flowql.cli.without import left_out
@@ -19,20 +21,39 @@ from flowql.config.project import Project
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
 
-IdArgument = Annotated[
-    int | None,
-    typer.Argument(help="With --rollback: number in `flowql deployments`.", metavar="[ID]", show_default=False),
-]
-PruneOption = Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")]
-RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Discard state that no longer fits and recompute it.")]
-RefreshOption = Annotated[
-    list[str] | None, typer.Option("--full-refresh", help="Rebuild this unchanged query.", metavar="QUERY")
-]
-RollbackOption = Annotated[bool, typer.Option("--rollback", help="Roll back to the previous deployment, or to ID.")]
-ForwardOption = Annotated[
-    bool, typer.Option("--forward", help="Apply changed SQL to new records only, without a rebuild.")
-]
-ShadowOption = Annotated[bool, typer.Option("--shadow", help="Build new generations; `flowql promote` swaps them in.")]
+_Repeated = list[str] | None
+# Field of `Asked` -> the option, and its value where it is not given.
+_OPTIONS: Mapping[str, tuple[Any, Any]] = {
+    "number": (
+        Annotated[
+            int | None,
+            typer.Argument(help="With --rollback: number in `flowql deployments`.", metavar="[ID]", show_default=False),
+        ],
+        None,
+    ),
+    "without": (WithoutOption, None),
+    "prune": (Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")], False),
+    "rebuild": (
+        Annotated[bool, typer.Option("--rebuild", help="Discard state that no longer fits and recompute it.")],
+        False,
+    ),
+    "full_refresh": (
+        Annotated[_Repeated, typer.Option("--full-refresh", help="Rebuild this unchanged query.", metavar="QUERY")],
+        None,
+    ),
+    "rollback": (
+        Annotated[bool, typer.Option("--rollback", help="Roll back to the previous deployment, or to ID.")],
+        False,
+    ),
+    "forward": (
+        Annotated[bool, typer.Option("--forward", help="Apply changed SQL to new records only, without a rebuild.")],
+        False,
+    ),
+    "shadow": (
+        Annotated[bool, typer.Option("--shadow", help="Build new generations; `flowql promote` swaps them in.")],
+        False,
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +101,21 @@ class Asked:
     def _how(self, refresh: Sequence[str]) -> str:
         how = "deploy --forward" if self.forward else "deploy"
         return f"{how}, full refresh of {', '.join(refresh)}" if refresh else how
+
+
+def deploying(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb the options of a deployment, in front of its own, and calls it with the Scope and the `Asked` that they make."""
+    scope, _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+    options = [inspect.Parameter(n, KEYWORD, default=d, annotation=a) for n, (a, d) in _OPTIONS.items()]
+
+    @wraps(verb)
+    def command(scope: Scope, **given: Any) -> None:
+        options = {name: given.pop(name) for name in _OPTIONS}
+        repeated = {name: options[name] or () for name in ("full_refresh", "without")}
+        asked = Asked(**{**options, **repeated})
+        asked.check(scope)
+        verb(scope, asked, **given)
+
+    taken = [scope, *options, *(p.replace(kind=KEYWORD) for p in own)]
+    command.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    return command

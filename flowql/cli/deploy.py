@@ -11,18 +11,9 @@ import typer
 
 from flowql.api.deploying import deploy_to, start_for
 from flowql.cli.building import await_built
-from flowql.cli.changes import (
-    Asked,
-    ForwardOption,
-    IdArgument,
-    PruneOption,
-    RebuildOption,
-    RefreshOption,
-    RollbackOption,
-    ShadowOption,
-)
+from flowql.cli.changes import Asked, deploying
 from flowql.cli.deployment import show_deployment
-from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
+from flowql.cli.options import LogLevelOption, Scope, scoped, with_log_level
 from flowql.cli.place import place_of
 from flowql.cli.render import note
 from flowql.cli.without import note_left_out
@@ -35,17 +26,11 @@ from flowql.server.client import Calls, Client
 
 
 @scoped("project target deployed output var")
+@deploying
 def command(
     scope: Scope,
-    deployment: IdArgument = None,
+    asked: Asked,
     log_level: LogLevelOption = None,
-    without: WithoutOption = None,
-    prune: PruneOption = False,
-    rebuild: RebuildOption = False,
-    full_refresh: RefreshOption = None,
-    rollback: RollbackOption = False,
-    forward: ForwardOption = False,
-    shadow: ShadowOption = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before rebuilt queries serve.")] = False,
     accept_history: Annotated[
         bool,
@@ -61,18 +46,7 @@ def command(
     changed query, and of queries that read its result, is built while the old one serves, and replaces it in one
     commit. With --forward the new SQL continues from the current offsets, if the state permits it.
     """
-    asked = Asked(
-        number=deployment,
-        prune=prune,
-        rebuild=rebuild,
-        full_refresh=full_refresh or (),
-        rollback=rollback,
-        forward=forward,
-        shadow=shadow,
-        accept_history=accept_history,
-        without=without or (),
-    )
-    asked.check(scope)
+    asked = replace(asked, accept_history=accept_history)
     found = scope.read()
     place = place_of(found)
     running = place.connect_past_freeze()

@@ -89,6 +89,10 @@ class Place(Protocol):
         self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]
     ) -> AbstractContextManager[Changes]: ...
 
+    def records(self, topic: str, *, beginning: bool) -> AbstractContextManager[Iterator[list[bytes]]]:
+        """Records of a topic as lines of JSON, as they come: an empty list if there is nothing new, and the caller waits."""
+        ...
+
     def letters(self, sql: str) -> list[Letter]:
         """Open dead letters. sql: the columns that are needed."""
         ...
@@ -173,6 +177,18 @@ class Here:
             follow(lambda there: self.compiled(what, there), self.settings, self.deployed(), start, limit, stopped)
         ) as following:
             yield following
+
+    @contextmanager
+    def records(self, topic: str, *, beginning: bool) -> Iterator[Iterator[list[bytes]]]:
+        from flowql.config.storage import open_log
+        from flowql.topics.codecs import RecordReader, source_over
+        from flowql.topics.records import json_lines, read_records, start_of
+
+        with closing(open_log(self.project)) as log:
+            positions = start_of(log, topic, beginning=beginning)
+            reader = RecordReader(source_over(self.deployed().plan, topic))
+            found = read_records(log, positions, None)
+            yield ([] if batch is None else list(json_lines(batch, reader)) for batch in found)
 
     def letters(self, sql: str) -> list[Letter]:
         from flowql.config.storage import log_at
@@ -274,6 +290,18 @@ class There:
         with closing(self._open()) as client, closing(client.changes(what, start, limit)) as told:
             yield Heard.of(told, stopped)
 
+    @contextmanager
+    def records(self, topic: str, *, beginning: bool) -> Iterator[Iterator[list[bytes]]]:
+        def polled(client: RemoteClient) -> Iterator[list[bytes]]:
+            asked: dict[str, str | int] = {"start": "earliest" if beginning else "latest", "limit": MANY_RECORDS}
+            while True:
+                found, position = client.records(topic, asked)
+                asked = {"after": position, "limit": MANY_RECORDS}
+                yield [line + b"\n" for line in found]
+
+        with closing(self._open()) as client:
+            yield polled(client)
+
     def letters(self, sql: str) -> list[Letter]:
         with closing(self._open()) as client:
             return client.letters()
@@ -298,7 +326,7 @@ class There:
         return found, newer
 
 
-MANY_LINES = 10_000  # the most that an instance sends at once
+MANY_LINES, MANY_RECORDS = 10_000, 1_000  # the most that an instance sends at once
 
 
 @dataclass(slots=True)

@@ -12,18 +12,9 @@ import typer
 from typer.core import TyperCommand
 
 from flowql.api.deploying import Document, planned
-from flowql.cli.changes import (
-    Asked,
-    ForwardOption,
-    IdArgument,
-    PruneOption,
-    RebuildOption,
-    RefreshOption,
-    RollbackOption,
-    ShadowOption,
-)
+from flowql.cli.changes import Asked, deploying
 from flowql.cli.deployment import markdown_of, show_deployment
-from flowql.cli.options import Scope, WithoutOption, scoped
+from flowql.cli.options import Scope, scoped
 from flowql.cli.place import place_of
 from flowql.cli.render import print_json, print_text
 from flowql.compiler.plan.deployed import Deployed
@@ -69,16 +60,10 @@ def _exiting_with_1() -> Iterator[None]:
 
 
 @scoped("project target deployed var")
+@deploying
 def command(
     scope: Scope,
-    deployment: IdArgument = None,
-    without: WithoutOption = None,
-    prune: PruneOption = False,
-    rebuild: RebuildOption = False,
-    full_refresh: RefreshOption = None,
-    rollback: RollbackOption = False,
-    forward: ForwardOption = False,
-    shadow: ShadowOption = False,
+    asked: Asked,
     against: Annotated[
         str | None,
         typer.Option(
@@ -108,17 +93,6 @@ def command(
 
     For a pull request:  flowql plan --against origin/main --format markdown
     """
-    asked = Asked(
-        number=deployment,
-        prune=prune,
-        rebuild=rebuild,
-        full_refresh=full_refresh or (),
-        rollback=rollback,
-        forward=forward,
-        shadow=shadow,
-        without=without or (),
-    )
-    asked.check(scope)
     form = form or {"json": Form.JSON, "table": Form.TREE}.get(scope.output.value)
     if form is None:
         raise typer.BadParameter(f"-o {scope.output.value} is not possible here (choose from tree, json, markdown)")
@@ -126,7 +100,7 @@ def command(
         found = scope.read()
         done = _planned(scope, found, asked)
     else:
-        if rollback or without:
+        if asked.rollback or asked.without:
             raise typer.BadParameter("--against compares files: it takes neither --rollback nor --without")
         found, done = _compared(scope, against, asked)
     if form is Form.JSON:

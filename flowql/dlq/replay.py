@@ -25,7 +25,7 @@ def replay(client: Calls, repaired: Sequence[Repaired]) -> None:
 
     After a crash in between the letters are still open, and the same call does the rest.
     """
-    client.replay(_wanted(repaired))
+    client.replay(list(_calls(_wanted(repaired))) or [[]])
 
 
 def append(client: Calls, repaired: Sequence[Repaired], plan: Plan) -> dict[str, dict[str, Any]]:

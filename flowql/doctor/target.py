@@ -6,12 +6,15 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from flowql.compiler.plan.topology import Plan
 from flowql.config.memory import memory_there_is
 from flowql.config.project import Target
+from flowql.config.remote import RemoteSettings
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.doctor.stored import examine_stored
 from flowql.errors import CommandError
@@ -21,9 +24,11 @@ from flowql.runtime.log.kafka.connection import answers
 from flowql.runtime.log.kafka.permissions import missing_permissions
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level, release_of
+from flowql.runtime.secret import revealed
 from flowql.runtime.spark.java import find_java
 from flowql.runtime.spark.session import require_spark
 from flowql.server.address import FILE
+from flowql.server.remote_client import RemoteClient
 from flowql.server.running import NotAnswering, connect, process_of
 
 FREE_LEAST = 1 << 30
@@ -36,6 +41,9 @@ def examine_target(
 ) -> Iterator[Finding]:
     """Writes and removes one small folder in the target's own, and asks brokers; starts nothing. plan: of the project, if it compiles."""
     name = f"target {target.name}"
+    if target.remote is not None:
+        yield _remote(f"{name}: instance", target.remote, target.name)
+        return
     yield from _folder(name, target)
     yield _instance(name, target)
     yield from examine_stored(name, target, application_id)
@@ -49,6 +57,16 @@ def examine_target(
     if target.engine == "spark":
         yield _spark(name)
         yield _java(name, environment)
+
+
+def _remote(check: str, remote: RemoteSettings, target: str) -> Finding:
+    """The instance at a URL, its token and its certificate."""
+    try:
+        with closing(RemoteClient(remote.url, revealed(remote.token), remote.certificate or None)) as client:
+            queries = client.status()["queries"]
+    except CommandError as error:
+        return failed(check, error.title, error.help)
+    return _of_queries(check, f"the instance at {remote.url}", queries, target)
 
 
 def _folder(name: str, target: Target) -> Iterator[Finding]:
@@ -117,11 +135,14 @@ def _instance(name: str, target: Target) -> Finding:
         return failed(check, f"process {process.pid}: {error}", f"flowql stop -t {target.name}")
     finally:
         client.close()
-    queries = status["queries"]
+    return _of_queries(check, f"process {process.pid}", status["queries"], target.name)
+
+
+def _of_queries(check: str, who: str, queries: Sequence[Mapping[str, Any]], target: str) -> Finding:
     broken = [q["id"] for q in queries if q["state"] in ("failed", "hung", "stopped")]
-    says = f"process {process.pid} runs {len(queries)} queries"
+    says = f"{who} runs {len(queries)} queries"
     if broken:
-        return warning(check, f"{says}, not {', '.join(broken)}", f"flowql status -t {target.name}")
+        return warning(check, f"{says}, not {', '.join(broken)}", f"flowql status -t {target}")
     return ok(check, says)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -48,24 +47,6 @@ class Done:
     table: str
     rows: int
     returned: pa.Table | None = None
-
-
-def done_data(done: Done) -> dict[str, Any]:
-    """As JSON, for `done_of`."""
-    found: dict[str, Any] = {"verb": done.verb, "table": done.table, "rows": done.rows, "returned": None}
-    if done.returned is not None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, done.returned.schema) as stream:
-            stream.write_table(done.returned)
-        found["returned"] = b64encode(sink.getvalue()).decode()
-    return found
-
-
-def done_of(data: Mapping[str, Any]) -> Done:
-    """ValueError, KeyError or TypeError if it is none."""
-    rows = data["returned"]
-    table = None if rows is None else pa.ipc.open_stream(b64decode(rows)).read_all()
-    return Done(data["verb"], data["table"], data["rows"], table)
 
 
 def returned(done: Sequence[Done]) -> pa.Table:

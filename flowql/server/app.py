@@ -18,6 +18,7 @@ from flowql.server.openapi import document
 from flowql.server.operations import METRICS, OPERATIONS
 from flowql.server.row_entries import QUERIES, ROWS
 from flowql.server.streaming import paced
+from flowql.server.topic_records import TOPIC_RECORDS
 
 
 async def _openapi(_: Call) -> Response:
@@ -28,7 +29,7 @@ OPENAPI = Entry(
     "GET", "/v1/openapi.json", _openapi, "read", "This list of requests, as an OpenAPI document.", scope="none"
 )
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
-ENTRIES: Sequence[Entry] = (*OPERATIONS, *ROWS, OPENAPI)
+ENTRIES: Sequence[Entry] = (*OPERATIONS, *ROWS, *TOPIC_RECORDS, OPENAPI)
 
 
 def make_app(

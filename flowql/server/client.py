@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowql.errors import CommandError
 from flowql.server.address import LOST, Address
-from flowql.server.failures import of_wire, query_error_of_wire
-from flowql.server.http import Http, Reply, Unreachable
+from flowql.server.failures import Failure, of_wire, query_error_of_wire
+from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,10 +78,15 @@ class Calls:
         found: dict[str, Any] = self._call("POST", "/v1/dead-letters/append", body)
         return found
 
-    def replay(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
-        """Repairs records and rebuilds the queries that they name. The document of the deployment."""
-        body = {"records": [w.to_data() for w in wanted]}
-        found: dict[str, Any] = self._call("POST", "/v1/dead-letters/replay", body)
+    def replay(self, parts: Sequence[Sequence[Redelivery]]) -> dict[str, Any]:
+        """Repairs records and rebuilds the queries that they name, at the last of several requests. The document of the deployment.
+
+        parts: at least one; the records of one request each.
+        """
+        name, found = os.urandom(8).hex(), dict[str, Any]()
+        for number, some in enumerate(parts, 1):
+            body = {"records": [w.to_data() for w in some], "replay": name, "more": number < len(parts)}
+            found = self._call("POST", "/v1/dead-letters/replay", body)
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
@@ -133,6 +139,38 @@ class Calls:
                 yield decode(reply.pieces())
         except Unreachable as error:
             raise self._lost(error) from error
+
+    def statements(
+        self, statements: str, variables: Mapping[str, str], *, retry: int = 0, one_returns: bool = False
+    ) -> list[Done]:
+        """What INSERT, UPDATE and DELETE have done, with the rows of RETURNING. one_returns: exactly one of them must have it.
+
+        Raises the error that was raised in the instance. Nothing is sent again if no answer comes.
+        """
+        from flowql.server.statement_streams import read_done  # Arrow: 0.2 s
+        from flowql.server.streaming import ARROW
+
+        asked = {"statements": statements, "variables": dict(variables), "retry": retry, "one_returns": one_returns}
+        said = self._said("POST", "/v1/execute", json.dumps(asked).encode(), {"Accept": ARROW})
+        with self._understood():
+            return read_done(said)
+
+    def _said(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+        """The body of the reply. Raises the error that was raised in the instance."""
+        try:
+            with self._http.request(method, path, body, headers=headers) as reply:
+                said = reply.read()
+        except Unreachable as error:
+            raise self._lost(error, writes=method == "POST") from error
+        if not reply.is_success:
+            raise self._raised(reply, said)
+        return said
+
+    def _raised(self, reply: Reply, said: bytes) -> Failure:
+        try:
+            return of_wire(json.loads(said))
+        except (ValueError, KeyError, TypeError):
+            return self._refused(reply, said)
 
     def _call(self, method: str, path: str, document: Any = None) -> Any:
         with self._understood():
@@ -200,25 +238,6 @@ class Client(Calls):
                 return reply.is_success and bool(json.loads(reply.read())["pid"] == self.address.pid)
         except (CommandError, Unreachable):
             return False
-
-    def carry_out(
-        self, statements: str, variables: Mapping[str, str], *, retry: int = 0, one_returns: bool = False
-    ) -> list[Done]:
-        """What INSERT, UPDATE and DELETE did. Raises the error that was raised in the instance; nothing is sent again if no answer comes."""
-        from flowql.query.answer import done_of  # Arrow: 0.2 s
-
-        asked = {"statements": statements, "variables": dict(variables), "retry": retry, "one_returns": one_returns}
-        try:
-            with self._http.request("POST", "/statements", json.dumps(asked).encode()) as reply:
-                said = reply.read()
-        except Unreachable as error:
-            raise self._lost(error, writes=True) from error
-        if not reply.is_success:
-            with suppress(ValueError, KeyError, TypeError):
-                raise of_wire(json.loads(said))
-            raise self._refused(reply, said)
-        with self._understood():
-            return [done_of(d) for d in json.loads(said)["done"]]
 
     def pin(self) -> int:
         """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""

@@ -23,6 +23,7 @@ from flowql.server.entries import Call, Entry, Parameter
 from flowql.server.limits import Limit
 from flowql.server.logs import LEVELS, Wanted, parsed
 from flowql.server.prometheus import CONTENT_TYPE, exposition
+from flowql.server.replays import Part
 from flowql.server.service import Service
 
 T = TypeVar("T")
@@ -81,6 +82,17 @@ class Redeliveries:
     """records: each with the queries that could not process it."""
 
     records: list[DeadRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """records: each with the queries that could not process it. replay: any name; requests with the same one are parts of one replay. more: true if
+    another part follows; nothing happens before the last one.
+    """
+
+    records: list[DeadRecord]
+    replay: str = ""
+    more: bool = False
 
 
 async def _done(call: Call, operation: Callable[[Service], T]) -> T:
@@ -155,7 +167,11 @@ async def _append(call: Call) -> Response:
 
 
 async def _replay(call: Call) -> Response:
-    return JSONResponse(await run_in_threadpool(lambda: call.server.rows.replay(call.body)))
+    part, rows = call.body, call.server.rows
+    wanted = rows.replays.whole(part)
+    if wanted is None:
+        return JSONResponse({"records": rows.replays.waiting})
+    return JSONResponse(await run_in_threadpool(lambda: rows.replay(wanted)))
 
 
 async def _logs(call: Call) -> Response:
@@ -195,10 +211,20 @@ def _priority_of(body: Mapping[str, Any]) -> NewPriority:
     return wanted
 
 
-def _redeliveries_of(body: Mapping[str, Any]) -> list[Redelivery]:
-    if unknown := [name for name in body if name != "records"]:
-        raise TypeError(f"the field `{unknown[0]}` is unknown; there are records")
+def _redeliveries_of(body: Mapping[str, Any], others: Sequence[str] = ()) -> list[Redelivery]:
+    known = ("records", *others)
+    if unknown := [name for name in body if name not in known]:
+        raise TypeError(f"the field `{unknown[0]}` is unknown; there are {', '.join(known)}")
     return [redelivery_of(record) for record in body["records"]]
+
+
+def _replay_of(body: Mapping[str, Any]) -> Part:
+    replay, more = body.get("replay", ""), body.get("more", False)
+    typed(replay, str, "replay")
+    typed(more, bool, "more")
+    if more and not replay:
+        raise ValueError("`more` needs a name in `replay`")
+    return Part(_redeliveries_of(body, ("replay", "more")), replay, more=more)
 
 
 HEALTH = Entry("GET", "/health", _health, "read", "Process id, version and protocol of the instance.", scope="none")
@@ -295,8 +321,8 @@ OPERATIONS: Sequence[Entry] = (
         _replay,
         "operate",
         "Repairs records and rebuilds the queries that could not process them.",
-        body=Redeliveries,
-        read=_redeliveries_of,
+        body=Replay,
+        read=_replay_of,
         limit=Limit(64 << 20, at_once=1),
     ),
     Entry(

@@ -14,13 +14,13 @@ from threading import Event
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+import msgspec
 import pyarrow as pa
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import SourceDef
 from flowql.deploy.assertions import UNKNOWN_REPLICAS
 from flowql.errors import CommandError
-from flowql.query.answer import Done
 from flowql.query.arrow_changes import of_batch
 from flowql.query.change import Change, Rebuilt
 from flowql.query.dead_letters import Letter, letter_of
@@ -28,16 +28,22 @@ from flowql.runtime.log.base import TopicInfo
 from flowql.server.address import LOST
 from flowql.server.change_stream import SILENCE_S, Begun, decode
 from flowql.server.client import ANSWER_S, OTHER_VERSION, PROTOCOL, Calls
-from flowql.server.failures import NO_ROUTE, Failure, of_wire
+from flowql.server.failures import NO_ROUTE, Failure
 from flowql.server.frames import arrow_stream
 from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
-from flowql.server.statement_streams import read_done
 from flowql.server.streaming import ARROW
 
 CONNECT_S = 10.0
 LETTERS_AT_ONCE = 1_000
 BAD_URL, WRONG_TOKEN = "FQ5309", "FQ5301"
 _URL_HELP = "write it as  http://shop.example.com:8321  with the port of `api` in the instance's flowql.yaml"
+
+
+class _Records(msgspec.Struct):
+    """Records of a topic, each left as it was sent."""
+
+    records: list[msgspec.Raw]
+    position: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +122,6 @@ class RemoteClient(Calls):
         changed: int = self._exactly("POST", "/v1/execute", body)["rows"]
         return changed
 
-    def statements(self, statements: str, variables: Mapping[str, str], *, one_returns: bool = False) -> list[Done]:
-        """What INSERT, UPDATE and DELETE have done, with the rows of RETURNING. one_returns: exactly one of them must have it."""
-        asked = {"statements": statements, "variables": dict(variables), "one_returns": one_returns}
-        said = self._said("POST", "/v1/execute", json.dumps(asked).encode(), {"Accept": ARROW})
-        with self._understood():
-            return read_done(said)
-
     def letters(self) -> list[Letter]:
         """All open dead letters, with their records."""
         found: list[Letter] = []
@@ -135,18 +134,18 @@ class RemoteClient(Calls):
             if not part or len(found) >= said["open"]:
                 return found
 
+    def records(self, topic: str, asked: Mapping[str, str | int]) -> tuple[list[bytes], str]:
+        """Records of a topic as JSON objects, and the position behind them. asked: parameters of the request."""
+        said = self._said("GET", f"/v1/topics/{quote(topic, safe='')}/records?{urlencode(asked)}")
+        with self._understood():
+            found = msgspec.json.decode(said, type=_Records)
+            return [bytes(record) for record in found.records], found.position
+
     def log_lines(self, asked: Mapping[str, str | int]) -> tuple[list[dict[str, Any]], str]:
         """Lines of the instance's log, and the position behind them. asked: parameters of `/v1/logs`."""
         said = self._exactly("GET", f"/v1/logs?{urlencode(asked)}")
         with self._understood():
             return said["lines"], said["position"]
-
-    def returning(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> pa.Table:
-        """The rows of the one statement that has RETURNING."""
-        body = json.dumps({"statements": statements, "variables": dict(variables), "retry": retry}).encode()
-        said = self._said("POST", "/v1/returning", body, {"Accept": ARROW})
-        with self._understood(), pa.ipc.open_stream(said) as rows:
-            return rows.read_all()
 
     def changes(self, what: str, start: str, limit: int | None) -> Told:
         """A subscription; close it."""
@@ -182,22 +181,8 @@ class RemoteClient(Calls):
         with self._understood():
             return json.loads(said)
 
-    def _said(self, method: str, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
-        """The body of the reply. Raises the error that was raised in the instance."""
-        try:
-            with self._http.request(method, path, body, headers=headers) as reply:
-                said = reply.read()
-        except Unreachable as error:
-            raise self._lost(error, writes=method == "POST") from error
-        if not reply.is_success:
-            raise self._raised(reply, said)
-        return said
-
     def _raised(self, reply: Reply, said: bytes) -> Failure:
-        try:
-            found = of_wire(json.loads(said))
-        except (ValueError, KeyError, TypeError):
-            return self._refused(reply, said)
+        found = super()._raised(reply, said)
         if isinstance(found, CommandError) and found.code in (WRONG_TOKEN, NO_ROUTE):
             return self._refused(reply, said)
         return found

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from flowql.compiler.plan import codec
-from flowql.query.answer import Answer, Done, QueryEngine, done_data, returned
+from flowql.query.answer import Answer, Done, QueryEngine, returned
 from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
@@ -34,18 +34,15 @@ from flowql.server.statement_streams import done_streams
 from flowql.server.streaming import ARROW
 from flowql.topics.producing import Once, source_named
 
-PRODUCE_BYTES_MAX, STATEMENTS_BYTES_MAX, JSON_BYTES_MAX = (
-    64 << 20,
-    64 << 20,
-    8 << 20,
-)  # JSON takes about ten times its size in memory
+PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
+STATEMENTS_BYTES_MAX = 4 << 20
 KEY_LENGTH_MAX = 255
 LETTERS, LETTERS_MAX = 20, 1_000
 _JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
 _UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
 _WRITES = Limit(PRODUCE_BYTES_MAX, at_once=4)
-_STATEMENTS = Limit(body_bytes=1 << 20, at_once=64)
+_STATEMENTS = Limit(STATEMENTS_BYTES_MAX, at_once=64)
 _ROWS = {
     "type": "object",
     "properties": {
@@ -158,11 +155,6 @@ async def _execute(call: Call) -> Response:
 async def _returning(call: Call) -> Response:
     found = returned(await _carried_out(call, one_returns=True))
     return await answered(call, lambda _: Answer.of(found))
-
-
-async def _statements(call: Call) -> Response:
-    done = await _carried_out(call, one_returns=call.body.one_returns)
-    return JSONResponse({"done": [done_data(d) for d in done]})
 
 
 async def _carried_out(call: Call, *, one_returns: bool = False) -> list[Done]:
@@ -394,20 +386,6 @@ ROWS: Sequence[Entry] = (
         scope="sql",
         produces=(event_stream.MEDIA_TYPE,),
         limit=Limit(at_once=SUBSCRIPTIONS_MAX + 4),
-    ),
-    Entry(
-        "POST",
-        "/statements",
-        _statements,
-        "write",
-        "Carries out INSERT, UPDATE and DELETE, and returns what each one did.",
-        body=ScriptStatements,
-        read=partial(_statements_of, kind=ScriptStatements),
-        scope="sql",
-        also="read",
-        limit=Limit(STATEMENTS_BYTES_MAX, at_once=64),
-        internal=True,
-        local=True,
     ),
     Entry(
         "GET",

@@ -38,8 +38,10 @@ from flowql.server.access import Caller, check_reads, visible_plan
 from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
 from flowql.server.following import Deployed, Following, compile_with, follow
 from flowql.server.logs import LogReader, Wanted, parsed
+from flowql.server.replays import Replays
 from flowql.server.service import Service
 from flowql.topics.json_rows import json_table
+from flowql.topics.polling import records_of
 from flowql.topics.producing import Once, TopicWriter, source_named
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class RowService:
         self._lock = threading.Lock()  # guards the subscribers
         self._subscribers: set[Subscriber] = set()
         self._stopping = threading.Event()
+        self.replays = Replays()
 
     async def run(self, call: Callable[[], T]) -> T:
         """The result of a blocking call."""
@@ -144,6 +147,11 @@ class RowService:
             except CommandError:  # after another failure it may have been done: the same request does the rest
                 write_repairs(log, app, before, now_ms)
                 raise
+
+    def records(self, topic: str, position: str | None, limit: int, *, beginning: bool) -> tuple[list[bytes], str]:
+        """As `flowql.topics.polling.records_of`, of the log of the instance."""
+        with closing(self._opened()) as log:
+            return records_of(log, self._service.deployed.plan, topic, position, limit, beginning=beginning)
 
     def log_lines(self, wanted: Wanted, lines: int, after: str | None) -> tuple[list[str], str]:
         """Lines of the instance's log: the last ones, or those after a position; and the position behind them. ValueError for a malformed one."""

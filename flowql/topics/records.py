@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.types import Kind
 from flowql.errors import CommandError
@@ -181,6 +182,17 @@ def _batch(records: Sequence[Record]) -> pa.RecordBatch:
         ],
         schema=PRODUCE_SCHEMA,
     )
+
+
+def start_of(log: Log, topic: str, *, beginning: bool) -> dict[TopicPartition, int]:
+    """The first offset of each partition of a topic, or the end. Raises CommandError if it does not exist."""
+    admin = log.admin()
+    topics = admin.topics()
+    if topic not in topics:
+        hint = did_you_mean(topic, topics) or "SHOW TOPICS;"
+        raise CommandError(f"there is no topic {topic}", code="FQ5103", help=hint)
+    tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
+    return {tp: admin.begin_offset(tp) if beginning else admin.end_offset(tp) for tp in tps}
 
 
 def read_records(

@@ -14,43 +14,31 @@ from flowql.cli.place import Place
 from flowql.cli.render import note
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.topology import Plan
-from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.assertions import FAILED, failing, schemas_of
-from flowql.query.errors import INVALID, UNKNOWN, QueryError
-from flowql.runtime.log.base import TopicPartition
-from flowql.topics.codecs import RecordReader, source_over
-from flowql.topics.records import json_lines, read_records
+from flowql.query.errors import INVALID, QueryError
 
 _WAIT_S = 0.05
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-def print_topic(project: Project, plan: Plan, topic: str, *, beginning: bool, limit: int | None, every: int) -> None:
+def print_topic(place: Place, topic: str, *, beginning: bool, limit: int | None, every: int) -> None:
     """PRINT: records as they come, one JSON object per line, until Ctrl-C or `limit` of them. every: the n-th alone."""
-    with closing(open_log(project)) as log:
-        topics = log.admin().topics()
-        if topic not in topics:
-            hint = did_you_mean(topic, topics) or "SHOW TOPICS;"
-            raise QueryError(f"there is no topic {topic}", code=UNKNOWN, help=hint)
-        tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
-        positions = {tp: log.admin().begin_offset(tp) if beginning else log.admin().end_offset(tp) for tp in tps}
-        reader, seen, shown = RecordReader(source_over(plan, topic)), 0, 0
-        with until_asked_to_stop() as stopped:
-            for batch in read_records(log, positions, None):
-                if batch is None:
-                    sys.stdout.flush()
-                    time.sleep(_WAIT_S)
-                for line in json_lines(batch, reader) if batch is not None else ():
-                    if seen % every == 0 and shown != limit:
-                        sys.stdout.write(line.decode())
-                        shown += 1
-                    seen += 1
-                if stopped() or shown == limit:
-                    break
-        sys.stdout.flush()
+    seen = shown = 0
+    with until_asked_to_stop() as stopped, place.records(topic, beginning=beginning) as found:
+        for lines in found:
+            if not lines:
+                sys.stdout.flush()
+                time.sleep(_WAIT_S)
+            for line in lines:
+                if seen % every == 0 and shown != limit:
+                    sys.stdout.write(line.decode())
+                    shown += 1
+                seen += 1
+            if stopped() or shown == limit:
+                break
+    sys.stdout.flush()
 
 
 def hold(place: Place, queries: list[str], *, paused: bool) -> None:

@@ -243,8 +243,7 @@ class Session:
     def _print(self, match: re.Match[str]) -> None:
         limit, every = match["limit"], match["every"]
         acting.print_topic(
-            self.project,
-            self.there.plan,
+            self.place,
             match["name"],
             beginning=match["beginning"] is not None,
             limit=int(limit) if limit else None,

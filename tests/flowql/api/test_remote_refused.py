@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import pytest
 import flowql
 from flowql.api.remote import Remote
 from flowql.server import client
+from tests.certificates import certificate_in
 from tests.flowql.api.shop import TOKEN, WAIT_S, Shop, changes_threads, free_port, project, wait
 from tests.flowql.api.test_connection import ORDERS, SQL, until
 
@@ -218,22 +218,12 @@ def test_a_port_that_is_taken_says_so(tmp_path: Path) -> None:
 
 
 def test_https_is_verified(tmp_path: Path) -> None:
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    made += [
-        "-addext",
-        "subjectAltName=DNS:localhost",
-        "-keyout",
-        str(tmp_path / "key.pem"),
-        "-out",
-        str(tmp_path / "cert.pem"),
-    ]
-    if subprocess.run(made, capture_output=True, check=False).returncode:
-        pytest.skip("needs openssl to make a certificate")
-    pem = f", certificate: {tmp_path / 'cert.pem'}, key: {tmp_path / 'key.pem'}"
+    certificate, key = certificate_in(tmp_path)
+    pem = f", certificate: {certificate}, key: {key}"
     plain = project(tmp_path / "shop", api=pem)
     url = f"https://localhost:{plain.rpartition(':')[2]}"
     with flowql.Instance(tmp_path / "shop"):
-        with flowql.connect(url, token=TOKEN, certificate=tmp_path / "cert.pem") as shop:
+        with flowql.connect(url, token=TOKEN, certificate=certificate) as shop:
             assert shop.produce("ORDERS", ORDERS) == 3
             with shop.subscribe("LARGE", start="earliest", limit=2) as changes:
                 assert len(list(changes)) == 2

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowql.dlq import replay as replaying
 from flowql.dlq.repair import Repaired
 from flowql.dlq.replay import replay
 from flowql.query.dead_letters import Letter
+from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import Repair, topic_name
+from flowql.server.bodies import Malformed
+from flowql.server.client import Client
 from flowql.server.host import Host
+from flowql.server.replays import Part, Replays
 from flowql.server.running import connect
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_deploy import Site
@@ -126,6 +132,44 @@ def test_repaired_results_are_as_if_the_records_had_been_right_and_stay_so(site:
     assert site.results()["TOTALS"] == right["TOTALS"]
     topic = site.host.service.query("SELECT V FROM S").table().column("V").to_pylist()
     assert topic == [1, 8, 20, 0, 30], "interactive queries read repairs"
+
+
+def test_a_replay_may_come_in_parts(site: LetterSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request has one record here. Nothing is repaired before the last one, so all queries are rebuilt once."""
+    monkeypatch.setattr(replaying, "_AT_ONCE", 1)
+    sent = []
+    asked, known = Client.replay, site.instance.repaired.repairs
+    monkeypatch.setattr(Client, "replay", lambda self, parts: sent.append(len(parts)) or asked(self, parts))
+    deployments = len(site.host.service.deployments())
+    for repair in REPAIRS:
+        assert site("dlq", "replay", *repair).code == 0
+        site.settle()
+    assert max(sent) > 1
+    assert len(site.host.service.deployments()) == deployments + len(REPAIRS)
+    assert site.listed() == []
+    assert site.results()["LINES"] == ['{"K": "a", "TOTAL": 3}']
+    assert known.get(TopicPartition("in", 0), 1) is not None
+
+
+def test_parts_of_a_replay() -> None:
+    """Parts wait for the last one; another replay drops those of one that never ended; what waits is bounded."""
+
+    def part(offset: int, replay: str, *, more: bool, size: int = 0) -> Part:
+        repair = Repair(None, b"x" * size, 1)
+        return Part([Redelivery(TopicPartition("in", 0), offset, repair, ("Q",), True)], replay, more=more)
+
+    def offsets(found: Sequence[Redelivery] | None) -> list[int] | None:
+        return None if found is None else [r.offset for r in found]
+
+    replays = Replays(bytes_max=10_000)
+    assert offsets(replays.whole(part(1, "", more=False))) == [1]
+    assert offsets(replays.whole(part(2, "a", more=True))) is None
+    assert offsets(replays.whole(part(3, "b", more=True))) is None
+    assert (replays.waiting, offsets(replays.whole(part(4, "b", more=False))), replays.waiting) == (1, [3, 4], 0)
+    assert offsets(replays.whole(part(5, "a", more=False))) == [5], "the first part was dropped"
+    with pytest.raises(Malformed, match="10,000 bytes at most"):
+        replays.whole(part(6, "c", more=True, size=10_000))
+    assert replays.waiting == 0
 
 
 def test_a_condition_is_also_over_columns_of_the_sources(site: LetterSite) -> None:

@@ -20,6 +20,7 @@ from flowql.server import operations
 from flowql.server.host import Host
 from flowql.server.logs import Wanted
 from flowql.server.on_runtime import RuntimeEngine
+from tests.certificates import certificate_in
 from tests.flowql.cli.program import CommandResult, Program
 from tests.runtime.log.records import produce
 
@@ -80,6 +81,8 @@ SCRIPT: tuple[tuple[str, ...], ...] = (
     ("shell", "-c", "SHOW QUERIES; DESCRIBE A; SELECT * FROM A ORDER BY K; SHOW TOPICS; PAUSE CTAS_a; RESUME CTAS_a"),
     ("shell", "-c", "SET 'auto.offset.reset' = 'earliest'; SELECT K, W FROM BIG EMIT CHANGES LIMIT 1", "-o", "json"),
     ("shell", "-c", "EXPLAIN SELECT K FROM S EMIT CHANGES; INSERT INTO OWN VALUES (1, 'x'); DELETE FROM OWN RETURNING *"),
+    ("shell", "-c", "PRINT s FROM BEGINNING LIMIT 3; PRINT 's' FROM BEGINNING INTERVAL 2 LIMIT 2"),
+    ("shell", "-c", "PRINT nothing FROM BEGINNING"),
     ("plan",),
     ("plan", "--prune", "--format", "markdown"),
     ("plan", "-s", "A"),
@@ -188,6 +191,56 @@ def test_logs_go_on_where_they_were(shop: Shop) -> None:
     here = place_of(load_project(shop.folder, target="here")).log(wanted, 1_000)[0]
     came = newer()
     assert came == here[-len(came) :] if came else here[-len(found) :] == found
+
+
+def test_records_of_a_topic_are_printed_as_they_come(shop: Shop) -> None:
+    """In a remote shell `PRINT` asks again with the position behind what it has."""
+    place = place_of(load_project(shop.folder, target="there"))
+    with place.records("s", beginning=False) as found:
+        assert next(found) == []
+        assert shop("there", "shell", "-c", "INSERT INTO s (k, v) VALUES ('p', 1), ('q', 2)").code == 0
+        came = [*next(found), *next(found)]
+        assert [(json.loads(line)["key"], json.loads(line)["value"]["v"]) for line in came] == [("p", 1), ("q", 2)]
+
+
+def test_doctor_asks_the_instance(shop: Shop) -> None:
+    done = shop("there", "doctor", "-o", "json")
+    (found,) = [f for f in json.loads(done.out) if f["check"].startswith("target ")]
+    assert found["check"] == "target there: instance"
+    assert (found["state"], found["says"]) == ("ok", f"the instance at {shop.url} runs 2 queries")
+    shop.targets(f"{{url: '{shop.url}', token: wrong}}")
+    (found,) = [f for f in json.loads(shop("there", "doctor", "-o", "json").out) if f["check"].startswith("target ")]
+    assert (found["state"], found["says"]) == ("failed", f"{shop.url} refuses the token")
+    assert not (shop.folder / ".flowql").exists()
+
+
+def test_commands_verify_the_certificate(flowql: Program, tmp_path: Path) -> None:
+    certificate, key = certificate_in(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    (tmp_path / "demo.sql").write_text(SQL)
+    url, api = f"https://localhost:{port}", f"port: {port}, token: {TOKEN}, certificate: {certificate}, key: {key}"
+    (tmp_path / "flowql.yaml").write_text(
+        f"name: demo\ndialect: standard\nsql: demo.sql\ntargets:\n  here: {{data_dir: data, api: {{{api}}}}}\n"
+        f"  there: {{url: '{url}', token: {TOKEN}, certificate: cert.pem}}\n  untrusting: {{url: '{url}', token: {TOKEN}}}\n"
+        f"  plain: {{url: 'http://localhost:{port}', token: {TOKEN}}}\n  nofile: {{url: '{url}', token: {TOKEN}, certificate: no.pem}}\n"
+    )
+    host = Host(settings_of(load_project(tmp_path, target="here")))
+    host.start()
+    try:
+        for line in (("deploy",), ("exec", "INSERT INTO own VALUES (1, 'x')"), ("status",)):
+            assert flowql("-p", str(tmp_path), "-t", "there", *line).code == 0
+        asked = flowql("-p", str(tmp_path), "-t", "there", "query", "SELECT * FROM own", "-o", "csv")
+        assert asked.out.split() == ["id,name", "1,x"]
+        for target, code, said in (
+            ("untrusting", "FQ5302", "its certificate is not trusted"),
+            ("plain", "FQ5302", "does not answer"),
+            ("nofile", "FQ5309", "no.pem cannot be used"),
+        ):
+            refused = flowql("-p", str(tmp_path), "-t", target, "status")
+            assert (refused.code, f"error[{code}]" in refused.err, said in refused.err) == (1, True, True), refused
+    finally:
+        host.close()
 
 
 WRONG = {

@@ -33,7 +33,6 @@ CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/query": {"sql": "SELECT $1 AS x", "parameters": [1], "engine": None},
     "/v1/execute": {"statements": "INSERT INTO S (K, V) VALUES ('a', 1);", "variables": {"x": "y"}},
-    "/statements": {"statements": "INSERT INTO S (K, V) VALUES ('a', 1);", "variables": {}, "one_returns": False},
     "/v1/returning": {"statements": "DELETE FROM S RETURNING V;", "variables": {}},
     "/v1/subscribe": {"sql": "A", "start": "earliest", "limit": 1},
     "/v1/deployments": {"plan": "{}", "selected": None, "prune": False, "refresh": [], "backfills": [], "about": {"how": "x", "files": []}},
@@ -47,7 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/dead-letters/replay": {"records": []},
 }  # fmt: skip
 REQUIRED = {
-    "/v1/query": ["sql"], "/v1/execute": ["statements"], "/v1/returning": ["statements"], "/statements": ["statements"],
+    "/v1/query": ["sql"], "/v1/execute": ["statements"], "/v1/returning": ["statements"],
     "/v1/subscribe": ["sql"], "/v1/deployments": ["plan"], "/v1/plan": ["plan"], "/v1/priority": ["query", "priority"],
     "/v1/pause": ["queries", "paused"], "/v1/promote": ["query"], "/v1/abandon": ["query"], "/v1/diff": ["result"],
     "/v1/dead-letters/append": ["records"], "/v1/dead-letters/replay": ["records"],
