@@ -45,6 +45,15 @@ _NULLS = {
     "pg_get_partkeydef pg_get_statisticsobjdef_columns pg_tablespace_location obj_description pg_get_partition_constraintdef",
     2: "pg_get_ruledef pg_get_triggerdef obj_description shobj_description col_description pg_get_serial_sequence",
 }
+# `format` with up to two values: %s shows a value, %I a name, %L a literal.
+_PRINTED = "replace(replace(f, '%I', '%s'), '%L', '%s')"
+
+
+def _directed(place: int, value: str) -> str:
+    directive = f"regexp_extract_all(f, '%([IsL])', 1)[{place}]"
+    return f"CASE {directive} WHEN 'I' THEN quote_ident({value}) WHEN 'L' THEN quote_literal({value}) ELSE {value}::VARCHAR END"
+
+
 # In macros, names of sub-queries begin with fq_: an argument that names a relation of its statement would mean theirs.
 _FOUND = "(SELECT fq_d.definition FROM fq_definitions fq_d WHERE fq_d.oid = o::BIGINT)"
 # Functions of the catalogue, by what DuckDB is to compute. Source of what they mean: PostgreSQL's documentation, "System Information Functions".
@@ -58,6 +67,7 @@ _MACROS = (
             "fq_current_database",
             "fq_current_catalog",
             "fq_current_schema",
+            "fq_user",
         ]
     ),
     *(f"{n}(v) AS v" for n in ["fq_version", "fq_pg_backend_pid", "fq_current_setting", "fq_set_config"]),
@@ -121,6 +131,8 @@ _MACROS = (
     "array_remove(a, v) AS list_filter(a, lambda e: e IS DISTINCT FROM v)",
     "pg_char_to_encoding(s) AS 6",
     "quote_literal(s) AS '''' || replace(s, '''', '''''') || ''''",
+    'parse_ident(s) AS list_transform(regexp_extract_all(s, \'"[^"]*"|[^."]+\'), lambda e: CASE WHEN e[1] = \'"\' THEN e[2:-2] ELSE lower(e) END)',
+    f"fq_format(f, a) AS printf({_PRINTED}, {_directed(1, 'a')}), (f, a, b) AS printf({_PRINTED}, {_directed(1, 'a')}, {_directed(2, 'b')})",
     "to_regclass(s) AS (SELECT max(fq_c.oid) FROM pg_class fq_c WHERE fq_c.relname = replace(replace(s, 'public.', ''), '\"', ''))",
     "fq_regclass(o) AS coalesce((SELECT fq_c.relname FROM pg_class fq_c WHERE fq_c.oid = o::BIGINT), o::VARCHAR)",
     "fq_regnamespace(o) AS coalesce((SELECT fq_n.nspname FROM pg_namespace fq_n WHERE fq_n.oid = o::BIGINT), o::VARCHAR)",

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 
+from flowql.pg.catalogue_rows import CATALOG, INFORMATION, PUBLIC
 from flowql.pg.errors import PgError
 from flowql.pg.parameters import items_of
 from flowql.pg.settings import SessionSettings, version_text
-from flowql.pg.statements import Statement, split
+from flowql.pg.statements import Statement, Word, split
 
 SCHEMAS = frozenset(("pg_catalog", "information_schema"))
 # Functions and words that tell about the session or the catalogue; a statement that has one and names no relation is about the catalogue.
@@ -71,7 +72,13 @@ _TYPES = {
 }
 _LOOKED_UP = {"regclass": "fq_regclass", "regtype": "fq_regtype", "regnamespace": "fq_regnamespace"}
 _OF_DUCKDB = ("duckdb_", "pragma_", "sqlite_", "read_", "getenv", "getvariable")  # it tells about the process
-_RENAMED = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
+_RENAMED = {"json_build_object": "json_object", "jsonb_build_object": "json_object", "format": "fq_format"}
+# Functions in FROM whose alias names their one column, too. DuckDB has them as functions of a value: what makes rows of that.
+_IN_FROM = {"string_to_array": "string_to_array", "generate_series": "unnest(generate_series", "unnest": "unnest"}
+_CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "ON")
+_JOINS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL")
+_AFTER_TABLE = (*_CLAUSES, *_JOINS, "OFFSET", "FETCH", "INTERSECT", "EXCEPT")
+_SCHEMA_NUMBERS = {"pg_catalog": CATALOG, "public": PUBLIC, "information_schema": INFORMATION}
 _LABEL = re.compile(r'(?:main\.|"?main"?\.)?"?(\w+)"?\(.*\)', re.DOTALL)
 _SELECTED = re.compile(r"\(SELECT (.+?) FROM ")
 _COLUMN = re.compile(r'(?:"?\w+"?\.)*"?([^\W\d]\w*)"?')
@@ -113,6 +120,7 @@ class _Translation:
         self._words, self._names, self._settings, self._pid = statement.words, names, settings, pid
         self._parts: list[str] = []
         self._at = 0
+        self._clauses = [""]  # the clause at each depth of parentheses
 
     def text(self) -> str:
         while self._at < len(self._words):
@@ -138,6 +146,7 @@ class _Translation:
 
     def _step(self) -> None:
         word = self._words[self._at]
+        self._follow(word)
         if word.upper == "OPERATOR" and self._upper(1) == "(":
             end = next(n for n in range(self._at, len(self._words)) if self._words[n].text == ")")
             self._operator(self._words[end - 1].text, end + 1 - self._at)
@@ -167,6 +176,38 @@ class _Translation:
         else:
             self._plain()
 
+    def _follow(self, word: Word) -> None:
+        """Keeps the clause that a word is in."""
+        if word.text == "(":
+            self._clauses.append("")
+        elif word.text == ")" and len(self._clauses) > 1:
+            self._clauses.pop()
+        elif word.upper == "JOIN":
+            self._clauses[-1] = "FROM"
+        elif word.kind == "word" and word.upper in _CLAUSES:
+            self._clauses[-1] = word.upper
+
+    def _is_table(self) -> bool:
+        """Whether a function that is called here stands for a table."""
+        before = self._parts[-1].upper() if self._parts else ""
+        return self._clauses[-1] == "FROM" and before in ("FROM", ",", "JOIN", "LATERAL")
+
+    def _table_function(self, name: str) -> None:
+        """`f(...) AS a` in FROM as `(SELECT f(...) AS a) AS a`."""
+        self._put(f"(SELECT {_IN_FROM[name]}(", 2)
+        self._clauses.append("")
+        depth = len(self._clauses)
+        while self._at < len(self._words) and len(self._clauses) >= depth:
+            self._step()
+        if "(" in _IN_FROM[name]:
+            self._parts.append(")")
+        self._at += self._upper(0) == "AS"
+        alias = name
+        if self._name(0) is not None and self._upper(0) not in _AFTER_TABLE:
+            alias = self._words[self._at].text
+            self._at += 1
+        self._parts.append(f"AS {alias}) AS {alias}")
+
     def _plain(self) -> None:
         word = self._words[self._at]
         if (word.name or "").startswith(_OF_DUCKDB):
@@ -183,6 +224,8 @@ class _Translation:
             self._put(f"fq_{name}({value})", used)
         elif called and name in ("current_setting", "set_config"):
             self._setting(name)
+        elif called and name in _IN_FROM and self._is_table():
+            self._table_function(name)
         elif called and name in _RENAMED:
             self._put(_RENAMED[name], 1)
         else:
@@ -264,6 +307,10 @@ class _Translation:
     def _number(self, name: str, text: str) -> int:
         if text.isdecimal():
             return int(text)
+        if name == "regnamespace":
+            if (known := _SCHEMA_NUMBERS.get(text.replace('"', ""))) is None:
+                raise PgError("3F000", f'schema "{text}" does not exist')
+            return known
         if name != "regclass":
             return 0
         folded = text if '"' in text else text.lower()
@@ -275,7 +322,7 @@ class _Translation:
 
 
 _CONSTANT: Mapping[str, Callable[[SessionSettings, int], str]] = {
-    **{n: lambda s, _: _literal(s.user) for n in ("current_user", "session_user", "current_role")},
+    **{n: lambda s, _: _literal(s.user) for n in ("current_user", "session_user", "current_role", "user")},
     **{n: lambda s, _: _literal(s.database) for n in ("current_database", "current_catalog")},
     "current_schema": lambda s, _: "'public'",
     "version": lambda s, _: _literal(version_text()),
