@@ -59,7 +59,7 @@ def import_files(
     file is written; files before it stay. The same as COPY in `flowql exec`. For topics: flowql topic import.
 
     flowql import users.csv --table users
-    flowql import part-*.parquet --table orders
+    flowql import files part-*.parquet --table orders
     flowql import users.txt --table users --no-header --delimiter ';' --columns id,name
     """
     options = [f"FORMAT {quoted(form)}"] if form is not None else []
