@@ -76,6 +76,44 @@ PANELS = (
         "bytes",
     ),
     Panel(
+        "State: bytes",
+        {
+            "flowql_state_files_bytes": "files",
+            "flowql_state_unflushed_bytes": "not flushed",
+            "flowql_state_pending_compaction_bytes": "to be compacted",
+        },
+        "bytes",
+    ),
+    Panel(
+        "State: bytes written in a second",
+        {
+            "rate(flowql_state_written_bytes_total[$__rate_interval])": "rows",
+            "rate(flowql_state_flushed_bytes_total[$__rate_interval])": "flushed",
+            "rate(flowql_state_compacted_bytes_total[$__rate_interval])": "compacted",
+        },
+        "bytes",
+    ),
+    Panel(
+        "State: look-ups in a second",
+        {
+            "rate(flowql_state_cache_hits_total[$__rate_interval])": "blocks in the cache",
+            "rate(flowql_state_cache_misses_total[$__rate_interval])": "blocks read",
+            "rate(flowql_state_filtered_lookups_total[$__rate_interval])": "answered by filters",
+            "rate(flowql_state_calls_total[$__rate_interval])": "calls: {{call}}",
+        },
+        "short",
+    ),
+    Panel(
+        "State: time of calls",
+        {
+            "flowql_state_call_p99_seconds": "{{call}}, 99th percentile",
+            "rate(flowql_state_call_seconds_total[$__rate_interval])": "{{call}}, in a second",
+            "rate(flowql_state_stall_seconds_total[$__rate_interval])": "writes held up, in a second",
+        },
+        "s",
+    ),
+    Panel("State: compactions", {"flowql_state_compactions": "in progress"}, "short"),
+    Panel(
         "Rows that wait",
         {
             f"flowql_query_held_rows{{{_ONLY}}}": "{{query}} for a time",

@@ -60,6 +60,22 @@ def _instance(name: str, kind: Literal["counter", "gauge"], key: str, help_: str
     return Metric(f"flowql_{name}", kind, (), help_, samples)
 
 
+def _state(name: str, kind: Literal["counter", "gauge"], key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        if (found := status["instance"].get("state")) and key in found:
+            yield (), found[key]
+
+    return Metric(f"flowql_state_{name}", kind, (), help_, samples)
+
+
+def _calls(name: str, kind: Literal["counter", "gauge"], key: str, help_: str, factor: float = 1) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for call, times in (status["instance"].get("state") or {}).get("calls", {}).items():
+            yield (call,), times[key] * factor
+
+    return Metric(f"flowql_state_{name}", kind, ("call",), help_, samples)
+
+
 def _partition(name: str, key: str, help_: str) -> Metric:
     def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
         for q in status["queries"]:
@@ -161,6 +177,20 @@ METRICS = (
     _function("failures_total", "failures", "Calls that failed."),
     _function("seconds_total", "seconds", "Time of its calls, including messages to processes."),
     _function("lost_processes_total", "lost_processes", "Processes that ended during a call."),
+    _state("cache_hits_total", "counter", "cache_hits", "Blocks that RocksDB found in its cache."),
+    _state("cache_misses_total", "counter", "cache_misses", "Blocks that it read from files."),
+    _state("filtered_lookups_total", "counter", "filtered_lookups", "Look-ups that a filter answered without a block."),
+    _state("stall_seconds_total", "counter", "stall_s", "Time for which RocksDB held up writes."),
+    _state("written_bytes_total", "counter", "written_bytes", "Rows written to RocksDB."),
+    _state("flushed_bytes_total", "counter", "flushed_bytes", "Files written from memory."),
+    _state("compacted_bytes_total", "counter", "compacted_bytes", "Files written by compactions."),
+    _state("compactions", "gauge", "compactions", "Compactions in progress."),
+    _state("pending_compaction_bytes", "gauge", "pending_compaction_bytes", "What compactions still have to write."),
+    _state("files_bytes", "gauge", "files_bytes", "Files of RocksDB."),
+    _state("unflushed_bytes", "gauge", "unflushed_bytes", "Rows that are in memory and not in files."),
+    _calls("calls_total", "counter", "count", "Calls of RocksDB; one may read or write many rows."),
+    _calls("call_seconds_total", "counter", "seconds", "Time of these calls."),
+    _calls("call_p99_seconds", "gauge", "p99_ms", "99th percentile of their time, since RocksDB was opened.", 0.001),
     _partition("position", "position", "Offset of the next record it processes."),
     _partition("lag_records", "lag", "Records of the partition whose results are not committed."),
 )

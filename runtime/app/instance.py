@@ -75,6 +75,7 @@ from flowql.runtime.state.cleaner import Cleaner
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.physical import Physical
 from flowql.runtime.state.sizes import StoreSizes
+from flowql.runtime.state.statistics import StateStatistics
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
@@ -200,6 +201,7 @@ class Instance:
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
+        self.statistics = StateStatistics(physical)
         self.merger = self.state.merger(clock)
         self.consistent_snapshots = ConsistentSnapshots(
             self.state,
@@ -283,7 +285,7 @@ class Instance:
             NamedStep(self.preemption.name, self.preemption, self.preemption.wait, self.manager.signal_preempting)
         )
         watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
-        watching += [named("merge", self.merger)]
+        watching += [named("merge", self.merger), named("statistics", self.statistics)]
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake

@@ -99,6 +99,7 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
         "commit_ms": round(m.cut_to_commit_ms, 1),
         "blocked": blocked(instance),
         "uncommitted_bytes": instance.collector.size_bytes,
+        "state": instance.statistics.newest or None,
         "trouble": [
             t.to_data(now)
             for now in [instance.clock.timer_ms()]

@@ -24,7 +24,17 @@ TELL_MS = 30_000  # before that it tries for this long to record the hung micro-
 # A compaction has no time limit.
 PATIENT = frozenset({"cleanup"})
 # Another member could not take over the work of these steps. Without a placement step a member sends no heartbeats, and others take over in any case.
-STAYS = PATIENT | {"placement", "consumer-main", "consumer-restore", "rates", "sizes", "merge", "memory", "watchdog"}
+STAYS = PATIENT | {
+    "placement",
+    "consumer-main",
+    "consumer-restore",
+    "rates",
+    "sizes",
+    "merge",
+    "memory",
+    "watchdog",
+    "statistics",
+}
 
 
 @dataclass(frozen=True, slots=True)

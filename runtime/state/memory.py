@@ -73,6 +73,9 @@ class MemoryPhysical:
     def property(self, name: str) -> int | None:
         return len(self._rows) if name == "rocksdb.estimate-num-keys" else None
 
+    def statistics(self) -> str:
+        return ""
+
     def accepts_files(self) -> bool:
         return True
 

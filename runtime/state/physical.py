@@ -87,6 +87,10 @@ class Physical(PhysicalReader, Protocol):
         """A number the implementation knows about itself, or None."""
         ...
 
+    def statistics(self) -> str:
+        """What RocksDB has counted since it was opened, in its own form; empty where nothing is counted."""
+        ...
+
     def accepts_files(self) -> bool:
         """Whether the disk would take new files now."""
         ...

@@ -79,10 +79,10 @@ def open_rocks(
             raise StateDamaged(str(path), found)
         DiskFiles().makedirs(str(Path(path).absolute()))  # for its owner alone, as RocksDB's files are for everybody
         again = partial(_open, path, cache_bytes, write_buffer_bytes, AccessType.read_write())
-        db = again()
+        opened = again()
         incoming = Path(path) / _INCOMING
         shutil.rmtree(incoming, ignore_errors=True)  # what a crash has left
-        return RocksPhysical(db, incoming, again)
+        return RocksPhysical(opened, incoming, again)
     if not (Path(path) / "CURRENT").exists():  # rocksdict would leave a file behind in what is no database
         raise StateError(f"there is no state in {path}")
     return RocksPhysical(_open(path, cache_bytes, write_buffer_bytes, AccessType.read_only(False)))
@@ -96,10 +96,11 @@ def damage_in(path: Path) -> str:
         return ""
 
 
-def _open(path: Path | str, cache_bytes: int, write_buffer_bytes: int, access: AccessType) -> Rdict:
+def _open(path: Path | str, cache_bytes: int, write_buffer_bytes: int, access: AccessType) -> tuple[Rdict, Options]:
+    """The database, and the options that have its counters."""
     try:
         options = _options(cache_bytes, write_buffer_bytes)
-        return Rdict(str(path), options, {"default": options}, access_type=access)
+        return Rdict(str(path), options, {"default": options}, access_type=access), options
     except Exception as error:  # rocksdict has no error class of its own
         found = _one_line(error)
         if not found.startswith("IO error") or "No such file" in found:
@@ -145,6 +146,7 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     options.set_write_buffer_manager(
         WriteBufferManager.new_write_buffer_manager_with_cache(write_buffer_bytes, False, cache)
     )
+    options.enable_statistics()
     options.set_compression_type(DBCompressionType.lz4())
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.05)
@@ -167,8 +169,14 @@ class RocksPhysical:
     scans) is known here, so that it can be made to let go of the old one.
     """
 
-    def __init__(self, db: Rdict, incoming: Path | None = None, again: Callable[[], Rdict] | None = None) -> None:
+    def __init__(
+        self,
+        opened: tuple[Rdict, Options],
+        incoming: Path | None = None,
+        again: Callable[[], tuple[Rdict, Options]] | None = None,
+    ) -> None:
         """again: opens it once more; None if nothing is written to it."""
+        db, self._options = opened
         self.incoming = incoming
         self._again, self._path = again, Path(db.path())
         self._errors = _Errors(self._path)
@@ -275,6 +283,9 @@ class RocksPhysical:
     def property(self, name: str) -> int | None:
         return self._current().property_int_value(name)
 
+    def statistics(self) -> str:
+        return self._options.get_statistics() or ""
+
     def close(self) -> None:
         """Flushes and closes. If the flush fails, on a full disk for example, the next start redoes the writes from the log."""
         with self._opened:
@@ -297,7 +308,7 @@ class RocksPhysical:
         while stale:  # what is left of its references are calls that are under way
             with suppress(Exception):
                 stale.pop().cancel_all_background(False)
-        new = self._again()
+        new, self._options = self._again()
         new.set_write_options(self._write_options)
         self._next = new
         self.write_batch(list(self._kept), list(self._kept.values()))

@@ -57,11 +57,27 @@ def headline(status: Mapping[str, Any], cpu: float | None = None) -> str:
     return "  ".join([*parts, f"{i['engine']} on {i['log']}"])
 
 
+def state_line(found: Mapping[str, Any]) -> str:
+    """What RocksDB counts, in a line. found: `state` of the instance."""
+    looked = found["cache_hits"] + found["cache_misses"]
+    parts = [f"state {size(found['files_bytes'])}"]
+    if looked:
+        parts.append(f"{percent(found['cache_hits'] / looked)} of blocks from the cache")
+    parts.append(f"look-ups p99 {found['calls']['multi_get']['p99_ms']:.2g}ms")
+    if found["compactions"] or found["pending_compaction_bytes"]:
+        parts.append(f"{size(found['pending_compaction_bytes'])} to be compacted")
+    if found["stall_s"]:
+        parts.append(f"writes held up for {duration(found['stall_s'] * 1000)}")
+    return "  ".join(parts)
+
+
 def picture(
     status: Mapping[str, Any], view: View, width: int, *, height: int | None = None, cpu: float | None = None
 ) -> RenderableType:
     """At most `height` lines."""
     lines = [_cut(headline(status, cpu), width, "")]
+    if found := status["instance"].get("state"):
+        lines.append(_cut(state_line(found), width, ""))
     if status["instance"].get("blocked"):
         lines.append(_cut(f"commits do not get through: {status['instance']['blocked']}", width, STYLES["blocked"]))
     queries = view.select(status)

@@ -107,6 +107,9 @@ class RunsPhysical:
     def property(self, name: str) -> int | None:
         return self.inner.property(name)
 
+    def statistics(self) -> str:
+        return self.inner.statistics()
+
     def accepts_files(self) -> bool:
         return self.inner.accepts_files()
 

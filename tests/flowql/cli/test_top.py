@@ -78,6 +78,19 @@ def test_the_picture_is_as_agreed(golden: Callable[[str, str], None], width: int
     golden(f"cli/top_{width}.txt", shown)
 
 
+def test_what_rocksdb_counts_is_a_line_of_its_own() -> None:
+    status = copy.deepcopy(STATUS)
+    calls = {"multi_get": {"count": 10, "seconds": 0.1, "p50_ms": 0.2, "p99_ms": 1.5}}
+    found = {"cache_hits": 990, "cache_misses": 10, "files_bytes": 5 << 20, "stall_s": 0.0, "calls": calls}
+    status["instance"]["state"] = found | {"compactions": 0, "pending_compaction_bytes": 0}
+    line = "state 5.0M  99% of blocks from the cache  look-ups p99 1.5ms"
+    assert text_of(status, View(), 200).splitlines()[1] == line
+    status["instance"]["state"] |= {"cache_hits": 0, "cache_misses": 0, "compactions": 1, "stall_s": 2.0}
+    status["instance"]["state"]["pending_compaction_bytes"] = 3 << 20
+    line = "state 5.0M  look-ups p99 1.5ms  3.0M to be compacted  writes held up for 2.0s"
+    assert text_of(status, View(), 200).splitlines()[1] == line
+
+
 def test_skipped_records_have_a_column_where_there_are_any() -> None:
     assert "SKIP" not in text_of(STATUS, View(), 200)
     status = copy.deepcopy(STATUS)
