@@ -36,6 +36,15 @@ def check_prefix(wanted: Plan, prefix: str) -> None:
         raise CommandError(title, code=OTHER_PREFIX, help=help_)
 
 
+def check_kept_prefix(kept: Plan, prefix: str) -> None:
+    """CommandError where what a target has deployed has another prefix than the target: it would process all input once more."""
+    if kept.sources and kept.prefix != prefix:
+        names = [f"`{p}`" if p else "none" for p in (prefix, kept.prefix)]
+        title = f"the prefix of the target is {names[0]}, and that of what is deployed there is {names[1]}"
+        help_ = "take the change of `prefix` back, or give the target another data_dir; its queries begin anew"
+        raise CommandError(title, code=OTHER_PREFIX, help=help_)
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A decided deployment.

@@ -16,6 +16,7 @@ from flowql.compiler.plan.deployed import Deployed as Deployment
 from flowql.compiler.plan.diff import QueryChange, decide_change
 from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
+from flowql.deploy.decision import check_kept_prefix
 from flowql.deploy.extents import Extent
 from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
@@ -54,6 +55,7 @@ TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long an interactive query waits for conti
 
 def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
     """See `flowql.server.choice.open_engine`."""
+    check_kept_prefix(load(settings.state_dir).plan, settings.prefix)
     address, app = _address(settings), settings.application_id
     if settings.kafka is not None:
         with closing(log_at(settings.log_dir, settings.kafka, app)) as log:

@@ -15,6 +15,7 @@ from flowql.config.storage import open_log
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.spark.engine.deployed import FILE, Deployed, dumps
 from flowql.server.host import Host
 from tests.flowql.cli.program import Program
 
@@ -109,6 +110,21 @@ def test_an_instance_takes_plans_of_its_own_prefix_alone(prefixed: Path) -> None
         host.service.deploy(compile_project([text], prefix="dev_anna_").plan)
     finally:
         host.close()
+
+
+def test_a_changed_prefix_is_refused_on_spark(flowql: Program, folder: Path) -> None:
+    """Before Spark starts."""
+    text = SourceText("demo.sql", (folder / "demo.sql").read_text())
+    kept = folder / ".flowql" / "spark" / "state" / FILE
+    kept.parent.mkdir(parents=True)
+    kept.write_text(dumps(Deployed(compile_project([text], prefix="dev_anna_").plan)))
+    for prefix, shown in (("prefix: dev_bob_, ", "`dev_bob_`"), ("", "none")):
+        (folder / "flowql.yaml").write_text(
+            f"name: demo\nsql: [demo.sql]\ntargets: {{spark: {{{prefix}engine: spark}}}}\n"
+        )
+        refused = flowql("run", "--until-caught-up", "-p", str(folder))
+        assert (refused.code, "error[FQ5224]" in refused.err) == (1, True), refused
+        assert f"of the target is {shown}, and that of what is deployed there is `dev_anna_`" in refused.err
 
 
 @pytest.mark.parametrize("prefix", ["dev", "'dev anna_'", "'a/b_'"])
