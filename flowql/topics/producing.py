@@ -22,9 +22,9 @@ from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import SqlType, arrow_type
 from flowql.compiler.schemas.ref import DEBEZIUM
 from flowql.errors import CommandError
-from flowql.runtime.app.written_keys import WrittenKeys, WrittenRequest, key_record
+from flowql.runtime.app.written_keys import WrittenKeys, WrittenRequest, key_record, topic_name
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
-from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.errors import Fenced, RuntimeFailure
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.encode import Encoder
@@ -34,6 +34,7 @@ from flowql.topics.python_values import NotOfType, check_column, column_of
 from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
+_TRIES = 20  # of a request whose producer other instances fence, each of which has then written or begun
 NOT_A_ROW, UNKNOWN, KEY_REUSED = "FQ5011", "FQ5103", "FQ5316"
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -52,9 +53,10 @@ class TopicWriter:
     def __init__(self, open_log: Callable[[], Log], transactional_id: str, application_id: str = "") -> None:
         """open_log: called with the first row. application_id: of the topic with idempotency keys."""
         self._open_log, self._transactional_id, self._application_id = open_log, transactional_id, application_id
-        self._lock = threading.Lock()  # guards the four below
+        self._lock = threading.Lock()  # guards the five below
         self._log: Log | None = None
         self._producer: Producer | None = None
+        self._keyed: Producer | None = None  # of rows with an idempotency key
         self._sent = 0
         self._keys: WrittenKeys | None = None
 
@@ -72,19 +74,46 @@ class TopicWriter:
                 self._log = self._open_log()
             wanted = partitions_of(source.topic, plan, self._log, partitions)
             count = self._log.admin().create_topic(source.topic, wanted).partitions
+            if once is not None:
+                return self._write_once(self._log, source.topic, count, records, once)
             if self._producer is None:
                 self._producer = self._log.producer(self._transactional_id)
-            now_ms = time.time_ns() // 1_000_000
-            if once is not None and (written := self._written(self._log, once, now_ms)) is not None:
-                return written
             try:
-                self._write(self._producer, source.topic, count, records, once, now_ms)
+                self._write(self._producer, source.topic, count, records)
             except BaseException:  # a producer whose transaction failed may be of no more use
                 failed, self._producer = self._producer, None
                 with suppress(RuntimeFailure):
                     failed.close()
                 raise
         return sum(r.num_rows for r in records)
+
+    def _write_once(self, log: Log, topic: str, partitions: int, records: Sequence[pa.RecordBatch], once: Once) -> int:
+        """The rows that the request has written, now or before. Of several instances that get it at the same time one writes.
+
+        They share a transactional id. A new producer ends the transaction of the one before it, so the keys that are read then are all there are;
+        the older one is fenced, and begins again.
+        """
+        rows = sum(r.num_rows for r in records)
+        for tries_left in reversed(range(_TRIES)):
+            if self._keyed is None:
+                self._keyed = log.producer(topic_name(self._application_id))
+            try:
+                now_ms = time.time_ns() // 1_000_000
+                if (written := self._written(log, once, now_ms)) is not None:
+                    return written
+                assert self._keys is not None
+                record = key_record(once.key, WrittenRequest(once.digest, rows), now_ms)
+                self._write(self._keyed, topic, partitions, records, (self._keys.tp, record))
+                return rows
+            except CommandError:
+                raise
+            except BaseException as error:
+                failed, self._keyed = self._keyed, None
+                with suppress(RuntimeFailure):
+                    failed.close()
+                if not isinstance(error, Fenced) or not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _written(self, log: Log, once: Once, now_ms: int) -> int | None:
         """The rows of a request of that key; None if there was none. CommandError if it had another body."""
@@ -102,9 +131,9 @@ class TopicWriter:
         topic: str,
         partitions: int,
         records: Sequence[pa.RecordBatch],
-        once: Once | None,
-        now_ms: int,
+        beside: tuple[TopicPartition, pa.RecordBatch] | None = None,
     ) -> None:
+        """beside: records for another topic, in the same transaction."""
         producer.begin()
         try:
             producer.expect_partitions(topic, partitions)
@@ -112,9 +141,8 @@ class TopicWriter:
                 self._sent += 1  # records without a key: a batch goes to one partition, the next to another
                 for partition, part in split(batch, partitions, self._sent % partitions):
                     producer.send(TopicPartition(topic, partition), part)
-            if once is not None and self._keys is not None:
-                written = WrittenRequest(once.digest, sum(r.num_rows for r in records))
-                producer.send(self._keys.tp, key_record(once.key, written, now_ms))
+            if beside is not None:
+                producer.send(*beside)
         except BaseException:
             producer.abort()
             raise
@@ -122,11 +150,12 @@ class TopicWriter:
 
     def close(self) -> None:
         with self._lock:
-            if self._producer is not None:
-                self._producer.close()
+            for producer in (self._producer, self._keyed):
+                if producer is not None:
+                    producer.close()
             if self._log is not None:
                 self._log.close()
-            self._producer = self._log = self._keys = None
+            self._producer = self._keyed = self._log = self._keys = None
 
 
 def source_named(name: str, plan: Plan) -> SourceDef:
