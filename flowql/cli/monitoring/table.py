@@ -60,10 +60,9 @@ def headline(status: Mapping[str, Any], cpu: float | None = None) -> str:
 def state_line(found: Mapping[str, Any]) -> str:
     """What RocksDB counts, in a line. found: `state` of the instance."""
     looked = found["cache_hits"] + found["cache_misses"]
-    parts = [f"state {size(found['files_bytes'])}"]
-    if looked:
-        parts.append(f"{percent(found['cache_hits'] / looked)} of blocks from the cache")
-    parts.append(f"look-ups p99 {found['calls']['multi_get']['p99_ms']:.2g}ms")
+    hits = percent(found["cache_hits"] / looked if looked else None)
+    parts = [f"state {size(found['files_bytes'])}", f"{hits} of blocks from the cache"]
+    parts.append(f"look-ups p99 {found['calls']['multi_get']['p99_ms']:.2f}ms")
     if found["compactions"] or found["pending_compaction_bytes"]:
         parts.append(f"{size(found['pending_compaction_bytes'])} to be compacted")
     if found["stall_s"]:

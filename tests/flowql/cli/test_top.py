@@ -83,11 +83,11 @@ def test_what_rocksdb_counts_is_a_line_of_its_own() -> None:
     calls = {"multi_get": {"count": 10, "seconds": 0.1, "p50_ms": 0.2, "p99_ms": 1.5}}
     found = {"cache_hits": 990, "cache_misses": 10, "files_bytes": 5 << 20, "stall_s": 0.0, "calls": calls}
     status["instance"]["state"] = found | {"compactions": 0, "pending_compaction_bytes": 0}
-    line = "state 5.0M  99% of blocks from the cache  look-ups p99 1.5ms"
+    line = "state 5.0M  99% of blocks from the cache  look-ups p99 1.50ms"
     assert text_of(status, View(), 200).splitlines()[1] == line
     status["instance"]["state"] |= {"cache_hits": 0, "cache_misses": 0, "compactions": 1, "stall_s": 2.0}
     status["instance"]["state"]["pending_compaction_bytes"] = 3 << 20
-    line = "state 5.0M  look-ups p99 1.5ms  3.0M to be compacted  writes held up for 2.0s"
+    line = "state 5.0M  - of blocks from the cache  look-ups p99 1.50ms  3.0M to be compacted  writes held up for 2.0s"
     assert text_of(status, View(), 200).splitlines()[1] == line
 
 
