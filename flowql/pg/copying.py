@@ -42,8 +42,6 @@ class Copy:
 def copy_of(statement: Statement) -> Copy:
     """Raises PgError."""
     words = statement.words
-    if any(w.upper == "FROM" and _depth(words, n) == 0 for n, w in enumerate(words)):
-        raise unsupported("COPY ... FROM is not supported", "INSERT rows, or import a file with  flowql topic import")
     to = next((n for n, w in enumerate(words) if w.upper == "TO" and _depth(words, n) == 0), None)
     if to is None or to < 2:
         raise syntax_error(statement, len(words))

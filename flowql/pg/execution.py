@@ -19,6 +19,7 @@ from flowql.pg import commands, messages
 from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
 from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unsupported
+from flowql.pg.incoming import BYTES_MAX, Incoming, SentRows
 from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
@@ -30,6 +31,7 @@ from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
 from flowql.query.answer import Done
 from flowql.query.errors import TOO_LONG, QueryError
 from flowql.query.of_plan import OfPlan
+from flowql.runtime.topology.bulk_insert import GivenRows
 
 LOOK_S = 0.5  # how often to check that the client is still connected
 ABANDON_S = 5.0  # for a query that was cancelled to end
@@ -308,9 +310,32 @@ class Execution:
         tag = f"INSERT 0 {done.rows}" if done.verb == "INSERT" else f"{done.verb} {done.rows}"
         return Produced(tag, None if done.returned is None else Rows.of_table(done.returned, formats=formats))
 
-    def carry_out(self, changes: Sequence[Change]) -> list[Done]:
-        """What a transaction has written. Raises CommandError, RuntimeFailure."""
-        return self.shared.reading.carry_out(changes)
+    def carry_out(self, changes: Sequence[Change], given: Mapping[int, GivenRows]) -> list[Done]:
+        """What a transaction has written. given: the rows of COPY. Raises CommandError, RuntimeFailure."""
+        return self.shared.reading.carry_out(changes, SentRows(given))
+
+    def begin_copy(self, sql: str, rest: Sequence[Statement] | None, transaction: Transaction) -> Incoming:
+        """COPY ... FROM STDIN. Raises PgError, CompileError."""
+        (change,) = self._compiled(sql)
+        assert isinstance(change, TableChange)
+        assert change.copied is not None
+        if change.copied.path:
+            title = "the server reads no files"
+            raise unsupported(title, f"in psql:  \\copy {change.target} FROM '{change.copied.path}'")
+        if change.copied.format == "binary":
+            raise unsupported("COPY in binary format is not supported", "copy text or CSV")
+        source = self.shared.reading.plan().source(change.target)
+        assert source is not None, "it was compiled over it"
+        return Incoming(source, change, rest, BYTES_MAX - transaction.copied_bytes)
+
+    def finish_copy(self, incoming: Incoming, transaction: Transaction) -> int:
+        """The number of rows. Raises CommandError, RuntimeFailure."""
+        given = incoming.rows()
+        change = given.change
+        if transaction.is_open:
+            return transaction.add_copied(change, given, incoming.size)
+        (done,) = self.carry_out([change], {id(change): given})
+        return done.rows
 
     def _compiled(self, sql: str) -> list[Change]:
         from flowql.compiler.driver import compile_changes

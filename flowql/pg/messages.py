@@ -193,6 +193,11 @@ def copy_out(columns: int) -> bytes:
     return message(b"H", b"\0", _I16.pack(columns), _I16.pack(0) * columns)
 
 
+def copy_in(columns: int) -> bytes:
+    """Asks for the rows of so many columns."""
+    return message(b"G", b"\0", _I16.pack(columns), _I16.pack(0) * columns)
+
+
 def copy_data(data: bytes) -> bytes:
     return message(b"d", data)
 

@@ -30,7 +30,7 @@ from flowql.pg.statements import Statement
 from flowql.pg.subscribing import Changes, Looked, Subscribe
 from flowql.pg.types import PgType
 from flowql.query.answer import Answer, Done
-from flowql.query.changing import carry_out, carry_out_bound
+from flowql.query.changing import Files, carry_out, carry_out_bound
 from flowql.query.committed import Commit, dead_letter_source, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
@@ -209,10 +209,10 @@ class Reading:
             variables={},
         )
 
-    def carry_out(self, changes: Sequence[TableChange | InsertValues]) -> list[Done]:
-        """As `execute`, for statements that are compiled."""
+    def carry_out(self, changes: Sequence[TableChange | InsertValues], files: Files) -> list[Done]:
+        """As `execute`, for statements that are compiled. files: gives the rows of COPY."""
         writers, writer = self._changing.writers(), f"{self.settings.application_id}-pg-{os.getpid()}"
-        return carry_out_bound(changes, self.plan().sources, writers, self._table, writer)
+        return carry_out_bound(changes, self.plan().sources, writers, self._table, writer, files=files)
 
     def subscribe(self, subscribe: Subscribe) -> Changes:
         """What a subscription has to tell; close it. Raises QueryError, PgError."""

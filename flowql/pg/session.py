@@ -19,6 +19,7 @@ from flowql.pg.copying import Copy
 from flowql.pg.cursors import VERBS, Cursors
 from flowql.pg.errors import PgError, Violation, pg_error, unsupported
 from flowql.pg.execution import Execution, Prepared, Produced
+from flowql.pg.incoming import Incoming, copies_from
 from flowql.pg.messages import Bind, Parse, Reader, malformed
 from flowql.pg.parameters import literal, text_of
 from flowql.pg.portals import Rows
@@ -67,6 +68,7 @@ class Session:
     _portals: dict[str, Portal] = field(default_factory=dict)
     _cursors: Cursors = field(init=False)
     _is_skipping: bool = False  # after an error, until Sync
+    _incoming: Incoming | None = None  # COPY whose rows come
 
     def __post_init__(self) -> None:
         self._cursors = Cursors(self._call, self.execution.pause)
@@ -78,13 +80,18 @@ class Session:
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise Violation(f"invalid frontend message type {kind[0]}")
+        incoming = self._incoming
         try:
-            await handler(self, Reader(body))
+            if incoming is not None:
+                await self._copy_message(incoming, kind, Reader(body))
+            else:
+                await handler(self, Reader(body))
         except PgError as error:
             if isinstance(error, Violation):
                 raise
+            self._incoming = None
             self._failed(error)
-            if kind == b"Q":
+            if kind == b"Q" or (incoming is not None and incoming.rest is not None):
                 await self._ready()
             else:
                 self._is_skipping = True
@@ -104,8 +111,14 @@ class Session:
         statements = split(text)
         if not statements:
             self.out.write(messages.EMPTY)
-        for statement in statements:
+        await self._all(statements)
+
+    async def _all(self, statements: Sequence[Statement]) -> None:
+        """Statements of a query in order. What is behind a COPY from the client waits for its rows."""
+        for i, statement in enumerate(statements):
             try:
+                if copies_from(statement):
+                    return await self._begin_copy(statement, statement.sql, statements[i + 1 :])
                 await self._simple(statement)
             except PgError as error:
                 at = error.placed(statement.sql)
@@ -186,6 +199,9 @@ class Session:
         if portal.prepared.statement.is_write and not portal.prepared.returns:
             self.out.write(messages.NO_DATA)
             return
+        if copies_from(portal.prepared.statement):
+            self.out.write(messages.NO_DATA)
+            return
         if portal.prepared.statement.is_write:
             columns = await self._call(self.execution.columns, portal.prepared, self.settings)
             self.out.write(messages.row_description(columns, messages.spread(portal.formats, len(columns))))
@@ -202,6 +218,9 @@ class Session:
         portal = self._portal(name)
         if not portal.prepared.statement.words:
             self.out.write(messages.EMPTY)
+            return
+        if copies_from(portal.prepared.statement):
+            await self._begin_copy(portal.prepared.statement, portal.sql.sql, None)
             return
         produced = await self._opened(portal)
         if portal.is_done:
@@ -229,6 +248,32 @@ class Session:
 
     async def _ignore(self, r: Reader) -> None:
         """Messages of COPY FROM after it was refused."""
+
+    # COPY FROM STDIN
+
+    async def _begin_copy(self, statement: Statement, sql: str, rest: Sequence[Statement] | None) -> None:
+        self._check_failed(statement)
+        self._incoming = await self._call(self.execution.begin_copy, sql, rest, self.transaction)
+        assert self._incoming is not None
+        self.out.write(messages.copy_in(len(self._incoming.change.columns)))
+        await self.out.flush()
+
+    async def _copy_message(self, incoming: Incoming, kind: bytes, r: Reader) -> None:
+        match kind:
+            case b"d":
+                incoming.add(r.rest())
+            case b"c":
+                self._incoming = None
+                rows = await self._call(self.execution.finish_copy, incoming, self.transaction)
+                self.out.write(messages.complete(f"COPY {rows}"))
+                if incoming.rest is not None:
+                    await self._all(incoming.rest)
+            case b"f":
+                raise PgError("57014", f"COPY from stdin failed: {r.string()}")
+            case b"H" | b"S":  # ignored, as in PostgreSQL
+                pass
+            case _:
+                raise PgError("08P01", f"unexpected message type 0x{kind[0]:02X} during COPY from stdin")
 
     async def _function(self, r: Reader) -> None:
         raise unsupported("calls of functions by their OID are not supported")
@@ -305,10 +350,11 @@ class Session:
             case "COMMIT":
                 if not t.is_open:
                     self._warn("25P01", "there is no transaction in progress")
+                given = t.given
                 tag, changes = ("ROLLBACK" if t.is_failed else "COMMIT"), t.end()
                 self._close_portals()
                 if changes:
-                    await self._call(self.execution.carry_out, changes)
+                    await self._call(self.execution.carry_out, changes, given)
                 return tag
             case "ROLLBACK":
                 if not t.is_open:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues
 from flowql.pg.errors import PgError, unsupported
+from flowql.runtime.topology.bulk_insert import GivenRows
 
 Change = TableChange | InsertValues
 WRITES_MAX = 60_000  # rows: as many as the statements of one request may insert
@@ -19,6 +20,8 @@ class Transaction:
     def __init__(self) -> None:
         self.is_open = self.is_failed = False
         self._changes: list[Change] = []
+        self.given: dict[int, GivenRows] = {}  # the rows of COPY, by the identity of the change
+        self.copied_bytes = 0
         self._savepoints: list[tuple[str, int]] = []
 
     @property
@@ -40,7 +43,7 @@ class Transaction:
         """Closes it; the changes to carry out, none if it has failed."""
         found = [] if self.is_failed else merged(self._changes)
         self.is_open = self.is_failed = False
-        self._changes, self._savepoints = [], []
+        self._changes, self._savepoints, self.given, self.copied_bytes = [], [], {}, 0
         return found
 
     def fail(self) -> None:
@@ -62,6 +65,13 @@ class Transaction:
             raise PgError("54000", f"a transaction writes {WRITES_MAX:,} statements or rows of streams at most")
         self._changes += changes
         return sum(count(c) for c in changes)
+
+    def add_copied(self, change: TableChange, given: GivenRows, size: int) -> int:
+        """Rows of COPY that are written at COMMIT; their number. size: in bytes."""
+        self._changes.append(change)
+        self.given[id(change)] = given
+        self.copied_bytes += size
+        return len(given)
 
     def savepoint(self, name: str) -> None:
         self._require("SAVEPOINT")
@@ -111,5 +121,5 @@ def _alike(one: TableChange, other: TableChange) -> bool:
     return (
         replace(one, rows=(), statement="") == replace(other, rows=(), statement="")
         and one.kind == "insert"
-        and not (one.select or one.returning)
+        and not (one.select or one.returning or one.copied)
     )

@@ -1,0 +1,72 @@
+"""COPY ... FROM STDIN: rows that a client sends."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import SourceDef
+from flowql.pg.errors import PgError
+from flowql.pg.statements import Statement
+from flowql.runtime.topology.bulk_insert import GivenRows
+from flowql.topics.table_files import TableFile
+from flowql.topics.table_load import given_rows
+
+BYTES_MAX = 256 << 20  # of what a transaction copies: its rows are in memory until they are committed
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A COPY whose rows come. rest: the statements behind it in its query; None in the extended protocol. room: bytes that it may have."""
+
+    source: SourceDef
+    change: TableChange
+    rest: Sequence[Statement] | None
+    room: int
+    size: int = 0
+    _parts: list[bytes] = field(default_factory=list)
+
+    def add(self, data: bytes) -> None:
+        """Raises PgError if there is too much of it."""
+        self.size += len(data)
+        if self.size > self.room:
+            title = f"a transaction copies {BYTES_MAX >> 20} MB at most"
+            raise PgError("54000", title, help="copy in several transactions, or load a file with  flowql import")
+        self._parts.append(data)
+
+    def rows(self) -> GivenRows:
+        """All of them as values of columns. Raises CommandError, StatementFailed."""
+        origin = self.change.copied
+        assert origin is not None
+        origin = replace(origin, format=origin.format or "text")
+        stream = io.BytesIO(b"".join(self._parts))
+        self._parts.clear()
+        return given_rows(TableFile(f"COPY {self.source.name}", self.source, self.change, stream, origin), _unseen)
+
+
+@dataclass(frozen=True, slots=True)
+class SentRows:
+    """Gives statements the rows that were sent for them. given: by the identity of the change."""
+
+    given: Mapping[int, GivenRows]
+
+    def rows(self, source: SourceDef, change: TableChange) -> GivenRows:
+        """As `flowql.query.changing.Files`."""
+        del source
+        return self.given[id(change)]
+
+
+def _unseen(size: int) -> None:
+    """Shows no progress."""
+
+
+def copies_from(statement: Statement) -> bool:
+    """Whether it is COPY ... FROM a client or a file."""
+    depth = 0
+    for word in statement.words if statement.verb == "COPY" else ():
+        depth += {"(": 1, ")": -1}.get(word.text, 0) if word.kind == "op" else 0
+        if depth == 0 and word.upper in ("FROM", "TO"):
+            return word.upper == "FROM"
+    return False

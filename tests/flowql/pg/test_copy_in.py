@@ -1,0 +1,105 @@
+"""COPY ... FROM STDIN: rows that clients send, alone and in transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowql.pg import incoming
+from tests.flowql.pg.conftest import Shop
+from tests.flowql.pg.wire import Failed, Wire, bind, execute, fields_of, parse, rows_of, tags
+
+NOTES = "SELECT id, note FROM notes WHERE id BETWEEN 5000 AND 5999 ORDER BY id"
+
+
+@pytest.fixture
+def wire(shop: Shop) -> Wire:
+    with shop.wire() as w:
+        w.ask("DELETE FROM notes WHERE id BETWEEN 5000 AND 5999")
+        yield w  # type: ignore[misc]
+        w.ask("ROLLBACK")
+        w.ask("DELETE FROM notes WHERE id BETWEEN 5000 AND 5999")
+
+
+def copy(w: Wire, sql: str, *data: bytes, end: tuple[bytes, bytes] = (b"c", b"")) -> list[tuple[bytes, bytes]]:
+    w.send((b"Q", sql.encode() + b"\0"))
+    kind, body = w.message()
+    if kind == b"E":
+        w.until_ready()
+        raise Failed(fields_of(body))
+    assert kind == b"G"
+    w.send(*((b"d", d) for d in data), end)
+    return w.until_ready()
+
+
+def test_text_and_csv(wire: Wire) -> None:
+    assert tags(copy(wire, "COPY notes FROM STDIN", b"5001\ta\\tb\n50", b"02\tc\n", b"\\.\n")) == ["COPY 2"]
+    found = copy(wire, "COPY notes (note, id) FROM STDIN WITH (FORMAT csv, HEADER); SELECT 1", b'n,i\n"x,\ny",5003\n')
+    assert (tags(found), rows_of(found)) == (["COPY 1", "SELECT 1"], [("1",)])
+    assert tags(copy(wire, "copy notes from stdin csv delimiter ';'")) == ["COPY 0"]
+    assert wire.rows(NOTES) == [("5001", "a\tb"), ("5002", "c"), ("5003", "x,\ny")]
+
+
+def test_a_row_that_does_not_fit_ends_it(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    for data, why in (
+        (b"5001\ta\nx\tb\n", "COPY notes:2: column id: .*x"),
+        (b"5001\ta\n5001\tb\n", "COPY notes:2: .*5001 already"),
+    ):
+        with pytest.raises(Failed, match=why):
+            rows_of(copy(wire, "COPY notes FROM STDIN", data))
+    with pytest.raises(Failed, match="57014 COPY from stdin failed: no more"):
+        rows_of(copy(wire, "COPY notes FROM STDIN", b"5001\ta\n", end=(b"f", b"no more\0")))
+    with pytest.raises(Failed, match="0A000 the server reads no files"):
+        copy(wire, "COPY notes FROM '/etc/passwd'")
+    with pytest.raises(Failed, match="0A000 COPY in binary format"):
+        copy(wire, "COPY notes FROM STDIN (FORMAT binary)")
+    with pytest.raises(Failed, match="42703"):
+        copy(wire, "COPY notes (nope) FROM STDIN")
+    assert wire.rows(NOTES) == []
+
+
+def test_in_a_transaction(wire: Wire) -> None:
+    wire.ask("BEGIN; INSERT INTO notes VALUES (5001, 'first')")
+    assert tags(copy(wire, "COPY notes FROM STDIN", b"5002\tb\n")) == ["COPY 1"]
+    assert tags(copy(wire, "COPY notes FROM STDIN", b"5003\tc\n5004\td\n")) == ["COPY 2"]
+    wire.ask("SAVEPOINT s")
+    copy(wire, "COPY notes FROM STDIN", b"5005\te\n")
+    wire.ask("ROLLBACK TO s")
+    assert tags(wire.ask("COMMIT")) == ["COMMIT"]
+    assert [int(i or 0) for i, _ in wire.rows(NOTES)] == [5001, 5002, 5003, 5004]
+    wire.ask("BEGIN")
+    copy(wire, "COPY notes FROM STDIN", b"5006\tf\n")
+    wire.ask("ROLLBACK")
+    wire.ask("BEGIN")
+    with pytest.raises(Failed, match="22"):
+        rows_of(copy(wire, "COPY notes FROM STDIN", b"x\tf\n"))
+    with pytest.raises(Failed, match="25P02"):
+        copy(wire, "COPY notes FROM STDIN", b"5007\tf\n")
+    wire.ask("ROLLBACK")
+    assert len(wire.rows(NOTES)) == 4
+
+
+def test_the_extended_protocol(wire: Wire) -> None:
+    wire.send(parse("COPY notes FROM STDIN"), bind(), execute(), (b"S", b""))
+    assert [wire.message()[0] for _ in range(3)] == [b"1", b"2", b"G"]
+    wire.send((b"d", b"5001\ta\n"), (b"H", b""), (b"c", b""), (b"S", b""))
+    assert [k for k, _ in wire.until_ready()] == [b"C", b"Z"]
+    wire.send(parse("COPY notes FROM STDIN"), bind(), execute(), (b"d", b"5001\ta\n"), (b"c", b""), (b"S", b""))
+    assert [k for k, _ in wire.until_ready()] == [b"1", b"2", b"G", b"E", b"Z"]
+    assert wire.rows(NOTES) == [("5001", "a")]
+
+
+def test_too_much_is_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = incoming.Incoming(None, None, (), 5)  # type: ignore[arg-type]
+    session.add(b"12345")
+    with pytest.raises(incoming.PgError, match="256 MB"):
+        session.add(b"6")
+
+
+def test_psycopg(shop: Shop, wire: Wire) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(host="127.0.0.1", port=shop.port, user="ada", dbname="x") as c:
+        with c.cursor().copy("COPY notes (id, note) FROM STDIN") as rows:
+            for n in range(1_000):
+                rows.write_row((5000 + n, f"tab\t{n}"))
+        c.commit()
+    assert wire.rows("SELECT count(*), min(note) FROM notes WHERE id BETWEEN 5000 AND 5999") == [("1000", "tab\t0")]
