@@ -308,6 +308,8 @@ class Maker:
         order = ", ".join(
             f"{p if rng.random() < 0.6 else made.columns[int(p) - 1].name}{self._direction()}" for p in places
         )
+        if ", rn FROM (" in made.sql:  # the number of a row that `_top_rows` may show beside its columns
+            order += ", rn"
         n = rng.randint(1, 5)
         tail = f" LIMIT {n}"
         if rng.random() < 0.7:
