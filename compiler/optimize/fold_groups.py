@@ -59,7 +59,6 @@ def _fold(node: Node, spec: GroupAggregate) -> Node:
     if (
         spec.sessions is not None
         or not spec.keys
-        or not calls
         or None in calls
         or any(types[k].kind not in _KEYS for k in spec.keys)
     ):

@@ -60,6 +60,10 @@ def _prune(node: Node, needed: Names) -> Node:
             below = _prune(node.inputs[0], (needed - names) | columns_of(*(k.expr for k in keys)))
             return replace(node, inputs=(below,), schema=_only(node.schema, needed | names))
         case Aggregate():
+            if node.spec.null_groups:  # of standard SQL, where groups do not depend on their aggregates
+                aggregates = tuple(a for a in node.spec.aggregates if a.name in needed)
+                schema = _only(node.schema, _keys(node) | frozenset(a.name for a in aggregates))
+                node = replace(node, spec=replace(node.spec, aggregates=aggregates), schema=schema)
             below = _prune(node.inputs[0], columns_read(node.spec) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,))
         case Join():
@@ -113,10 +117,11 @@ def _read(spec: Consolidate | AppendOnly | EmitClosed | TemporalFilter) -> Names
 
 
 def _prune_groups(node: Node, needed: Names, calls: tuple[GroupCall, ...]) -> Node:
-    """One aggregate stays at least: it counts the rows of a group."""
-    kept = tuple(c for c in calls if c.name in needed) or calls[:1]
-    read = [a for c in kept for a in (*c.args, *(k.column for k in c.order), c.filter)]
+    """Groups are there as long as they have rows, also where no aggregate is read. Of sessions one stays."""
     assert isinstance(node.spec, GroupAggregate)
+    least = calls[:1] if node.spec.sessions is not None else ()
+    kept = tuple(c for c in calls if c.name in needed) or least
+    read = [a for c in kept for a in (*c.args, *(k.column for k in c.order), c.filter)]
     own = (*node.spec.partition, *(() if node.spec.sessions is None else (node.spec.sessions.time,)))
     below = _prune(node.inputs[0], frozenset((*own, *filter(None, read))) | _keys(node.inputs[0]))
     schema = _only(node.schema, _keys(node) | frozenset(c.name for c in kept))

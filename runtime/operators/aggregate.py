@@ -163,6 +163,9 @@ class _Work:
             if unapplied is not unapplied_before:
                 self._keep(key, accs, unapplied, time)
             return
+        if not fold.bound and group is not None:  # a group without aggregates does not change
+            self._keep(key, accs, unapplied, time)
+            return
         before = None
         if not unapplied_before.has_no_result:
             before = fold.row(key, begun) if self._retract else KNOWN

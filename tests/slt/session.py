@@ -30,7 +30,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.log.base import Producer
+from flowql.runtime.log.base import Producer, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.table_writer import POLICY, TableWriters
@@ -203,6 +203,11 @@ class SqlSession:
         stores = [s.name for sub in query.subtopologies for op in sub.operators for s in op.stores if s.name != view]
         with self._instance.snapshot() as snapshot:
             return sum(1 for s in stores if not s.endswith("-consolidate-1") for _ in snapshot.scan(s))
+
+    def written(self, view: str) -> int:
+        """Records that have been written to its topic."""
+        (topic,) = (s.topic for s in self._session.plan.sources if s.name == view)
+        return sum(self._log.end_offset(TopicPartition(topic, p)) for p in range(self._log.topics()[topic].partitions))
 
     def late(self, view: str) -> int:
         """Records that its query left out as late since the instance began."""

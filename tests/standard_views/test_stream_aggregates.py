@@ -86,3 +86,21 @@ def _row(number: int, chance: Random) -> str:
 def _operators(world: SqlSession, view: str) -> int:
     (query,) = (q for q in world.plan.queries if q.sink == view)
     return sum(isinstance(n.spec, Aggregate) for n in walk_nodes(query.logical))
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("kind", ["STREAM", "TABLE"])
+def test_a_group_without_aggregates_is_written_once(kind: str, vector: bool) -> None:
+    """However many rows it has: it was counted, and each row wrote it anew."""
+    world = SqlSession(Shape(vector=vector, partitions=2))
+    try:
+        key = "KEY" if kind == "STREAM" else "PRIMARY KEY"
+        world.execute(f"CREATE {kind} s (k INT {key}, g INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2)")
+        world.execute("CREATE VIEW groups AS SELECT g FROM s GROUP BY g")
+        world.execute("CREATE VIEW again AS SELECT g FROM (SELECT g, COUNT(*) AS n FROM s GROUP BY g) t")
+        for k in range(12):
+            world.execute(f"INSERT INTO s VALUES ({k}, {k % 3})")
+        assert world.contents(["groups"])["groups"].sort_by("g").column("g").to_pylist() == [0, 1, 2]
+        assert [world.written(view) for view in ("groups", "again")] == [3, 3]
+    finally:
+        world.close()

@@ -31,7 +31,7 @@ from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, SPAN, STRING, Kind, SqlType
+from flowql.compiler.plan.types import BOOLEAN, JSONB, SPAN, STRING, Kind, SqlType
 
 _ALIASES = {"LISTAGG": "STRING_AGG", "APPROX_COUNT_DISTINCT": "COUNT"}  # with arguments of their own
 _WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MODE")
@@ -283,8 +283,6 @@ def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[AggregateCall], name
                 call.init,
             )
         )
-    if not made:  # groups without an aggregate are counted all the same
-        made.append(GroupCall(names.fresh("rows"), "COUNT", (), BIGINT))
     types = {f.name: f.type for f in rel.node.schema}
     fields = [Field(names.fresh(k), types[k], "key") for k in distinct_keys]
     schema = Schema((*fields, *(Field(c.name, c.type) for c in made)))

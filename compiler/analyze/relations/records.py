@@ -35,8 +35,10 @@ def only_adds(node: Node) -> bool:
             return only_adds(node.inputs[0])
         case EquiJoin(kind="inner"):
             return all(map(only_adds, node.inputs))
-        case Consolidate() | SetOperation(kind="distinct", all=False):
+        case Consolidate() | SetOperation(kind="distinct", all=False) | GroupAggregate(calls=()):
             return only_adds(node.inputs[0])
+        case Aggregate(aggregates=()):
+            return node.inputs[0].change == "append"
         case Project() | Filter() | Explode() | Union():
             return node.change == "retract" and all(map(only_adds, node.inputs))
     return False
@@ -55,7 +57,7 @@ def _of_streams(node: Node) -> bool:
             return isinstance(scan.spec, Scan) and scan.spec.kind == "stream"
         case EmitClosed():
             return any(isinstance(n.spec, AppendOnly) and _of_streams(n) for n in walk_nodes(node))
-        case SetOperation():
+        case SetOperation() | GroupAggregate(final=False) | Aggregate(emit_final=False):
             return False
         case TemporalJoin() | VersionJoin():
             return _of_streams(node.inputs[0])

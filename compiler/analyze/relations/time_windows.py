@@ -113,27 +113,40 @@ def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Nam
     if count == 1:
         return _with_window(rel, binder, names, (size, slide, offset), None)
     distances = [slide * k for k in range(count)] if step is None else [step * (k + 1) for k in range(count)]
-    return _with_window(*_repeated(rel, binder, distances, names), names, (size, slide, offset), step)
+    return _with_window(*_repeated(rel, binder, distances, names, slide, offset), names, (size, slide, offset), step)
 
 
-_MARK, _DISTANCE = "\0window\0time", "\0window\0distance"
+_MARK, _DISTANCE, _NEWEST = "\0window\0time", "\0window\0distance", "\0window\0newest"
 
 
-def _repeated(rel: Rel, binder: RelBinder, distances: Sequence[int], names: Names) -> tuple[Rel, RelBinder]:
+def _repeated(
+    rel: Rel, binder: RelBinder, distances: Sequence[int], names: Names, slide: int, offset: int
+) -> tuple[Rel, RelBinder]:
     """A row per window that a row may be in; the row identity is that of the row and what tells its windows apart."""
-    at, name = binder.given[_MARK], names.fresh("__window")
+    at, name, newest = binder.given[_MARK], names.fresh("__window"), names.fresh("__newest")
     each = Call(BIGINT, "EXPLODE", (Call(array(BIGINT), "array", tuple(Literal(BIGINT, d) for d in distances)),))
-    rest = [f for f in rel.node.schema if f.role != "key"]
-    schema = Schema((*rel.node.schema.key, Field(name, BIGINT, "key"), *rest))
     below = rel.node
     if not isinstance(at, Column):  # it is computed once
         time = names.fresh("__time")
-        own = [NamedExpr(f.name, column_of(f)) for f in below.schema if f.role != "key"]
-        below = projected(below, kept_identity(below), [*own, NamedExpr(time, at)])
-        at = Column(at.type, time)
-        schema = Schema((*schema.fields, Field(time, at.type)))
-    binder.given = {_MARK: at, _DISTANCE: Column(BIGINT, name)}
+        below, at = _with_column(below, NamedExpr(time, at)), Column(at.type, time)
+        binder.given = {_MARK: at}
+    below = _with_column(below, NamedExpr(newest, binder.bind(_newest(slide, offset))))  # before there are more rows
+    rest = [f for f in below.schema if f.role != "key"]
+    schema = Schema((*below.schema.key, Field(name, BIGINT, "key"), *rest))
+    binder.given = {_MARK: at, _DISTANCE: Column(BIGINT, name), _NEWEST: Column(BIGINT, newest)}
     return Rel(Node(Explode((NamedExpr(name, each),)), (below,), schema, "retract"), rel.columns), binder
+
+
+def _with_column(below: Node, column: NamedExpr) -> Node:
+    own = [NamedExpr(f.name, column_of(f)) for f in below.schema if f.role != "key"]
+    return projected(below, kept_identity(below), [*own, column])
+
+
+def _newest(slide: int, offset: int) -> Ast:
+    """When the newest window that a time is in begins, in ms."""
+    ms = Func("to_millis", (Name((_MARK,)),))
+    since = Func("mod", (Func("add", (Func("mod", (_less(ms, offset % slide), _ms(slide))), _ms(slide))), _ms(slide)))
+    return Func("sub", (ms, since))
 
 
 def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, int, int], step: int | None) -> Rel:
@@ -143,8 +156,7 @@ def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, i
     size, slide, offset = window
     at = binder.given[_MARK]
     ms, distance = Func("to_millis", (Name((_MARK,)),)), Name((_DISTANCE,))
-    since = Func("mod", (Func("add", (Func("mod", (_less(ms, offset % slide), _ms(slide))), _ms(slide))), _ms(slide)))
-    start: Ast = Func("sub", (ms, since))
+    start: Ast = Name((_NEWEST,)) if _NEWEST in binder.given else _newest(slide, offset)
     end: Ast
     if _DISTANCE not in binder.given:
         end = Func("add", (start, _ms(size)))

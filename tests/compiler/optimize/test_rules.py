@@ -488,8 +488,7 @@ LAG = WindowCall("L", "LAG", ("C",), BIGINT, filter="D")
     [
         (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), ("N",), "KABCD"),
         (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), ("M",), "KAE"),
-        (GroupAggregate(("A",), (COUNT,)), ("N",), (), "KABCD"),
-        (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), (), "KABCD"),
+        (GroupAggregate(("A",), (COUNT,)), ("N",), (), "KA"),
         (TopN(("A",), (SortKey("B"),), 1, rank="R"), ("R",), ("R",), "KAB"),
         (TopN(("A",), (SortKey("B"),), 1), (), ("E",), "KABE"),
         (Over(("A",), (SortKey("B"),), (LAG,)), ("L",), ("L", "E"), "KABCDE"),
