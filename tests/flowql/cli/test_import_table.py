@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
+from flowql.errors import CommandError
 from flowql.server.host import Host
+from flowql.server.running import connect
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_exec import Shell
 
@@ -67,6 +70,16 @@ def test_files_are_read_beside_an_instance(shell: Shell, tmp_path: Path) -> None
         refused = shell("query", f"SELECT * FROM read_csv('{tmp_path}/n.jsonl')")
         assert "flowql import FILE --table t" in refused.err
         assert shell("exec", "UPDATE notes SET n = 0 WHERE line = 'A'").code == 0
+        client = connect(settings.data_dir)
+        assert client is not None
+        with closing(client):
+            for sql in (
+                "COPY notes FROM '/etc/passwd' CSV",
+                "INSERT INTO notes SELECT *, 1 FROM read_csv('/etc/passwd')",
+            ):
+                with pytest.raises(CommandError, match="files are read where a command runs") as refused:
+                    client.statements(sql, {})
+                assert refused.value.code == "FQ5101"
     finally:
         host.close()
     assert shell("run", "--until-caught-up").code == 0
