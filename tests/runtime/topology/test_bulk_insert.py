@@ -38,7 +38,7 @@ _NUMBERS = {
 def tries(draw: st.DrawFn) -> tuple[str, OnDuplicate, list[list[Row]]]:
     """A table, what is done with keys that exist, and the rows of a few statements."""
     table = draw(st.sampled_from([*CREATE]))
-    keys = _KEYS.get(table, st.integers(0, 30))
+    keys = _KEYS.get(table, st.integers(0, 6))
     row = st.tuples(
         keys, _TEXTS if draw(st.booleans()) else st.none() | _TEXTS, _NUMBERS.get(table, st.none() | st.integers(0, 3))
     )
