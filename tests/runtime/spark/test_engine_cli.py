@@ -91,13 +91,11 @@ def test_views_of_standard_sql_follow_updates_and_deletions(call: Call) -> None:
     """Which were refused: sums of doubles, DISTINCT and joins over rows that change."""
     Path("flowql.yaml").write_text(PROJECT + "dialect: standard\n")
     Path("shop.sql").write_text(VIEWS)
-    call("topic", "produce", "people", 'ada:{"city": "Ulm"}', 'bob:{"city": "Ulm"}', 'eve:{"city": "Bonn"}')
-    call("topic", "produce", "orders", 'ada:{"amount": 1e16}', 'bob:{"amount": 1}', 'eve:{"amount": 0.1}')
-    call("run", "--until-caught-up")
-    assert call("query", "-o", "json", "SELECT * FROM cities ORDER BY 1") == [{"city": "Bonn"}, {"city": "Ulm"}]
-    call("topic", "produce", "people", 'ada:{"city": "Bonn"}')
+    call("topic", "produce", "people", 'ada:{"city": "Ulm"}', 'bob:{"city": "Ulm"}', 'ada:{"city": "Bonn"}')
+    call("topic", "produce", "orders", 'ada:{"amount": 1e16}', 'bob:{"amount": 1}', 'ada:{"amount": 0.1}')
     call("topic", "produce", "orders", 'ada:{"amount": -1e16}', 'bob:{"amount": 0.5}')
     call("run", "--until-caught-up")
+    assert call("query", "-o", "json", "SELECT * FROM cities ORDER BY 1") == [{"city": "Bonn"}, {"city": "Ulm"}]
     rows = call("query", "-o", "json", "SELECT * FROM spent ORDER BY 1")
     assert rows == [{"city": "Bonn", "total": 0.1, "n": 3}, {"city": "Ulm", "total": 1.5, "n": 2}]
 
