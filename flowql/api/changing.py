@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import ExitStack, closing
 from functools import partial
@@ -14,7 +13,7 @@ from flowql.compiler.functions.user import finding
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.functions import find_function
-from flowql.deploy.settings import Settings
+from flowql.deploy.settings import Settings, writer_here
 from flowql.query.answer import Done
 from flowql.server.following import deployed
 from flowql.server.running import NotAnswering, connect
@@ -63,7 +62,7 @@ def execute(
             deployed(settings).plan.sources,
             tables.writers(),
             lambda sql: _ask(settings, sql),
-            f"{settings.application_id}-exec-{os.getpid()}",
+            settings.writer("exec"),
             dialect=project.dialect,
             variables=project.variables,
             one_returns=one_returns,
@@ -76,7 +75,7 @@ def local_tables(project: Project, settings: Settings) -> LocalTables:
     """The tables for this process. Close them."""
     from flowql.query.local_tables import LocalTables  # the engine
 
-    return LocalTables(lambda: open_log(project), settings.application_id, f"exec-{os.getpid()}-{next(_NUMBERS)}")
+    return LocalTables(lambda: open_log(project), settings.application_id, f"{writer_here('exec')}-{next(_NUMBERS)}")
 
 
 def _instance(settings: Settings) -> Client | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -51,9 +50,7 @@ class Folder:
         self._lock = threading.Lock()  # guards the one below
         self._declared: Plan | None = None  # what the project's files declare, as of `connect` or the last `deploy`
         self._tables = local_tables(self._project, self._settings)
-        self._writer = TopicWriter(
-            self._opened, f"{self._settings.application_id}-python-{os.getpid()}-{next(_NUMBERS)}"
-        )
+        self._writer = TopicWriter(self._opened, f"{self._settings.writer('python')}-{next(_NUMBERS)}")
 
     @property
     def project(self) -> Project:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.config.storage import open_log
-from flowql.deploy.settings import settings_of
+from flowql.deploy.settings import settings_of, writer_here
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.runtime.app.plan_topic import read_plan
@@ -407,7 +406,7 @@ def _now_ms() -> int:
 
 
 def _transactional_id(project: Project) -> str:
-    return f"{project.target.application_id(project.name)}-cli-{os.getpid()}"
+    return f"{project.target.application_id(project.name)}-{writer_here('cli')}"
 
 
 # The output of `flowql topic import`: the outcome, or the expected outcome.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,6 +18,11 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 UNSUPPORTED_TARGET = "FQ5203"
+
+
+def writer_here(role: str) -> str:
+    """Tells this process apart from others that write, also from those in other containers, whose process ids are the same."""
+    return f"{role}-{socket.gethostname()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,10 @@ class Settings:
     pg: PgSettings | None = None
     without: tuple[str, ...] = ()
     prefix: str = ""
+
+    def writer(self, role: str) -> str:
+        """The transactional id of this process for what it does as `role`."""
+        return f"{self.application_id}-{writer_here(role)}"
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})

@@ -6,7 +6,6 @@ and views that the instance aligns for a consistent answer, are in its process: 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
 from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
-from flowql.deploy.settings import Settings
+from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
 from flowql.pg.kept import KeptTopics, kept_if_table
 from flowql.pg.lookups import Lookup, Lookups
@@ -133,7 +132,7 @@ class Reading:
         self._changing = LocalTables(
             lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
             settings.application_id,
-            f"pg-{os.getpid()}",
+            writer_here("pg"),
             folder_of(settings.data_dir, "pg"),
         )
         shared = settings.kafka is not None and settings.kafka.shared
@@ -204,14 +203,14 @@ class Reading:
             self.plan().sources,
             self._changing.writers(),
             self._table,
-            f"{self.settings.application_id}-pg-{os.getpid()}",
+            self.settings.writer("pg"),
             dialect=settings.interactive_queries.dialect,
             variables={},
         )
 
     def carry_out(self, changes: Sequence[TableChange | InsertValues], files: Files) -> list[Done]:
         """As `execute`, for statements that are compiled. files: gives the rows of COPY."""
-        writers, writer = self._changing.writers(), f"{self.settings.application_id}-pg-{os.getpid()}"
+        writers, writer = self._changing.writers(), self.settings.writer("pg")
         return carry_out_bound(changes, self.plan().sources, writers, self._table, writer, files=files)
 
     def subscribe(self, subscribe: Subscribe) -> Changes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import log_at
 from flowql.deploy.functions import functions_to_compile
 from flowql.deploy.request import DeployRequest
-from flowql.deploy.settings import Settings
+from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.answer import Done
 from flowql.query.change import Rebuilt
@@ -74,12 +73,10 @@ class RowService:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service, self._settings = service, settings
         self._threads = ThreadPoolExecutor(THREADS, "rows")
-        self._writer = TopicWriter(
-            self._opened, f"{settings.application_id}-api-{os.getpid()}", settings.application_id
-        )
+        self._writer = TopicWriter(self._opened, settings.writer("api"), settings.application_id)
         self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
         folder = folder_of(settings.data_dir, "instance")
-        self._tables = LocalTables(self._opened, settings.application_id, f"api-{os.getpid()}", folder)
+        self._tables = LocalTables(self._opened, settings.application_id, writer_here("api"), folder)
         self._lock = threading.Lock()  # guards the subscribers
         self._subscribers: set[Subscriber] = set()
         self._stopping = threading.Event()
@@ -172,7 +169,7 @@ class RowService:
             visible_plan(self._service.plan, caller.visible("write")).sources,
             self._tables.writers(),
             partial(self._ask, caller.visible("read")),
-            f"{self._settings.application_id}-api-exec-{os.getpid()}",
+            self._settings.writer("api-exec"),
             dialect=dialect,
             variables=asked.variables,
             one_returns=one_returns,
