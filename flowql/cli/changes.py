@@ -104,7 +104,7 @@ class Asked:
 
 
 def deploying(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb the options of a deployment, in front of its own, and calls it with the Scope and the `Asked` that they make."""
+    """Adds the options of a deployment to a verb, before its own. The verb gets the Scope and an `Asked` with their values."""
     scope, _, *own = inspect.signature(verb, eval_str=True).parameters.values()
     options = [inspect.Parameter(n, KEYWORD, default=d, annotation=a) for n, (a, d) in _OPTIONS.items()]
 

@@ -20,10 +20,10 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class FilesFirst(TyperGroup):
-    """A group whose first word is a file, if it is none of its commands."""
+    """A group whose first argument is a file unless it names a command."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Names the command for files where none is named."""
+        """Inserts the command for files if no command is named."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = [NAME, *args]
         return super().parse_args(ctx, args)
@@ -47,16 +47,22 @@ def import_files(
         bool, typer.Option("--header/--no-header", help="Whether CSV and text begin with the names of columns.")
     ] = True,
     delimiter: Annotated[
-        str | None, typer.Option("--delimiter", help="Between fields of CSV and text.", metavar="CHARACTER")
+        str | None,
+        typer.Option(
+            "--delimiter", help="Character between fields; default: a comma in CSV, a tab in text.", metavar="CHARACTER"
+        ),
     ] = None,
     null: Annotated[
-        str | None, typer.Option("--null", help="Unquoted string that is NULL; default: the empty one.", metavar="TEXT")
+        str | None,
+        typer.Option(
+            "--null", help="Unquoted field that means NULL; default: empty in CSV, \\N in text.", metavar="TEXT"
+        ),
     ] = None,
 ) -> None:
     """Load files into a local table, each file as one transaction.
 
-    Columns are found by the names in the file. A row that does not fit is an error with its line, and nothing of its
-    file is written; files before it stay. The same as COPY in `flowql exec`. For topics: flowql topic import.
+    Columns are matched by the names in the file. A row that does not fit is an error with its line, and nothing of
+    its file is written; the files before it stay. COPY in `flowql exec` does the same. For topics: flowql topic import.
 
     flowql import users.csv --table users
     flowql import files part-*.parquet --table orders
@@ -82,7 +88,7 @@ def import_files(
 
 
 def _name(name: str) -> str:
-    """As SQL reads a name: letters without quotes are lower case."""
+    """A column or table as SQL reads it: unquoted names are lower case."""
     return quoted(name.lower() if _WORD.fullmatch(name) else name)
 
 

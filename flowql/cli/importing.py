@@ -1,4 +1,4 @@
-"""`flowql import`: files become rows of local tables; projects of ksqlDB, and statements of other dialects, become FlowQL's."""
+"""`flowql import`: loads files into local tables, and converts projects of ksqlDB and statements of other dialects."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Place(Protocol):
     ) -> AbstractContextManager[Changes]: ...
 
     def records(self, topic: str, *, beginning: bool) -> AbstractContextManager[Iterator[list[bytes]]]:
-        """Records of a topic as lines of JSON, as they come: an empty list if there is nothing new, and the caller waits."""
+        """New records of a topic as lines of JSON. An empty list means that there are none yet; the caller waits."""
         ...
 
     def letters(self, sql: str) -> list[Letter]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, QueryDefinition
 
 _NO_VARIABLES: Mapping[str, str] = {}
-_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,99}[._-]")  # so that none is the begin of a name by chance
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,99}[._-]")  # ends in a separator: `dev` would also be the beginning of `device`
 
 
 def load_project(
@@ -274,7 +274,7 @@ class _Loading:
 
     def _check_prefix(self, given: Mapping[str, Item]) -> None:
         if "prefix" in given and not _PREFIX.fullmatch(given["prefix"].value):
-            title = f"`prefix` cannot be {given['prefix'].value!r}: at most 100 letters, digits and `._-`, the last of them `.`, `_` or `-`"
+            title = f"`prefix` cannot be {given['prefix'].value!r}: expected at most 100 letters, digits, `.`, `_` or `-`, ending in `.`, `_` or `-`"
             self._error("FQ3004", title, given["prefix"].span, "not a prefix", "write  prefix: dev_anna_")
 
     def _chosen(self, items: Mapping[str, Item], targets: Mapping[str, Target], chosen: str | None) -> Target:

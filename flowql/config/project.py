@@ -32,7 +32,8 @@ ELSEWHERE = "FQ5310"
 class Target:
     """A place to run, with its knobs. data_dir: absolute. spark: counts for the engine spark alone.
 
-    kafka: of targets whose log is Kafka. app_id: instead of the project's name. prefix: of all names that FlowQL makes on the log. remote: the instance runs on another machine, and only this counts.
+    kafka: of targets whose log is Kafka. app_id: instead of the project's name. prefix: put before all names that FlowQL creates on
+    the log. remote: the instance runs on another machine, and only this counts.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Target:
     bucket_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
 
     def application_id(self, project: str) -> str:
-        """The consumer group, the transactional id and the begin of the names of internal topics. project: its name."""
+        """The consumer group, the transactional id, and the beginning of the names of internal topics. project: its name."""
         return self.prefix + (self.app_id or project)
 
     @property

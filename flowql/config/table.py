@@ -30,7 +30,7 @@ TARGET = Record(
         ),
         "prefix": Key(
             Text("a prefix"),
-            "What the names of all topics, groups and transactional ids begin with that FlowQL creates, as `dev_anna_`; default: nothing.",
+            "Put before the names of all topics, groups and transactional ids that FlowQL creates, such as `dev_anna_`; default: none.",
         ),
         "engine": Key(Choice(("runtime", "spark")), "Engine of the queries."),
         "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),

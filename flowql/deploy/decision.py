@@ -28,20 +28,20 @@ NOTHING = Deployed()
 
 
 def check_prefix(wanted: Plan, prefix: str) -> None:
-    """CommandError for a plan of another prefix than that of the instance's target: all its topics have other names."""
+    """CommandError if the plan and the instance's target have different prefixes: all topics would have other names."""
     if wanted.prefix != prefix:
         names = [f"`{p}`" if p else "none" for p in (wanted.prefix, prefix)]
         title = f"the prefix of this project is {names[0]}, and that of the instance is {names[1]}"
-        help_ = "take the change of `prefix` back, or deploy to a target with another data_dir; its queries begin anew"
+        help_ = "undo the change of `prefix`, or deploy to a target with another data_dir, whose queries start from the beginning"
         raise CommandError(title, code=OTHER_PREFIX, help=help_)
 
 
 def check_kept_prefix(kept: Plan, prefix: str) -> None:
-    """CommandError where what a target has deployed has another prefix than the target: it would process all input once more."""
+    """CommandError if a target and its deployed plan have different prefixes: it would process all input again."""
     if kept.sources and kept.prefix != prefix:
         names = [f"`{p}`" if p else "none" for p in (prefix, kept.prefix)]
-        title = f"the prefix of the target is {names[0]}, and that of what is deployed there is {names[1]}"
-        help_ = "take the change of `prefix` back, or give the target another data_dir; its queries begin anew"
+        title = f"the prefix of the target is {names[0]}, and that of the deployed plan is {names[1]}"
+        help_ = "undo the change of `prefix`, or give the target another data_dir, where its queries start from the beginning"
         raise CommandError(title, code=OTHER_PREFIX, help=help_)
 
 

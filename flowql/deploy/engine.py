@@ -84,14 +84,14 @@ def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> RocksPhysi
 
 
 def _check_application(physical: RocksPhysical, state_dir: Path, application_id: str) -> None:
-    """StateError for a state of another application: this one would process all its input once more, and write other topics."""
+    """StateError if the state belongs to another application: this one would process all input again and write other topics."""
     known = physical.get(APPLICATION)
     if known is None:
         physical.keep(APPLICATION, application_id.encode())
     elif (before := known.decode()) != application_id:
         raise StateError(
-            f"the state in {state_dir} is of the application {before}, and not of {application_id}: where the name of the project, `app_id` or "
-            "`prefix` was changed in flowql.yaml, take that back; else give the target another data_dir"
+            f"the state in {state_dir} belongs to the application {before}, not to {application_id}: undo the change of the project's name, "
+            "`app_id` or `prefix` in flowql.yaml, or give the target another data_dir"
         )
 
 

@@ -29,8 +29,8 @@ def writer_here(role: str) -> str:
 class Settings:
     """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
     project_dir: where modules with functions of the project are. api: for programs on other machines; it holds their token. partitions: of
-    topics that rows are written to and that do not exist. without: ids of queries that are paused before they begin. prefix: of the plans that
-    it takes.
+    topics that rows are written to and that do not exist. without: ids of queries that are paused before they begin. prefix: the one that
+    deployed plans must have.
     """
 
     data_dir: Path

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName
 
 FUNCTION = "FQ3012"
-FILES_HELP = "run  flowql exec  there, or send the rows:  psql -c \"\\copy t FROM 'file.csv' CSV HEADER\""
+FILES_HELP = "run  flowql exec  where the file is, or send the rows:  psql -c \"\\copy t FROM 'file.csv' CSV HEADER\""
 Ask = Callable[[str], pa.Table]  # the answer to an interactive query
 
 
 class Files(Protocol):
-    """Reads what statements take from outside of tables."""
+    """Reads the rows that statements take from files or from a client."""
 
     def rows(self, source: SourceDef, change: TableChange) -> GivenRows:
         """The rows of COPY, or of an INSERT whose query reads files. Raises CommandError, StatementFailed."""
@@ -69,7 +69,7 @@ def carry_out(
 
     sources: streams and tables that are deployed. writer: the transactional id of rows that are inserted into topics. one_returns: exactly
     one of them must have RETURNING. retry: how often a statement is repeated whose table others change after its query has read it. files: reads
-    the files of statements; None: they are refused. Raises CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
+    the files of statements; None: statements that read files are refused. Raises CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
     """
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
 
@@ -168,11 +168,11 @@ def execute_change(
 
 
 def _given(source: SourceDef, change: TableChange, ask: Ask, files: Files | None) -> GivenRows | None:
-    """The rows of the query, of the file or of the client; None for a statement that has none of these."""
+    """The rows from the statement's query, file or client; None if it has none of these."""
     if change.copied is not None or change.reads_files:
         if files is None:
-            what = "COPY" if change.copied is not None else "read_csv and its like"
-            title = f"{what} would read a file of the instance's machine: files are read where a command runs"
+            what = "COPY" if change.copied is not None else "a query over files"
+            title = f"{what} cannot run in an instance: files are read where a command runs"
             raise QueryError(title, code=REFUSED, help=FILES_HELP)
         return files.rows(source, change)
     if not change.select:
@@ -185,7 +185,7 @@ def _of_query(error: RowFailed) -> StatementFailed:
 
 
 def _inserted(tables: TableWriters, source: SourceDef, given: GivenRows, now_ms: int) -> int:
-    """Many rows: by columns."""
+    """Inserts rows by columns; their number."""
     try:
         return tables.insert(source, given.change, now_ms, given.columns())
     except RowFailed as error:

@@ -86,8 +86,8 @@ class Redeliveries:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """records: each with the queries that could not process it. replay: any name; requests with the same one are parts of one replay. more: true if
-    another part follows; nothing happens before the last one.
+    """records: each with the queries that could not process it. replay: any name; requests with the same name are parts of one replay. more: true if
+    another part follows; nothing happens before the last part.
     """
 
     records: list[DeadRecord]

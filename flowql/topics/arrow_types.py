@@ -1,4 +1,4 @@
-"""Columns of Arrow as columns of SQL types: those of Parquet files and of DuckDB's answers. Nothing is rounded or cut."""
+"""Arrow columns of Parquet files and DuckDB's answers as columns of SQL types. Nothing is rounded or cut."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SIMPLE = (
 
 
 def sql_type_of(t: pa.DataType) -> SqlType | None:
-    """None for a type that no column has, such as a duration."""
+    """The SQL type of an Arrow type; None if there is none, as for a duration."""
     if t == pa.uuid():
         return UUID
     if isinstance(t, pa.BaseExtensionType):
@@ -76,7 +76,7 @@ def _nested(t: pa.DataType) -> SqlType | None:
 
 
 def fitted_type(found: SqlType, wanted: SqlType) -> SqlType:
-    """The type in which a column is read that goes into one of `wanted`: moments in microseconds in milliseconds, which `column_as` refuses to round."""
+    """The type to read a column as that is stored as `wanted`: a timestamp in microseconds becomes one in milliseconds, which `column_as` never rounds."""
     if found.kind is Kind.MICROS and wanted.kind is Kind.TIMESTAMP:
         return replace(found, kind=Kind.TIMESTAMP)
     if found.kind is not wanted.kind:
@@ -86,7 +86,7 @@ def fitted_type(found: SqlType, wanted: SqlType) -> SqlType:
 
 
 def column_as(column: pa.Array, t: SqlType) -> pa.Array:
-    """A column as `arrow_type(t)`, where `t` is what `sql_type_of` and `fitted_type` say. Raises pa.ArrowInvalid for a value that would be rounded."""
+    """A column as `arrow_type(t)`, with `t` from `sql_type_of` and `fitted_type`. Raises pa.ArrowInvalid for a value that would be rounded."""
     if t == UUID and isinstance(column.type, pa.BaseExtensionType):
         return pa.array([None if v is None else str(v) for v in column.to_pylist()], pa.string())
     if isinstance(column.type, pa.BaseExtensionType):

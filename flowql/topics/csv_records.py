@@ -153,7 +153,7 @@ def _record_end(data: bytes, start: int, special: re.Pattern[bytes], after: Sequ
 def parse(
     found: Cut, delimiter: bytes, width: int, nulls: Sequence[str], expected: str = "the header has {}"
 ) -> Parsed:
-    """Fields as texts. A field that is one of `nulls` and not quoted is null. expected: how a record of another width is told of the right one."""
+    """Fields as texts. A field that is one of `nulls` and not quoted is null. expected: the end of the error for a record of another width, with `{}` for the right one."""
     blank = _blank(found)
     bad = {i: "a quote is not closed where its field ends" for i in found.unclosed}
     try:

@@ -1,4 +1,4 @@
-"""Records of a topic, some at a time, for a client that asks again with the position behind them."""
+"""Records of a topic in portions, for a client that continues at the position of the last one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _POSITION = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})*")
 def records_of(
     log: Log, plan: Plan, topic: str, position: str | None, limit: int, *, beginning: bool
 ) -> tuple[list[bytes], str]:
-    """Records as JSON objects, partition after partition, and the position behind them. position: of an earlier answer.
+    """At most `limit` records as JSON objects, partition by partition, and the position after them.
 
-    After the number of partitions has changed, it begins again. Raises CommandError for a topic that does not exist.
+    position: of an earlier answer; None: the end, or with `beginning` the first record. If the number of partitions has changed, it starts again at
+    the first records. Raises CommandError for a topic that does not exist.
     """
     ends, begins = start_of(log, topic, beginning=False), start_of(log, topic, beginning=True)
     offsets = dict(begins if beginning else ends)
@@ -45,5 +46,5 @@ def _position(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def is_position(text: str) -> bool:
-    """Whether a text may be the position of an answer."""
+    """Whether a string has the form of a position."""
     return _POSITION.fullmatch(text) is not None

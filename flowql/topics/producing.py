@@ -34,7 +34,7 @@ from flowql.topics.python_values import NotOfType, check_column, column_of
 from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
-_TRIES = 20  # of a request whose producer other instances fence, each of which has then written or begun
+_TRIES = 20  # of a request; each failed try means that another instance has opened the producer
 NOT_A_ROW, UNKNOWN, KEY_REUSED = "FQ5011", "FQ5103", "FQ5316"
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -88,10 +88,10 @@ class TopicWriter:
         return sum(r.num_rows for r in records)
 
     def _write_once(self, log: Log, topic: str, partitions: int, records: Sequence[pa.RecordBatch], once: Once) -> int:
-        """The rows that the request has written, now or before. Of several instances that get it at the same time one writes.
+        """The number of rows that the request has written, now or before. If several instances get it at the same time, one writes.
 
-        They share a transactional id. A new producer ends the transaction of the one before it, so the keys that are read then are all there are;
-        the older one is fenced, and begins again.
+        They share a transactional id. A new producer ends the transaction of the one before it, so all written keys are visible to it. The older
+        producer is fenced, and its instance tries again.
         """
         rows = sum(r.num_rows for r in records)
         for tries_left in reversed(range(_TRIES)):

@@ -185,7 +185,7 @@ def _batch(records: Sequence[Record]) -> pa.RecordBatch:
 
 
 def start_of(log: Log, topic: str, *, beginning: bool) -> dict[TopicPartition, int]:
-    """The first offset of each partition of a topic, or the end. Raises CommandError if it does not exist."""
+    """The first offset of each partition of a topic, or its end without `beginning`. Raises CommandError if the topic does not exist."""
     admin = log.admin()
     topics = admin.topics()
     if topic not in topics:

@@ -24,22 +24,21 @@ from flowql.compiler.plan.types import STRING, SqlType
 from flowql.errors import CommandError
 from flowql.runtime.batch import Batch, Ints
 from flowql.runtime.errors import RowFailed, StatementFailed
-from flowql.runtime.topology.bulk_insert import Projected, columns_batch
+from flowql.runtime.topology.bulk_insert import PIECE_ROWS, Projected, columns_batch
 from flowql.topics import csv_records
 from flowql.topics.arrow_types import column_as, fitted_type, sql_type_of
 from flowql.topics.import_files import CHUNK_BYTES, file_format, json_lines, line_blocks
 from flowql.topics.import_job import NOT_IMPORTED
 from flowql.topics.import_values import Values
 
-PIECE_ROWS = 100_000
 _BOM = b"\xef\xbb\xbf"
 _FORMATS: dict[str, RowFormat] = {"csv": "csv", "jsonl": "json", "parquet": "parquet"}
-Advance = Callable[[int], None]
+Advance = Callable[[int], None]  # given the number of bytes that were read
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows as values of the columns that they are for. line: tells where each stands, counted from 1."""
+    """Rows with values of their columns. line: gives the line of a row of this piece in the file, from 1; row: from 0."""
 
     rows: Batch
     line: Callable[[int], int]
@@ -47,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file or a stream of bytes and the columns that its rows are for. name: as messages have it."""
+    """A file or a stream of bytes, and the statement that loads it. name: for messages."""
 
     name: str
     source: SourceDef
@@ -56,14 +55,14 @@ class TableFile:
     origin: CopyFrom
 
     def failure(self, line: int, why: str) -> StatementFailed:
-        """Why nothing of it was written."""
+        """The error for a row, whose file is then not written."""
         return StatementFailed(f"{self.name}:{line}: {why}; nothing of {self.name} was written")
 
     def mistake(self, why: str, help: str) -> CommandError:
         return CommandError(f"{self.name}: {why}", code=NOT_IMPORTED, help=help)
 
     def fields(self, names: Sequence[str]) -> list[Field]:
-        """The columns of these names, which the file has, of the table. Raises CommandError."""
+        """The table's columns for the names in the file. Raises CommandError."""
         wanted = self.change.columns
         for i, name in enumerate(names):
             if name not in wanted:
@@ -89,7 +88,7 @@ def opened(path: Path, source: SourceDef, change: TableChange) -> TableFile:
 
 
 def read_rows(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
-    """The columns that the file gives, and its rows. advance: told of bytes read.
+    """The columns that the file has, and its rows.
 
     Raises CommandError for a file that does not fit the table; taking a piece raises StatementFailed for a row that does not.
     """
@@ -108,7 +107,7 @@ def read_rows(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[
 def converter(
     fields: Sequence[Field], found: Sequence[SqlType], source: SourceDef, *, quoted: Sequence[bool]
 ) -> Callable[[pa.RecordBatch], Batch]:
-    """Gives rows in columns of the types `found` as values of `fields`. quoted: which are strings that any type is read from.
+    """A function that converts columns of the types `found` to `fields`. quoted: which columns are read like quoted strings in SQL.
 
     Raises CommandError; the conversion raises RowFailed.
     """
@@ -174,7 +173,7 @@ def _csv(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece
 
 
 def _named(file: TableFile, header: Sequence[str], fields: list[Field], text: bytes) -> list[Field]:
-    """The columns that a header says."""
+    """The columns that a header names."""
     names = [f.name for f in fields]
     if file.origin.header == "match" and list(header) != names:
         raise file.mistake(f"the header names {', '.join(header)}", f"HEADER MATCH expects {', '.join(names)}")
@@ -183,7 +182,7 @@ def _named(file: TableFile, header: Sequence[str], fields: list[Field], text: by
     if len(header) == 1 and header[0] not in names:
         found = csv_records.delimiter_of(text).decode()
         if found.encode() in text:
-            raise file.mistake(f"its header is the one column {header[0]}", f"add  DELIMITER '{found}'")
+            raise file.mistake(f"its header names only one column, {header[0]}", f"add  DELIMITER '{found}'")
     return file.fields(header)
 
 
@@ -233,7 +232,7 @@ _ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v
 
 
 def _text(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
-    """PostgreSQL's format: fields between tabs, backslashes before what would end a field or a row."""
+    """PostgreSQL's format: tabs between fields, and a backslash before a character that would end a field or a row."""
     fields = _positional(file)
     blocks = line_blocks(file.stream)
     if file.origin.header == "no":
@@ -285,7 +284,7 @@ def _from(first: int) -> Callable[[int], int]:
 
 
 def _fields(row: bytes, delimiter: bytes) -> list[bytes]:
-    """Fields of a row with backslashes, which are still in them."""
+    """The fields of a row, with their backslashes."""
     found, start, at = list[bytes](), 0, 0
     while at < len(row):
         if row[at : at + 1] == b"\\":
@@ -326,7 +325,7 @@ def _strings(file: TableFile, values: list[bytes | None], line: int) -> pa.Array
 
 
 def _json(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
-    """The columns are the members that any line has: the file is read twice."""
+    """The columns are the members of all lines, so the file is read twice."""
     names: dict[str, int] = {}
     with duckdb.connect(config={"threads": "1"}) as database:
         line, start = 1, file.stream.tell()
@@ -378,7 +377,7 @@ def _json_pieces(file: TableFile, fields: Sequence[Field], advance: Advance) -> 
 
 
 def _parquet(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
-    """Columns by name, also where the statement lists them: those are read."""
+    """Columns by name; only those that the statement lists, if it does."""
     try:
         found = parquet.ParquetFile(file.stream)
     except (pa.ArrowException, OSError) as error:
@@ -418,28 +417,27 @@ def _parquet_pieces(
 
 
 class Columns:
-    """Columns of Arrow as values of the columns of a table. One thread at a time."""
+    """Converts Arrow columns to columns of a table. One thread at a time."""
 
     def __init__(
         self,
         fields: Sequence[Field],
         types: Sequence[pa.DataType],
         source: SourceDef,
-        quoted: frozenset[int] = frozenset(),
     ) -> None:
-        """quoted: which are strings in quotes, or NULL. Raises CommandError."""
+        """types: of the Arrow columns. Raises CommandError."""
         self._fields, self._types = fields, list[SqlType]()
         for field, t in zip(fields, types, strict=True):
             known = sql_type_of(t)
             if known is None:
-                title = f"column {field.name}: {t} has no counterpart here"
+                title = f"column {field.name} has the type {t}, which tables do not have"
                 raise CommandError(
                     title,
                     code=NOT_IMPORTED,
                     help=f"cast it:  SELECT CAST({field.name} AS TEXT), ... FROM read_parquet('file')",
                 )
             self._types.append(fitted_type(known, field.type))
-        self._convert = converter(fields, self._types, source, quoted=[i in quoted for i in range(len(fields))])
+        self._convert = converter(fields, self._types, source, quoted=[False] * len(fields))
 
     def __call__(self, batch: pa.RecordBatch) -> Batch:
         """Raises RowFailed."""
@@ -454,11 +452,13 @@ class Columns:
 
 def _why(error: pa.ArrowInvalid) -> str:
     text = str(error).splitlines()[0]
-    return "a moment has parts of a millisecond: declare the column TIMESTAMP(6)" if "would lose data" in text else text
+    return (
+        "a timestamp has parts of a millisecond: declare the column TIMESTAMP(6)" if "would lose data" in text else text
+    )
 
 
 def _first_bad(column: pa.Array, t: SqlType) -> int:
-    """The first row that cannot be converted, by halves."""
+    """The first row that cannot be converted, by bisection."""
     first, end = 0, len(column)
     while end - first > 1:
         half = (first + end) // 2

@@ -1,4 +1,4 @@
-"""What statements take from files of this machine: COPY, and INSERT whose query reads files."""
+"""Rows of statements from local files: COPY, and INSERT whose query reads files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
 from flowql.runtime.errors import RowFailed, StatementFailed
-from flowql.runtime.topology.bulk_insert import GivenRows
+from flowql.runtime.topology.bulk_insert import PIECE_ROWS, GivenRows
 from flowql.topics.import_job import NOT_IMPORTED
-from flowql.topics.table_files import Columns, Piece, TableFile, opened, read_rows
+from flowql.topics.table_files import Advance, Columns, Piece, TableFile, opened, read_rows
 
-Advance = Callable[[int], None]
-Progress = Callable[[str, int | None], AbstractContextManager[Advance]]  # given a title and the size of all, in bytes
+# Given a title, and the total in bytes or None if it is unknown.
+Progress = Callable[[str, int | None], AbstractContextManager[Advance]]
 
 
 @contextmanager
@@ -37,7 +37,7 @@ class LocalFiles:
         self._progress = progress
 
     def rows(self, source: SourceDef, change: TableChange) -> GivenRows:
-        """All rows in memory. Raises CommandError, StatementFailed."""
+        """All rows, in memory. Raises CommandError, StatementFailed."""
         if change.copied is None:
             return _selected(source, change)
         path = Path(change.copied.path)
@@ -68,14 +68,14 @@ def _line(pieces: Sequence[Piece], row: int) -> int:
 
 
 def _selected(source: SourceDef, change: TableChange) -> GivenRows:
-    """The rows of a query over files, which DuckDB answers."""
+    """The rows of a query over files, which DuckDB runs."""
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
         try:
             table = database.sql(change.select).to_arrow_table()
         except duckdb.Error as error:
             title = f"INSERT INTO {source.name}: {str(error).splitlines()[0]}"
-            help = "a query that reads files is in DuckDB's SQL and reads files alone"
+            help = "write the query in DuckDB's SQL; it can read only files"
             raise CommandError(title, code=NOT_IMPORTED, help=help) from error
     fields = [f for n in change.columns for f in source.schema if f.name == n]
     if table.num_columns != len(fields):
@@ -88,7 +88,7 @@ def _selected(source: SourceDef, change: TableChange) -> GivenRows:
         return StatementFailed(f"row {error.row + 1} of the query: {error}; nothing was written")
 
     parts, before = [], 0
-    for batch in table.to_batches(max_chunksize=100_000):
+    for batch in table.to_batches(max_chunksize=PIECE_ROWS):
         try:
             parts.append(read(batch))
         except RowFailed as error:

@@ -1,7 +1,7 @@
 """Operators that have no form in Spark's own: those over changes, asynchronous calls and processors.
 
-They run in the runtime's tasks inside Spark, and not over complete history: their results are the runtime's, to the last bit of a sum of doubles. One of them does not run on
-Spark at all: rows that come and go with the clock, because Spark runs nothing while no record comes.
+They run in the runtime's tasks inside Spark, but not over complete history. Their results are the runtime's, to the last bit of a sum of doubles.
+`TemporalFilter` does not run on Spark: its rows appear and expire with the clock, but Spark runs nothing until a record arrives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REASONS: dict[type, str] = {
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
     AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
     EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
-    TemporalFilter: "rows come and go with the clock, and Spark runs nothing while no record comes",
+    TemporalFilter: "rows appear and expire with the clock, but Spark runs nothing until a record arrives",
     AsyncMap: "rows wait for calls of asynchronous functions in the runtime's operator",
     Process: "processors of a project are run by the runtime's operator",
 }

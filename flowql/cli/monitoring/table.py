@@ -58,7 +58,7 @@ def headline(status: Mapping[str, Any], cpu: float | None = None) -> str:
 
 
 def state_line(found: Mapping[str, Any]) -> str:
-    """What RocksDB counts, in a line. found: `state` of the instance."""
+    """A line with RocksDB's statistics. found: `state` of the instance."""
     looked = found["cache_hits"] + found["cache_misses"]
     hits = percent(found["cache_hits"] / looked if looked else None)
     parts = [f"state {size(found['files_bytes'])}", f"{hits} of blocks from the cache"]

@@ -91,7 +91,7 @@ def test_a_changed_prefix_of_what_is_deployed_is_refused(flowql: Program, prefix
     _write(prefixed, other)
     refused = flowql("run", "--until-caught-up", "-p", str(prefixed))
     assert refused.code == 1
-    assert f"is of the application dev_anna_demo, and not of {other}demo" in refused.err
+    assert f"belongs to the application dev_anna_demo, not to {other}demo" in refused.err
     _write(prefixed, "dev_anna_")
     assert flowql("run", "--until-caught-up", "-p", str(prefixed)).code == 0
     assert flowql("query", "SELECT * FROM A", "-p", str(prefixed), "-o", "csv").out.splitlines()[1:] == ["a,2", "b,1"]
@@ -124,7 +124,7 @@ def test_a_changed_prefix_is_refused_on_spark(flowql: Program, folder: Path) -> 
         )
         refused = flowql("run", "--until-caught-up", "-p", str(folder))
         assert (refused.code, "error[FQ5224]" in refused.err) == (1, True), refused
-        assert f"of the target is {shown}, and that of what is deployed there is `dev_anna_`" in refused.err
+        assert f"of the target is {shown}, and that of the deployed plan is `dev_anna_`" in refused.err
 
 
 @pytest.mark.parametrize("prefix", ["dev", "'dev anna_'", "'a/b_'"])

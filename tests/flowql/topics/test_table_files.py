@@ -168,7 +168,7 @@ def test_forms_of_text(tmp_path: Path, data: str, options: str, rows: Rows) -> N
         ('id,s\n1,"a\nb"\n,c\n', "FORMAT csv, HEADER", "f:4: column id of r is NOT NULL"),
         ("1,a,1\n2,b,1\n1,c,1\n", "FORMAT csv", "f:3: r has a row with the key id = 1 already"),
         ("id,no\n1,a\n", "FORMAT csv, HEADER", "f: r has no column no"),
-        ("id;s\n1;a\n", "FORMAT csv, HEADER", "f: its header is the one column id;s"),
+        ("id;s\n1;a\n", "FORMAT csv, HEADER", "f: its header names only one column, id;s"),
         ("s,id,n\n", "FORMAT csv, HEADER MATCH", "f: the header names s, id, n"),
         ("id,s\n1,\xff\n", "FORMAT csv, HEADER", "f:2: this is not UTF-8 text"),
         ("1\ta\n", "FORMAT text", "f:1: this row has 2 fields, and there are 3 columns"),
