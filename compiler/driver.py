@@ -101,7 +101,7 @@ def compile_project(
     properties at the start. overrides: options by query id or by name of its sink. previous: the plan that runs now;
     queries with an unchanged definition keep its operators and names. topic_partitions: topic -> partitions, where known.
     registry: schemas that are known beside those of the project. functions: what modules of the project declare, by name: functions that SQL
-    calls, and topologies of processors. prefix: what the name of every topic begins with that FlowQL creates.
+    calls, and topologies of processors. prefix: put before the name of every topic that FlowQL creates.
     """
     pending, diagnostics, unread = _pending(sources, dialect, properties, variables)
     pending += stream_statements(functions, pending, _empty(dialect, registry).fold, properties)

@@ -348,7 +348,7 @@ class RowFailed(StatementFailed):
         self.row = row
 
     def behind(self, rows: int) -> RowFailed:
-        """The same among more rows: so many are before those that were counted."""
+        """The same error, if `rows` more rows come before."""
         return RowFailed(str(self), row=self.row + rows)
 
 

@@ -68,6 +68,6 @@ def bind_assertion(statement: AssertTopic | AssertSchema, catalog: Catalog) -> A
 
 
 def _topic(named: str, catalog: Catalog) -> str:
-    """The topic that the project means by a name: one that FlowQL creates has the target's prefix."""
+    """The topic that a name in the project stands for: one that FlowQL creates has the target's prefix."""
     made = catalog.naming.made(named)
     return made if named in catalog.naming.results or made in catalog.topics() else named

@@ -1,4 +1,4 @@
-"""What the statements of a project write, known before any of them is bound."""
+"""Topics and relations that the statements of a project write, found before any statement is bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def _results(pending: Sequence[Pending]) -> Iterator[str]:
 
 
 def written_by(pending: Sequence[Pending], declared: Mapping[str, Registered]) -> frozenset[str]:
-    """Names of declared streams and tables that INSERT statements or topologies write to. declared: of the project's modules."""
+    """Names of declared streams and tables that INSERT statements or topologies write to.
+
+    declared: functions and topologies of the project's modules, by name.
+    """
     targets = [str(getattr(p.statement, "target", "")) for p in pending]
     for entry in declared.values():
         if isinstance(entry, TopologyEntry):

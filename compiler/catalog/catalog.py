@@ -28,8 +28,8 @@ class Catalog:
 
     readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
     subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
-    functions: those of the project, by the name that SQL calls them. naming: how topics are named. fold: how unquoted names fold. now_ms: gives the present moment of an
-    interactive query; None in views, where it passes.
+    functions: those of the project, by the name that SQL calls them. naming: how topics are named. fold: how unquoted names fold.
+    now_ms: gives the present moment of an interactive query; None in views, where it passes.
     """
 
     sources: Mapping[str, SourceDef] = field(default_factory=dict)

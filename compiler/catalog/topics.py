@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class TopicNames:
     """How a project names topics.
 
-    prefix: what the name of every topic begins with that FlowQL creates. results: topics of its queries' results, without prefix.
+    prefix: put before the name of every topic that FlowQL creates. results: topics of its queries' results, without prefix.
     written: names of streams and tables that its statements write to.
     """
 
@@ -19,7 +19,7 @@ class TopicNames:
     written: frozenset[str] = frozenset()
 
     def made(self, topic: str, known: Collection[str] = ()) -> str:
-        """The name of a topic that FlowQL creates. known: topics of sources; one with the prefix is meant as it is.
+        """The name of a topic that FlowQL creates. known: topics of sources; one that has the prefix keeps its name.
 
         >>> TopicNames("anna_").made("ORDERS"), TopicNames("anna_").made("anna_ORDERS", ["anna_ORDERS"])
         ('anna_ORDERS', 'anna_ORDERS')
@@ -27,9 +27,9 @@ class TopicNames:
         return topic if topic in known and topic.startswith(self.prefix) else self.prefix + topic
 
     def declared(self, source: str, topic: str, known: Collection[str], *, partitioned: bool) -> str:
-        """The name of the topic that a source is declared over. partitioned: PARTITIONS is given, so that FlowQL creates it.
+        """The name of the topic that a source is declared over. partitioned: whether PARTITIONS is given; FlowQL then creates it.
 
-        A topic that is only read belongs to others, and has the name that they gave it.
+        A topic that is only read belongs to others and keeps its name.
 
         >>> TopicNames("anna_", results=frozenset({"BIG"})).declared("B", "BIG", (), partitioned=False)
         'anna_BIG'

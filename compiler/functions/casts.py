@@ -298,7 +298,7 @@ def duckdb_cast_declines(sql: str, source: SqlType, target: SqlType) -> str | No
 
 
 def _plain(target: SqlType) -> str:
-    """Texts that DuckDB reads as we do: those of a DECIMAL are not rounded."""
+    """A regular expression of strings that DuckDB casts as FlowQL does. For a DECIMAL they need no rounding."""
     if target.kind in _INTEGERS:
         return "-?[0-9]{1,18}"
     if target.kind is not Kind.DECIMAL:

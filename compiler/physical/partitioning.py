@@ -72,10 +72,10 @@ def _is_there(predicate: Expr, columns: tuple[str, ...]) -> bool:
 
 
 def before_explode(node: Node, columns: Sequence[str]) -> tuple[Node, tuple[str, ...]] | None:
-    """The Explode that gives the rows of `node`, and which of its input's columns are these: placed by them, rows are moved before they multiply.
+    """The Explode below `node`, and the columns of its input that become `columns`: rows placed by them move before they multiply.
 
-    None if there is no Explode below, or none of the columns is older than it. One that reads a column may fail for a record, whose bytes are known before it has
-    moved.
+    None if there is no Explode, if it makes all of these columns, or if it reads a column: then it may fail, and the bytes of the record, which its
+    dead letter needs, are known only before the row moves.
     """
     names = list(columns)
     while names:

@@ -121,9 +121,8 @@ class _Planner:
         self._partitions = partitions
         self._done: list[_Fragment] = []
         self._repartitions: list[str] = []
-        self._early: dict[
-            int, tuple[tuple[str, ...], str]
-        ] = {}  # Explode -> columns its input is placed by, their reader
+        # By the id of an Explode: the columns that place its input, and the name of the operator that reads them.
+        self._early: dict[int, tuple[tuple[str, ...], str]] = {}
         self._marks = False  # whether repartitions below the node that is lowered carry watermarks
 
     def run(self, node: Node) -> Topology:
@@ -210,7 +209,7 @@ class _Planner:
 
     @staticmethod
     def _movable_early(node: Node) -> tuple[Node, tuple[str, ...]] | None:
-        """See `before_explode`: a row that is in several windows moves once."""
+        """As `before_explode`, for the input of an aggregate: a row of several windows moves once."""
         match node.spec:
             case Aggregate(null_groups=True):
                 return before_explode(node.inputs[0], [f.name for f in node.inputs[0].schema.key])

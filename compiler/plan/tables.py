@@ -53,8 +53,8 @@ RowFormat = Literal["csv", "text", "binary", "json", "parquet"]
 class CopyFrom:
     """Where the rows of COPY come from. path: of a file; empty for rows that the client sends.
 
-    format: None for what the name's ending says. header: `match` if it must name the columns in their order. delimiter, null: None for what
-    the format has. listed: whether the statement lists its columns.
+    format: None: by the ending of the name. header: `match` if it must name the columns in their order. delimiter, null: None: the default of
+    the format. listed: whether the statement lists its columns.
     """
 
     path: str
@@ -73,7 +73,7 @@ class TableChange:
     inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row. Of an UPDATE or DELETE
     `select` may stand in place of the condition: its columns are those that tell the rows to change apart, new values, and those of
     `beside`, which are columns of other relations that RETURNING names.
-    copied: of an insert, in place of rows: where they come from. reads_files: `select` reads files, and nothing else.
+    copied: for COPY, the origin of the rows. reads_files: whether `select` reads files; it then reads nothing else.
     returning: over the columns of each row that is inserted, as it is after an UPDATE or before a DELETE, and those of `beside`.
     Several may have one name.
     statement: its text, without comments and in one spelling.

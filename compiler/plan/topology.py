@@ -234,7 +234,7 @@ class Plan:
 
     paused: ids of queries that wait for `flowql resume`. schemas: all that records may name which this plan or one before it
     wrote, where no registry keeps them. changes: statements that change rows of tables of one's own, each run once.
-    prefix: what the names of all topics begin with that FlowQL creates.
+    prefix: put before the names of all topics that FlowQL creates.
     """
 
     sources: tuple[SourceDef, ...] = ()

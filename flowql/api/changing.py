@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowql.topics.table_load import Progress
 
 _NUMBERS = count()
-# Whoever carries out such a statement reads the file, so it is this process. Other statements with these words mean the same here.
+# Statements that may read files run in this process, where the files are. A statement that only contains such a word has the same result.
 _MAY_READ_FILES = re.compile(r"\b(copy|read_(csv|parquet|json))\b", re.IGNORECASE)
 
 
@@ -43,7 +43,7 @@ def execute(
     """Carry out statements in order, each as one transaction. What precedes one that fails stays done.
 
     The live instance does it; where none runs, or it does not answer, or files are read, this process does. retry: see `flowql.query.changing.carry_out`.
-    one_returns: exactly one of them must have RETURNING. progress: shows how files are read. tables: for this process; None: opened for this call. Raises CompileError or
+    one_returns: exactly one of them must have RETURNING. progress: shows the progress of reading files. tables: for this process; None: opened for this call. Raises CompileError or
     QueryError before anything is done; CommandError, RuntimeFailure.
     """
     client = None if _MAY_READ_FILES.search(text) else _instance(settings)

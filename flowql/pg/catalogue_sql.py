@@ -73,7 +73,7 @@ _TYPES = {
 _LOOKED_UP = {"regclass": "fq_regclass", "regtype": "fq_regtype", "regnamespace": "fq_regnamespace"}
 _OF_DUCKDB = ("duckdb_", "pragma_", "sqlite_", "read_", "getenv", "getvariable")  # it tells about the process
 _RENAMED = {"json_build_object": "json_object", "jsonb_build_object": "json_object", "format": "fq_format"}
-# Functions in FROM whose alias names their one column, too. DuckDB has them as functions of a value: what makes rows of that.
+# Functions in FROM whose alias also names their one column, and the beginning of an expression in DuckDB that gives the same rows.
 _IN_FROM = {"string_to_array": "string_to_array", "generate_series": "unnest(generate_series", "unnest": "unnest"}
 _CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "ON")
 _JOINS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL")
@@ -177,7 +177,7 @@ class _Translation:
             self._plain()
 
     def _follow(self, word: Word) -> None:
-        """Keeps the clause that a word is in."""
+        """Tracks the clause that a word is in."""
         if word.text == "(":
             self._clauses.append("")
         elif word.text == ")" and len(self._clauses) > 1:
@@ -188,7 +188,7 @@ class _Translation:
             self._clauses[-1] = word.upper
 
     def _is_table(self) -> bool:
-        """Whether a function that is called here stands for a table."""
+        """Whether a function that is called here is a table of FROM."""
         before = self._parts[-1].upper() if self._parts else ""
         return self._clauses[-1] == "FROM" and before in ("FROM", ",", "JOIN", "LATERAL")
 

@@ -311,7 +311,7 @@ class Execution:
         return Produced(tag, None if done.returned is None else Rows.of_table(done.returned, formats=formats))
 
     def carry_out(self, changes: Sequence[Change], given: Mapping[int, GivenRows]) -> list[Done]:
-        """What a transaction has written. given: the rows of COPY. Raises CommandError, RuntimeFailure."""
+        """Carries out the changes of a transaction. given: the rows of each COPY. Raises CommandError, RuntimeFailure."""
         return self.shared.reading.carry_out(changes, SentRows(given))
 
     def begin_copy(self, sql: str, rest: Sequence[Statement] | None, transaction: Transaction) -> Incoming:
@@ -329,7 +329,7 @@ class Execution:
         return Incoming(source, change, rest, BYTES_MAX - transaction.copied_bytes)
 
     def finish_copy(self, incoming: Incoming, transaction: Transaction) -> int:
-        """The number of rows. Raises CommandError, RuntimeFailure."""
+        """Writes the rows, or adds them to the open transaction; their number. Raises CommandError, RuntimeFailure."""
         given = incoming.rows()
         change = given.change
         if transaction.is_open:

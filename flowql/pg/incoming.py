@@ -14,12 +14,12 @@ from flowql.runtime.topology.bulk_insert import GivenRows
 from flowql.topics.table_files import TableFile
 from flowql.topics.table_load import given_rows
 
-BYTES_MAX = 256 << 20  # of what a transaction copies: its rows are in memory until they are committed
+BYTES_MAX = 256 << 20  # of one transaction's COPYs, whose rows are in memory until the commit
 
 
 @dataclass(slots=True)
 class Incoming:
-    """A COPY whose rows come. rest: the statements behind it in its query; None in the extended protocol. room: bytes that it may have."""
+    """A COPY in progress. rest: the statements after it in a simple query; None in the extended protocol. room: bytes that it may send."""
 
     source: SourceDef
     change: TableChange
@@ -29,7 +29,7 @@ class Incoming:
     _parts: list[bytes] = field(default_factory=list)
 
     def add(self, data: bytes) -> None:
-        """Raises PgError if there is too much of it."""
+        """Raises PgError if the data exceeds `room`."""
         self.size += len(data)
         if self.size > self.room:
             title = f"a transaction copies {BYTES_MAX >> 20} MB at most"
@@ -37,7 +37,7 @@ class Incoming:
         self._parts.append(data)
 
     def rows(self) -> GivenRows:
-        """All of them as values of columns. Raises CommandError, StatementFailed."""
+        """All rows that were sent. Call it once. Raises CommandError, StatementFailed."""
         origin = self.change.copied
         assert origin is not None
         origin = replace(origin, format=origin.format or "text")
@@ -48,7 +48,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """Gives statements the rows that were sent for them. given: by the identity of the change."""
+    """The rows that a client sent for statements. given: by the `id` of the change."""
 
     given: Mapping[int, GivenRows]
 
@@ -63,7 +63,7 @@ def _unseen(size: int) -> None:
 
 
 def copies_from(statement: Statement) -> bool:
-    """Whether it is COPY ... FROM a client or a file."""
+    """Whether it is COPY ... FROM."""
     depth = 0
     for word in statement.words if statement.verb == "COPY" else ():
         depth += {"(": 1, ")": -1}.get(word.text, 0) if word.kind == "op" else 0

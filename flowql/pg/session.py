@@ -68,7 +68,7 @@ class Session:
     _portals: dict[str, Portal] = field(default_factory=dict)
     _cursors: Cursors = field(init=False)
     _is_skipping: bool = False  # after an error, until Sync
-    _incoming: Incoming | None = None  # COPY whose rows come
+    _incoming: Incoming | None = None  # the COPY in progress
 
     def __post_init__(self) -> None:
         self._cursors = Cursors(self._call, self.execution.pause)
@@ -114,7 +114,7 @@ class Session:
         await self._all(statements)
 
     async def _all(self, statements: Sequence[Statement]) -> None:
-        """Statements of a query in order. What is behind a COPY from the client waits for its rows."""
+        """Runs the statements of a query in order. Those after a COPY from the client wait for its rows."""
         for i, statement in enumerate(statements):
             try:
                 if copies_from(statement):

@@ -20,7 +20,7 @@ class Transaction:
     def __init__(self) -> None:
         self.is_open = self.is_failed = False
         self._changes: list[Change] = []
-        self.given: dict[int, GivenRows] = {}  # the rows of COPY, by the identity of the change
+        self.given: dict[int, GivenRows] = {}  # the rows of COPY, by the `id` of the change
         self.copied_bytes = 0
         self._savepoints: list[tuple[str, int]] = []
 
@@ -67,7 +67,7 @@ class Transaction:
         return sum(count(c) for c in changes)
 
     def add_copied(self, change: TableChange, given: GivenRows, size: int) -> int:
-        """Rows of COPY that are written at COMMIT; their number. size: in bytes."""
+        """Adds rows of COPY, which are written at COMMIT; their number. size: in bytes."""
         self._changes.append(change)
         self.given[id(change)] = given
         self.copied_bytes += size

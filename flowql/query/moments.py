@@ -100,7 +100,7 @@ def _positions(
 
 
 def _topics(query: QueryPlan) -> tuple[str, ...]:
-    """Those of rows: a view without a table waits for none."""
+    """Topics that it reads, without that of `NO_ROWS`: a view without a table waits for none."""
     scans = [op.spec for s in query.subtopologies for op in s.operators if isinstance(op.spec, Scan)]
     return tuple(dict.fromkeys(s.topic for s in scans if s.source != NO_ROWS.name))
 

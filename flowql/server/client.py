@@ -79,9 +79,9 @@ class Calls:
         return found
 
     def replay(self, parts: Sequence[Sequence[Redelivery]]) -> dict[str, Any]:
-        """Repairs records and rebuilds the queries that they name, at the last of several requests. The document of the deployment.
+        """Repairs records and rebuilds the queries that they name, once the last request has arrived. Returns the document of the deployment.
 
-        parts: at least one; the records of one request each.
+        parts: the records of each request; at least one part.
         """
         name, found = os.urandom(8).hex(), dict[str, Any]()
         for number, some in enumerate(parts, 1):
@@ -143,9 +143,9 @@ class Calls:
     def statements(
         self, statements: str, variables: Mapping[str, str], *, retry: int = 0, one_returns: bool = False
     ) -> list[Done]:
-        """What INSERT, UPDATE and DELETE have done, with the rows of RETURNING. one_returns: exactly one of them must have it.
+        """Carries out INSERT, UPDATE and DELETE. Returns their row counts and the rows of RETURNING.
 
-        Raises the error that was raised in the instance. Nothing is sent again if no answer comes.
+        one_returns: exactly one statement must have RETURNING. Raises the error that the instance raised. Never sends a request twice.
         """
         from flowql.server.statement_streams import read_done  # Arrow: 0.2 s
         from flowql.server.streaming import ARROW

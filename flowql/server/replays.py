@@ -1,4 +1,4 @@
-"""Replays of dead letters that come in several requests: nothing is done before the last one."""
+"""Replays of dead letters in several requests. Nothing happens before the last one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECORD_BYTES = 512  # of a record beside its key and value
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One request. replay: the name of what it is a part of; empty for a whole one."""
+    """One request. replay: the name of its replay; empty if it is the only request. more: whether another part follows."""
 
     records: Sequence[Redelivery]
     replay: str
@@ -23,7 +23,7 @@ class Part:
 
 
 class Replays:
-    """The parts of the replay that was begun last; those of another one that never ended are dropped. Any thread."""
+    """The parts of the newest replay; a new replay drops the parts of an unfinished one. Any thread."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -36,7 +36,7 @@ class Replays:
         return len(self._records)
 
     def whole(self, part: Part) -> Sequence[Redelivery] | None:
-        """All records of a replay with its last part; None before. Malformed if they are too large together: nothing waits then."""
+        """All records of the replay if this is its last part, otherwise None. Raises Malformed if they exceed `bytes_max`, and drops them."""
         with self._lock:
             if part.replay != self._name:
                 self._drop()

@@ -403,7 +403,7 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
     queries = running_plan(after).queries
     facts = LogFacts(host.admin, app, queries)
     whole = [q for q in queries if q.id not in runs or not _reads_missing(q, facts)]
-    # Of new queries alone: another, empty one must not take the place of one that is gone.
+    # Only for new queries: an empty topic must not take the place of a lost changelog.
     ensure_changelogs([q for q in queries if q.id not in runs], host, facts)
     ensure_repartitions(whole, host, facts, runs)
     records = inserted(host, after)
@@ -418,7 +418,7 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
 
 
 def _reads_missing(query: QueryPlan, facts: LogFacts) -> bool:
-    """Whether a topic that it reads is gone: it stands still."""
+    """Whether a topic that it reads is missing: the query is stalled."""
     read = scanned(query)
     return len(facts.partitions(read)) < len(set(read))
 

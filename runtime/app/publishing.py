@@ -35,7 +35,7 @@ class EpochPublisher:
         self._host.manager.signal()
 
     def has_room(self, task: Task) -> bool:
-        """Any thread."""
+        """Whether its partitions take more output before the next cut. Any thread."""
         return not self._host.collector.holds_up(task.id)
 
     def publish(self, task: Task, result: MicroBatchResult) -> None:
@@ -101,7 +101,7 @@ class EpochPublisher:
 
     @property
     def awaits_cut(self) -> bool:
-        """Some task or all of them go on when a commit makes room."""
+        """Whether a task waits for the room that a commit makes."""
         return self._host.collector.crowded or not self.may_run()
 
     def has_reserve(self) -> bool:

@@ -3,8 +3,8 @@
 A task is here or at the task manager, never at both. It comes with `add`; when all its changelogs are read to their ends it leaves
 through `hand_over`, which lets the polling thread take it. Source: `DefaultStateUpdater` of Apache Kafka Streams.
 
-Tasks of the weightiest queries come first. While a query of far more weight has work, the others get a small share of one processor: records
-of changelogs are applied in Python, and each second of that is one of the interpreter lock.
+Tasks of the queries with most weight come first. While a query of far more weight has work, they get a small share of one processor: records
+of changelogs are applied in Python, which holds the interpreter lock.
 
 Standby copies (`standbys`) are read beside, when no task waits here.
 """
@@ -32,7 +32,7 @@ IDLE_MS = 20
 RESTING_MS = 1_000  # without tasks, until one comes
 TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
 CHUNK_RECORDS = 20_000
-# Of one processor, for tasks of a query that has to yield. Not nothing: where the other one is always at work, they would never be whole.
+# The share of one processor for tasks of a query that has to yield. With none they would never finish beside a query that is always at work.
 YIELDING_SHARE = 0.05
 # What another process makes files of: below the first it would cost more than it saves (it takes 0.5 s to start, and 100 MB).
 FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
@@ -59,8 +59,8 @@ class RestoreProgress:
 class RestorationStep:
     """Owned by the restoration thread, but for `add`, `remove`, `owns`, `places` and `progress`, which any thread may call.
 
-    weight_of: of a query; the tasks of the weightiest queries come first, others wait. has_to_yield: whether a query of far more than this
-    weight has work just now. on_error: a changelog cannot be read or applied; it is tried again, later and later, while other tasks go on.
+    weight_of: of a query; the tasks of the queries with most weight come first, others wait. has_to_yield: whether a query of far more than
+    this weight has work now. on_error: a changelog cannot be read or applied; it is tried again, later and later, while other tasks go on.
     process: reads what is much, if there is one.
     """
 

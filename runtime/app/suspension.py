@@ -155,9 +155,9 @@ def build(
     *,
     retried: bool = False,
 ) -> dict[str, BuiltQuery]:
-    """Tasks of queries. One is left out if it cannot be made now (it is suspended) or ever (it is stopped).
+    """Tasks of queries, by query id. A query is left out if it cannot be built now (it is suspended) or ever (it is stopped).
 
-    retried: where brokers are away, a query is suspended. Else that is raised, and nothing stays open.
+    only: which tasks to build. retried: whether LogUnavailable suspends a query; otherwise it is raised, and no task stays open.
     """
     facts, built = LogFacts(host.admin, host.config.application_id, queries), dict[str, BuiltQuery]()
     try:
@@ -186,7 +186,7 @@ def _ensure_changelogs(
 ) -> None:
     try:
         ensure_changelogs(queries, host, facts)
-    except LogError:  # of one of them, perhaps: the others go on
+    except LogError:  # perhaps only one query fails: the others go on
         for query in queries:
             with _left_out(host, query, built, retried=retried):
                 ensure_changelogs([query], host, facts)
@@ -194,7 +194,7 @@ def _ensure_changelogs(
 
 @contextmanager
 def _left_out(host: QueryHost, query: QueryPlan, built: dict[str, BuiltQuery], *, retried: bool) -> Iterator[None]:
-    """Errors that keep a query from being made are its own."""
+    """Suspends or stops a query that cannot be built, and leaves it out."""
     try:
         yield
     except (LogDenied, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced) as error:

@@ -126,7 +126,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that is to be made. config: as in `TopicInfo`."""
+    """A topic to create. partitions: at least 1. config: as in `TopicInfo`."""
 
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Admin(Protocol):
         ...
 
     def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
-        """The same for many at once. If one cannot be made, the others may be: the same call can be repeated."""
+        """As `create_topic`, for many topics by name. After an error some may exist; the call can be repeated."""
         return {name: self.create_topic(name, new.partitions, new.config) for name, new in topics.items()}
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:

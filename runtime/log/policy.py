@@ -96,7 +96,7 @@ class TopicPolicy:
 
 
 def import_groups(topic: str) -> str:
-    """What the groups of imports into a topic begin with. They read nothing: their positions say how far a file was written."""
+    """The beginning of the names of groups of imports into a topic. They read nothing: their positions say how much of a file is imported."""
     return topic + _IMPORT
 
 

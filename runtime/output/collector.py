@@ -24,7 +24,7 @@ class Outgoing(NamedTuple):
 
 Outgoings = dict[TopicPartition, list[Outgoing]]
 
-# A partition may take so many times what is left free by all. One that is alone gets two thirds, and however many grow, others find room. Source:
+# A partition may hold this many times the free bytes. A single hot one gets two thirds, and some room is always left for others. Source:
 # dynamic queue length thresholds for shared buffers (Choudhury and Hahne 1998).
 FREE_SHARE = 2
 
@@ -32,8 +32,8 @@ FREE_SHARE = 2
 class RecordCollector:
     """Outgoing records by partition. All but the properties, `size_bytes` and `holds_up` are called under the epoch lock.
 
-    All partitions together have a bound, and each has one that shrinks as the others grow: a task that has written beyond it waits for the next cut, and
-    the others go on. Topics in `upsert_topics` are read as tables by everyone: of several records with the same key in one epoch only the last
+    The bytes of all partitions have a bound. Each partition has one that shrinks as the others grow: a task that writes more waits for the next cut,
+    and the others go on. Topics in `upsert_topics` are read as tables by everyone: of several records with the same key in one epoch only the last
     leaves (suppression, rule R13).
     """
 
@@ -43,10 +43,10 @@ class RecordCollector:
         self.upsert_topics: set[str] = set()
         self.size_bytes = 0
         self._bytes: dict[TopicPartition, int] = {}
-        self._crowding: set[Hashable] = set()  # writers that have to wait; replaced as a whole, any thread may look
+        self._crowding: set[Hashable] = set()  # writers that have to wait; any thread may look
 
     def add(self, tp: TopicPartition, records: pa.RecordBatch, query: str = "", writer: Hashable = None) -> None:
-        """writer: who waits if the partition has no more room; None for those that cannot."""
+        """writer: the task that waits if the partition is full; None if none can wait."""
         self._buffers.setdefault(tp, []).append(Outgoing(query, records))
         size = records.nbytes
         self.size_bytes += size
@@ -59,7 +59,7 @@ class RecordCollector:
         self._buffers = without(self._buffers, queries)
         self._bytes = {tp: sum(o.records.nbytes for o in parts) for tp, parts in self._buffers.items()}
         self.size_bytes = sum(self._bytes.values())
-        self._crowding = set()  # who still has to wait learns it when it writes again
+        self._crowding = set()  # a writer that still has to wait is added when it writes again
 
     def cut(self) -> Outgoings:
         """Everything collected so far; the collector starts the next epoch empty."""
@@ -71,12 +71,12 @@ class RecordCollector:
         self.cut()
 
     def holds_up(self, writer: Hashable) -> bool:
-        """A partition to which it wrote takes no more of it until the next cut. Any thread."""
+        """Whether this writer waits for the next cut, because a partition is full. Any thread."""
         return writer in self._crowding
 
     @property
     def crowded(self) -> bool:
-        """It holds somebody up. Any thread."""
+        """Whether any writer waits for the next cut. Any thread."""
         return bool(self._crowding)
 
     @property

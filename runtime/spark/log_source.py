@@ -165,7 +165,7 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
     log, wanted = shared_log(options.address), partition.value
     if wanted is not None and wanted.end == LATEST:
         wanted = up_to_now(log, wanted)
-    # None is Spark's stand-in where there is nothing to read.
+    # Spark gives None if there is nothing to read.
     records = iter(()) if wanted is None else read_range(log, wanted, options.chunk_rows)
     if options.layout:
         from flowql.runtime.spark.stage.worker import (

@@ -1,6 +1,6 @@
 """The cleanup step: the space of expired segments, and the log's upkeep.
 
-Stores that no plan uses are no matter of it: whoever applies a plan drops them, as part of a commit (`Deployment.close_tasks`, `GroupStep._apply_plan`).
+It does not drop stores: `Deployment.close_tasks` and `GroupStep._apply_plan` drop those that no plan uses, as part of a commit.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Physical(PhysicalReader, Protocol):
         ...
 
     def statistics(self) -> str:
-        """What RocksDB has counted since it was opened, in its own form; empty where nothing is counted."""
+        """RocksDB's statistics since it was opened, in its text form; empty for other implementations."""
         ...
 
     def accepts_files(self) -> bool:

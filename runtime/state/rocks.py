@@ -97,7 +97,7 @@ def damage_in(path: Path) -> str:
 
 
 def _open(path: Path | str, cache_bytes: int, write_buffer_bytes: int, access: AccessType) -> tuple[Rdict, Options]:
-    """The database, and the options that have its counters."""
+    """The database, and the options that hold its statistics."""
     try:
         options = _options(cache_bytes, write_buffer_bytes)
         return Rdict(str(path), options, {"default": options}, access_type=access), options

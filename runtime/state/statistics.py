@@ -1,7 +1,7 @@
-"""What RocksDB counts of itself, read by a thread of its own: hits of its caches, stalls, compactions, bytes, and how long its calls take.
+"""RocksDB's statistics, read by a thread of its own: cache hits, stalls, compactions, bytes, and times of calls.
 
-Reading the counters takes 0.3 ms. That RocksDB counts costs nothing that could be measured (300,000 writes, 600,000 look-ups, 20,000 scans).
-A micro-batch reads and writes many rows in one call, so calls are timed here and not for each row of a store.
+Reading the counters takes 0.3 ms. Counting has no measurable cost (300,000 writes, 600,000 look-ups, 20,000 scans).
+A micro-batch reads and writes many rows in one call, so calls are timed, not single rows.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _TIMES = re.compile(
 
 
 class StateStatistics:
-    """A step. newest: what was found last, empty where the store counts nothing; replaced as a whole, any thread may read it.
+    """A step. newest: the last statistics, empty if the store has none; replaced as a whole, any thread may read it.
 
-    Counters rise for as long as this lives: RocksDB begins at 0 each time that it is opened.
+    Its counters never fall, although RocksDB's begin at 0 each time that it is opened.
     """
 
     def __init__(self, physical: Physical) -> None:

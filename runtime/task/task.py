@@ -81,7 +81,7 @@ class Publisher(Protocol):
     def publish(self, task: Task, result: MicroBatchResult) -> None: ...
 
     def has_room(self, task: Task) -> bool:
-        """For what it writes before the next cut. Any thread, without the lock."""
+        """Whether there is room for its output before the next cut. Any thread, without the lock."""
         ...
 
     def lock(self) -> Any:

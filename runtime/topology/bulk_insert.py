@@ -1,4 +1,4 @@
-"""INSERT of many rows given by columns: values, rules and keys are computed by columns, and only keys that exist are looked for in the topic."""
+"""INSERT of many rows by columns. It computes values, rules and keys by columns, and reads only the keys of the topic."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from flowql.runtime.topology.table_changes import INT_MAX, broken_rule, duplicat
 ROWS_MIN = 500  # of an INSERT that is computed by columns; fewer rows cost less one by one
 PIECE_ROWS = 100_000
 READ_RECORDS, READ_BYTES = 200_000, 64 << 20
-LOOKED_UP_AT_ONCE = 1_000_000  # keys of the topic, for which those of the new rows are hashed
+LOOKED_UP_AT_ONCE = 1_000_000  # keys of the topic; each look-up hashes the new keys once
 Bools = npt.NDArray[np.bool_]
 Ends = Mapping[TopicPartition, int]
 
 
 def takes_columns(source: SourceDef, change: TableChange) -> bool:
-    """Whether an INSERT needs no other rows of its table than to know which keys exist, and returns none."""
+    """Whether an INSERT needs only the keys of its table, and returns no rows."""
     assert source.rules is not None
     by_rows = change.on_duplicate in ("fill", "update") or (
         change.on_duplicate == "replace" and bool(source.rules.versions)
@@ -87,7 +87,7 @@ def columns_batch(schema: Schema, columns: pa.RecordBatch) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """Rows that an INSERT is given, piece by piece, as values of the columns of `change`. failure: the error for one of them that fails."""
+    """The rows of an INSERT in batches, with the columns of `change`. failure: makes the error for a row that fails."""
 
     change: TableChange
     parts: Sequence[Batch]
@@ -104,13 +104,13 @@ class GivenRows:
 
 
 class BulkInsert:
-    """The rows of an INSERT and the records that they become. One thread at a time; it may wait for the owner of the table in between.
+    """The rows of an INSERT and their records. One thread at a time; between calls it may wait for the owner of the table.
 
-    given: values of the statement's columns, of `arrow_type`, piece by piece.
+    given: batches with the statement's columns, of `arrow_type`.
     """
 
     def __init__(self, source: SourceDef, change: TableChange, given: Sequence[pa.RecordBatch]) -> None:
-        """Raises RowFailed for the first row that breaks a rule of the table, other than that of its key."""
+        """Raises RowFailed for the first row that breaks a rule of the table; keys are checked later."""
         assert takes_columns(source, change)
         assert source.rules is not None
         self.source, self._change = source, change
@@ -138,7 +138,7 @@ class BulkInsert:
             self._store(0)
 
     def records(self, log: Log, ends: Ends, now_ms: int) -> list[pa.RecordBatch]:
-        """The records of the rows, for a table whose topic ends there. Repeat it if the topic has grown since.
+        """The records of the rows, if the topic of the table ends at `ends`. Call it again if the topic has grown.
 
         Raises RowFailed for a key that exists; LogError.
         """
@@ -164,7 +164,7 @@ class BulkInsert:
         self._records = []
 
     def _as_given(self, error: RowFailed) -> RowFailed:
-        """With the number of the row among those that were given, whose order may be another one."""
+        """The error with the number of the row in the given order."""
         return error if self._order is None else RowFailed(str(error), row=int(self._order[error.row]))
 
     def _with_numbers(self, part: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -287,7 +287,7 @@ class ExistingKeys:
         self._read: dict[TopicPartition, int] = {}
 
     def follow(self, log: Log, ends: Ends) -> None:
-        """Reads on to these ends or a little beyond: what is there decides as well. LogError."""
+        """Reads the keys up to these ends, or a little beyond. LogError."""
         for tp, end in sorted(ends.items()):
             reader = log.reader(tp, self._read.get(tp, log.admin().begin_offset(tp)))
             keys, gone, waiting = list[pa.Array](), list[Bools](), 0
@@ -312,11 +312,11 @@ class ExistingKeys:
         found = pc.index_in(pa.chunked_array(keys, pa.binary()), value_set=self._different)
         number = found.fill_null(-1).to_numpy()
         known = number >= 0
-        self.present[number[known]] = ~np.concatenate(gone)[known]  # of a key that comes again the last one counts
+        self.present[number[known]] = ~np.concatenate(gone)[known]  # the last record of a key counts
 
 
 def _completing(source: SourceDef, fields: Sequence[Field]) -> Projected:
-    """Gives whole rows, without numbers: columns that are not given have their defaults."""
+    """Completes rows with the defaults of columns that are not given; without numbers."""
     assert source.rules is not None
     given = {f.name for f in fields}
     defaults = {d.name: d.expr for d in source.rules.defaults}
@@ -356,10 +356,7 @@ def _each(
 
 
 def _in_time(source: SourceDef, parts: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], Ints | None]:
-    """In the order of their times where there is a watermark: so no row of a statement is late because of another one.
-
-    Gives their former numbers, too, if they have changed.
-    """
+    """The rows in event-time order if there is a watermark, so no row is late because of another one; and their former numbers if these changed."""
     if source.watermark is None or not parts:
         return parts, None
     table = pa.Table.from_batches(parts)

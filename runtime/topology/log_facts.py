@@ -1,6 +1,6 @@
-"""The answers of a log about the topics of queries that are made together: each kind of question is asked once for all of them.
+"""Facts about the topics of queries that are built together: each kind of request is made once for all of them.
 
-A hundred queries that start ask brokers as often as one does. The answers are of one moment: whoever makes queries later asks anew.
+A hundred queries make as many requests at their start as one. The facts are of one moment: later builds make new requests.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class LogFacts:
 
     @cached_property
     def topics(self) -> Mapping[str, TopicInfo]:
-        """All that may be listed."""
+        """All topics that the log lists."""
         return self.admin.topics()
 
     def partitions(self, topics: Collection[str]) -> dict[str, int]:
-        """Partitions of those that exist. LogDenied for one of which not even that may be known."""
+        """Number of partitions of those that exist. LogDenied for a topic that may not be described."""
         found = {t: self.topics[t].partitions for t in topics if t in self.topics}
         unlisted = [t for t in topics if t not in found]
         return found | (self.admin.partition_counts(unlisted) if unlisted else {})
 
     def counts(self, query: QueryPlan) -> dict[int, int]:
-        """As `task_counts`, of the topics as they are. LogDenied."""
+        """As `task_counts`, for the topics as they are now. LogDenied."""
         return task_counts(query, self.partitions(scanned(query)))
 
     def tasks(self, query: QueryPlan) -> list[TaskId]:
@@ -46,7 +46,7 @@ class LogFacts:
         return [TaskId(query.id, sub.number, p) for sub in query.subtopologies for p in range(counts[sub.number])]
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """What tells topics from others of their names, of those of which the log tells it."""
+        """Ids of topics, which tell them from deleted ones of the same name; of those whose id the log knows."""
         return {t: self._ids[t] for t in topics if self._ids.get(t)}
 
     @cached_property
@@ -55,7 +55,7 @@ class LogFacts:
         return {name: topic.id for name, topic in described.items()}
 
     def replaced_times(self, query: QueryPlan) -> list[str]:
-        """The topics that a query writes in which brokers replace the times of records; sorted."""
+        """Sorted topics that a query writes and in which brokers replace the times of records."""
         return sorted(self._replaced_times & self._written(query))
 
     @cached_property
@@ -80,12 +80,12 @@ class LogFacts:
         tps = [TopicPartition(t, p) for t in sorted(read) for p in range(self.topics[t].partitions)]
         try:
             return self.admin.begin_offsets(tps)
-        except LogDenied:  # of one of them: whoever reads that is told
+        except LogDenied:  # of one of them: `begin` raises it for that one
             return {}
 
 
 def scanned(query: QueryPlan) -> list[str]:
-    """The topics that a query reads, but for its repartitions."""
+    """The topics that a query reads, without its repartitions."""
     return [op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Scan)]
 
 

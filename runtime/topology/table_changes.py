@@ -383,12 +383,12 @@ def _checker(source: SourceDef) -> Callable[[Row], None]:
 
 
 def null_given(source: SourceDef, name: str) -> str:
-    """Why a row is not written that has NULL in a column."""
+    """The error for a row with NULL in a NOT NULL column."""
     return f"column {name} of {source.name} is NOT NULL, and a row would have NULL in it"
 
 
 def broken_rule(source: SourceDef, check: NamedExpr, row: Row) -> str:
-    """Why a row is not written for which a constraint is false."""
+    """The error for a row that breaks a constraint."""
     return f"a row of {source.name} would break {check.name}{_of_columns(check.expr, source.schema.names, row)}"
 
 
@@ -400,7 +400,7 @@ def _of_columns(e: Expr, names: Sequence[str], row: Row) -> str:
 
 
 def duplicate(source: SourceDef, row: Row) -> str:
-    """Why a row is not inserted whose key exists."""
+    """The error for a row whose key exists."""
     return f"{source.name} has a row with the key {_shown_key(source, row)} already"
 
 

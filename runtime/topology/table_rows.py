@@ -32,8 +32,9 @@ Kept = Row | bytes  # as a store keeps a row: its values, or the JSON text of ke
 
 @dataclass(frozen=True, slots=True)
 class ReadChanges:
-    """Rows by key, as they are kept, as records say, the last one of each; None: it is deleted. end: the next offset to read. gap: whether offsets are missing.
-    last: digest of the last record.
+    """The last row of each key in some records, as a store keeps it; None: it is deleted.
+
+    end: the next offset to read. gap: whether offsets are missing. last: digest of the last record.
     """
 
     changes: dict[Key, Kept | None]
@@ -136,7 +137,7 @@ def _is_json(source: SourceDef) -> bool:
 
 
 class _Documents:
-    """Reads key and value of a record as one JSON object, by columns: JSON keys alone have no decoder by columns. One thread at a time."""
+    """Decodes key and value of records as one JSON object each, by columns, since no vector decoder reads JSON keys. One thread at a time."""
 
     def __init__(self, source: SourceDef) -> None:
         self._single = len(source.schema.key) == 1
@@ -149,7 +150,7 @@ class _Documents:
         self._row = row_decoder(fields, source.value_format, fields, is_key=False)
 
     def decode(self, raw: RawBatch) -> dict[Key, Kept | None] | None:
-        """What the records say, by key; None for what the decoder of records must judge."""
+        """Rows by key; None for a batch that only the decoder of records can judge."""
         keys, values = raw.records.column("key"), raw.records.column("value")
         if raw.rows < DOCUMENT_ROWS_MIN or keys.null_count or not self._encoder.has_vector:
             return None
@@ -161,7 +162,7 @@ class _Documents:
             return None
         given = batch.select(self._keys)
         if not self._encoder.columns(given.arrow().columns, raw.rows).equals(keys):
-            return None  # another spelling: members may be missing, or say what those of the value do
+            return None  # spelled otherwise: members may be missing, or be repeated in the value
         kept: list[Kept | None] = texts.to_pylist()
         for i in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist():
             kept[i] = None
@@ -186,7 +187,7 @@ class _Documents:
         return None if run.dead_letters or len(batch) != n else batch
 
     def _texts(self, keys: pa.StringArray, values: pa.StringArray) -> pa.BinaryArray | None:
-        """The members of the key come last: in an object that has a member twice the last one counts."""
+        """One object per record. The members of the key come last, because the last of equal members counts."""
         braces = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
         if not self._single:
             braces = pc.and_(braces, pc.starts_with(keys, "{"))

@@ -101,7 +101,7 @@ class TableWriters:
         given: Sequence[pa.RecordBatch],
         mark: Mark | None = None,
     ) -> int:
-        """Carry out an INSERT of many rows in one transaction; how many it wrote. given: see `BulkInsert`, which must take the change.
+        """Carries out an INSERT of many rows in one transaction; the number of rows written. given: as for `BulkInsert`.
 
         Raises RowFailed, TableBusy or LogError; then nothing was changed.
         """
@@ -202,7 +202,7 @@ class _TableWriter:
         """In one transaction. Statements that fail are left out of it."""
         for _ in range(TRIES if self._log.drops_with_commits else TRIES_BROKER):
             try:
-                if not self._log.drops_with_commits:  # who has the table's id is told of what others wrote before
+                if not self._log.drops_with_commits:  # opening it fences the older producer before the topic is read
                     self._opened_producer()
                 bulk = statements[0].bulk
                 group = _Group(table, statements) if bulk is None else _BulkGroup(self._log, table, statements[0], bulk)
@@ -377,7 +377,7 @@ class _Group:
 
 
 class _BulkGroup:
-    """An INSERT of many rows, alone in its transaction. Fields as of `_Group`. The rows that are kept by key follow with the next statement."""
+    """An INSERT of many rows, alone in its transaction. Fields as in `_Group`. The table image reads the rows with the next statement."""
 
     def __init__(self, log: Log, table: _Table, statement: _Statement, bulk: BulkInsert) -> None:
         self._statement, self._bulk = statement, bulk

@@ -1,4 +1,4 @@
-"""Which topics a target's prefix is put before: those that FlowQL creates, and no other."""
+"""A target's prefix is put before the topics that FlowQL creates, and before no others."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_assertions_mean_the_topics_of_the_project() -> None:
 
 
 def test_streams_in_python() -> None:
-    """What they write has the prefix once, also where a topic is written through."""
+    """Topics that they write have the prefix once, also those of `through`."""
     streams = StreamsBuilder("MADE")
     read = streams.stream("READ", topic="outside", key={"k": str}, value={"v": int})
     read.filter(col("v") > 1).to("WRITTEN", topic="given", partitions=1)

@@ -1,5 +1,5 @@
-"""A batch in an instance in memory that is stepped in this thread: the operators of a deployed one without files, ports and waits, so many more
-statements in the same time.
+"""A batch in an instance in memory that is stepped in this thread. It has the operators of a deployed one, but no files, ports and waits, so it runs many
+more statements in the same time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """What is asked of a connection, of a session. Whoever asks lets it settle before."""
+    """A session with the methods of a connection. The caller settles it before a query."""
 
     session: SqlSession
 

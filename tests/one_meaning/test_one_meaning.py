@@ -39,7 +39,7 @@ def test_doubles_are_compared_bit_by_bit_and_nan_is_nan() -> None:
 
 
 def test_statements_in_memory_have_the_same_rows_on_every_way() -> None:
-    """What `--stepped` runs."""
+    """As `--stepped` runs them."""
     made, outcome = batch(SEED + 1, STATEMENTS), Outcome()
     outcome.add(made, run(made, STEPPED_WAYS, 1, None, changes=1, enter=stepped))
     new = [f"{d.label}\n{d.statement.over_tables}\n{d.shown}" for d in outcome.differences if not d.known]

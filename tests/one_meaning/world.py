@@ -57,7 +57,7 @@ class Asked(Protocol):
 
 
 class Asker(Protocol):
-    """What is asked of a connection."""
+    """The methods of a connection that ways use."""
 
     def sql(self, query: str) -> Asked: ...
 
@@ -110,7 +110,7 @@ class World(ABC):
 
     @abstractmethod
     def _executor(self) -> AbstractContextManager[Asker]:
-        """What carries out many statements."""
+        """A connection for many statements."""
 
     def start(self) -> None:
         """Deploys every view that is not refused, and writes the rows."""
@@ -294,7 +294,7 @@ class Deployed(World):
                 yield "remote", connection
 
     def _executor(self) -> flowql.Connection:
-        """Which does not read the plan for each."""
+        """The remote connection, which does not read the plan for each statement."""
         return self._remote()
 
     def _remote(self) -> flowql.Connection:

@@ -186,7 +186,7 @@ class SqlSession:
         return source is not None and source.kind == "table"
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Of each view the dead letters and the late records of its query."""
+        """The dead letters and late records of each view's query."""
         found = ((q.plan.sink, self._instance.metrics.query(q.plan.id)) for q in self._instance.queries.values())
         return {sink: (m.dead_letters, m.late_records) for sink, m in found}
 
@@ -276,7 +276,7 @@ class SqlSession:
             assert caught_up(self._instance, source_ends(self._instance)), "a view has not caught up"
 
     def commit(self, _relations: Sequence[str]) -> Commit:
-        """What interactive queries read now."""
+        """The commit that interactive queries read now."""
         return Commit(
             self._instance.plan if self._deployed else Plan(), self._instance.snapshot(), self._log, APPLICATION
         )

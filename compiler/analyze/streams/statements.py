@@ -27,8 +27,9 @@ from flowql.compiler.streams.trees import fold
 
 @dataclass(frozen=True, slots=True)
 class StreamStatement(Statement):
-    """A statement that is known when what it reads is. make: raises CompileError. target: an existing stream that it writes. result: the topic
-    of the stream or table that it creates with rows of others, where the statement names it.
+    """A statement that is known when what it reads is.
+
+    make: raises CompileError. target: an existing stream that it writes. result: the topic of the stream or table that it creates.
     """
 
     make: Callable[[Catalog], Statement] | None = None

@@ -378,7 +378,7 @@ class LogState:
         self._drop_positions(shape.topic_id, imports=not shape.writers)
 
     def _drop_positions(self, topic_id: int, *, imports: bool = True) -> None:
-        """imports: those of imports as well."""
+        """imports: whether to drop those of imports, too."""
         for group, entries in self.groups.items():
             if not imports and imported_topic(group):
                 continue

@@ -10,7 +10,7 @@ import pyarrow as pa
 from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL
 
 LOG = "log"  # records on their way to a task; all other kinds but the next one are those of EMITTED
-WAKE = "wake"  # nothing, for a task that runs without rows
+WAKE = "wake"  # no data: calls a task that has no rows
 DONE = -1
 
 # target: the sub-topology that reads the row, or DONE. For kind `log`, seq is the first offset; next_offset belongs to it alone.

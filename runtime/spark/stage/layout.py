@@ -94,7 +94,7 @@ class Layout:
 
     @cached_property
     def starting(self) -> tuple[tuple[int, int], ...]:
-        """The tasks that may have results of no rows: those of aggregates without keys. They run also where no row comes to them."""
+        """Tasks that may have results without input rows: those of aggregates without keys. Spark must call them in any case."""
         return tuple(
             (s.number, p)
             for s in self.subtopologies

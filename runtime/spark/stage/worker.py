@@ -48,7 +48,7 @@ SEQ_BITS = 20
 def begun(layout: str, records: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
     """Records of the log as ENVELOPE rows, one for each sub-topology that reads them; of free ones what they make of it.
 
-    What such a query filters out is never sent to Java and back. Tasks that have results of no rows are woken.
+    Rows that such a query filters out are never sent to Java and back. Tasks that may have results without input get a wake-up row.
     """
     yield from write_rows(Row(sub, WAKE, "", p, 0, 0, b"") for sub, p in layout_from(layout).starting)
     for raw in records:

@@ -39,7 +39,7 @@ def test_text_and_csv(wire: Wire) -> None:
     assert wire.rows(NOTES) == [("5001", "a\tb"), ("5002", "c"), ("5003", "x,\ny")]
 
 
-def test_a_row_that_does_not_fit_ends_it(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_does_not_fit_ends_it(wire: Wire) -> None:
     for data, why in (
         (b"5001\ta\nx\tb\n", "COPY notes:2: column id: .*x"),
         (b"5001\ta\n5001\tb\n", "COPY notes:2: .*5001 already"),
@@ -88,7 +88,7 @@ def test_the_extended_protocol(wire: Wire) -> None:
     assert wire.rows(NOTES) == [("5001", "a")]
 
 
-def test_too_much_is_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_told() -> None:
     session = incoming.Incoming(None, None, (), 5)  # type: ignore[arg-type]
     session.add(b"12345")
     with pytest.raises(incoming.PgError, match="256 MB"):

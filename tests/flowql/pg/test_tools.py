@@ -1,4 +1,4 @@
-"""What Metabase, Grafana and DBeaver read of the catalogue. Each file names its origin; the statements are ours."""
+"""Catalogue queries of Metabase, Grafana and DBeaver. Each file names its origin; the statements are ours."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_tools_read(shop: Shop, sql: str, expected: list[str]) -> None:
 @pytest.mark.turns("beside PostgreSQL")
 @pytest.mark.skipif(not postgres.installed(), reason="needs PostgreSQL 15")
 def test_postgresql_gives_these_rows() -> None:
-    """But for its own version, roles, which FlowQL does not list, and materialized views, which FlowQL has in `information_schema.tables`."""
+    """Except for its version, roles, which FlowQL does not list, and materialized views, which FlowQL has in `information_schema.tables`."""
     own = ("grafana: version", "dbeaver: settings", "dbeaver: roles")
     own += ("grafana: tables of a schema", "grafana: tables in the search path")
     with postgres.server() as server:

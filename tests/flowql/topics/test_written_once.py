@@ -1,4 +1,4 @@
-"""Of several instances that get one request at the same time, by its idempotency key, one writes its rows."""
+"""If several instances get requests with one idempotency key at the same time, one of them writes the rows."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ CREATE STREAM b ("K" BIGINT KEY, "W" BIGINT, "T" TIMESTAMP, WATERMARK FOR "T" AS
 CREATE TABLE d ("K" BIGINT PRIMARY KEY, "NAME" VARCHAR, "V" BIGINT)
   WITH (KAFKA_TOPIC='d', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 """
-# Of standard SQL: every operator over changes that runs on Spark.
+# Views of standard SQL with every operator over changes that runs on Spark.
 VIEWS = {
     name: f'CREATE VIEW "OUT" AS {sql};'
     for name, sql in {
@@ -172,7 +172,7 @@ class Reference:
         producer.commit()
 
     def rows_of(self, sink: dict[int, list[SinkRecord]]) -> Any:
-        """Of a table those that are there, of a stream all."""
+        """The current rows of a table, or all rows of a stream."""
         source = self.plan.source("OUT")
         assert source is not None
         if source.kind == "table":

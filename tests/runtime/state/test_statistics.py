@@ -1,4 +1,4 @@
-"""What RocksDB counts of itself, as a step reads it."""
+"""RocksDB's statistics, as a step reads them."""
 
 from __future__ import annotations
 
