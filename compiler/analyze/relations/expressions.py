@@ -30,8 +30,8 @@ _MARK = "\0"  # in the name of what stands for an expression that is bound alrea
 CLOCK = ("sql_now", "sql_localtimestamp", "sql_current_date")
 # A value of the present moment would change in every row at each tick. A condition on it changes once for each row, so WHERE permits it.
 _ASKED = (
-    "a condition is two queries:  SELECT id, TRUE AS past FROM t WHERE ts < NOW() UNION ALL SELECT id, FALSE FROM t WHERE ts >= NOW();  "
-    "other values are computed where the view is read:  SELECT NOW() - ts FROM the_view"
+    "write a condition as two queries:  SELECT id, TRUE AS past FROM t WHERE ts < NOW() UNION ALL SELECT id, FALSE FROM t WHERE ts >= NOW();  "
+    "compute other values where the view is read:  SELECT NOW() - ts FROM the_view"
 )
 
 # Aggregates of ksqlDB, which depend on the order of records or keep what they cannot take out again.

@@ -1,4 +1,4 @@
-"""COPY ... FROM: a file, or rows that a client sends, into a table."""
+"""COPY ... FROM: loads a file, or rows that a client sends, into a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIXED = {"ENCODING": ("utf8", "utf-8"), "QUOTE": ('"',), "ESCAPE": ('"',)}
 
 
 def parse_copy(cur: Reader, start: Tok) -> CopyRows:
-    """`COPY target [(columns)] FROM 'file' | STDIN [[WITH] (option [value], ...)]`; options may stand without parentheses, as in PostgreSQL 8."""
+    """`COPY target [(columns)] FROM 'file' | STDIN [[WITH] (option [value], ...)]`; options may have no parentheses, as in PostgreSQL 8."""
     cur.next()
     if cur.tok.op == "(":
         _refuse_to(cur)
@@ -92,7 +92,9 @@ def _option(cur: Reader, made: CopyFrom) -> CopyFrom:
         return replace(made, format=found)
     if name in _FIXED:
         if value.casefold() not in _FIXED[name]:
-            cur.unsupported(f"COPY with {name} {value}", at=cur.span_of(tok), help=f"it is {_FIXED[name][0]}")
+            cur.unsupported(
+                f"COPY with {name} {value}", at=cur.span_of(tok), help=f"only {_FIXED[name][0]} is supported"
+            )
         return made
     if name == "NULL":
         return replace(made, null=value)
