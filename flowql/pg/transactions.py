@@ -21,6 +21,7 @@ class Transaction:
         self.is_open = self.is_failed = False
         self._changes: list[Change] = []
         self.given: dict[int, GivenRows] = {}  # the rows of COPY, by the `id` of the change
+        self._sizes: dict[int, int] = {}  # of these, in bytes
         self.copied_bytes = 0
         self._savepoints: list[tuple[str, int]] = []
 
@@ -43,7 +44,7 @@ class Transaction:
         """Closes it; the changes to carry out, none if it has failed."""
         found = [] if self.is_failed else merged(self._changes)
         self.is_open = self.is_failed = False
-        self._changes, self._savepoints, self.given, self.copied_bytes = [], [], {}, 0
+        self._changes, self._savepoints, self.given, self._sizes, self.copied_bytes = [], [], {}, {}, 0
         return found
 
     def fail(self) -> None:
@@ -70,6 +71,7 @@ class Transaction:
         """Adds rows of COPY, which are written at COMMIT; their number. size: in bytes."""
         self._changes.append(change)
         self.given[id(change)] = given
+        self._sizes[id(change)] = size
         self.copied_bytes += size
         return len(given)
 
@@ -86,7 +88,11 @@ class Transaction:
         self._require("ROLLBACK TO SAVEPOINT")
         place = self._place(name)
         del self._savepoints[place + 1 :]
-        del self._changes[self._savepoints[place][1] :]
+        since = self._savepoints[place][1]
+        for change in map(id, self._changes[since:]):
+            self.given.pop(change, None)
+            self.copied_bytes -= self._sizes.pop(change, 0)
+        del self._changes[since:]
         self.is_failed = False
 
     def _require(self, what: str) -> None:

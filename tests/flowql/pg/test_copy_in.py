@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from flowql.compiler.plan.tables import TableChange
 from flowql.pg import incoming
+from flowql.pg.transactions import Transaction
+from flowql.runtime.errors import StatementFailed
+from flowql.runtime.topology.bulk_insert import GivenRows
 from tests.flowql.pg.conftest import Shop
 from tests.flowql.pg.wire import Failed, Wire, bind, execute, fields_of, parse, rows_of, tags
 
@@ -103,3 +109,18 @@ def test_psycopg(shop: Shop, wire: Wire) -> None:
                 rows.write_row((5000 + n, f"tab\t{n}"))
         c.commit()
     assert wire.rows("SELECT count(*), min(note) FROM notes WHERE id BETWEEN 5000 AND 5999") == [("1000", "tab\t0")]
+
+
+def test_rows_that_a_savepoint_takes_back_are_let_go() -> None:
+    """They stayed in memory, and counted against the 256 MB of the transaction until its end."""
+    transaction = Transaction()
+    transaction.begin()
+    change = TableChange("notes", "insert")
+    transaction.add_copied(change, GivenRows(change, [], lambda e: StatementFailed(str(e))), 7)
+    transaction.savepoint("s")
+    for size in (100, 200):
+        transaction.add_copied(
+            change := replace(change), GivenRows(change, [], lambda e: StatementFailed(str(e))), size
+        )
+    transaction.back_to("s")
+    assert (transaction.copied_bytes, len(transaction.given), len(transaction.end())) == (7, 1, 1)
