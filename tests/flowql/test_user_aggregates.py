@@ -20,7 +20,6 @@ from flowql.config.functions import load_functions
 from flowql.config.load import load_project
 from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.spark.choose import choose
-from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
@@ -390,7 +389,7 @@ def test_views_over_topics_do_without_undo_too(tmp_path: Path, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["STREAM", "TABLE"])
-def test_spark_refuses_them_in_views_over_tables(tmp_path: Path, kind: str) -> None:
+def test_spark_runs_them_in_views(tmp_path: Path, kind: str) -> None:
     key = "PRIMARY KEY" if kind == "TABLE" else "KEY"
     sql = f"""CREATE {kind} s (k BIGINT {key}, g BIGINT, v DOUBLE PRECISION)
       WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -398,11 +397,7 @@ def test_spark_refuses_them_in_views_over_tables(tmp_path: Path, kind: str) -> N
     made(tmp_path, YAML + "dialect: standard\n", sql, stats=STATS)
     plan = compile_sources(load_project(tmp_path)).plan
     (query,) = plan.queries
-    if kind == "STREAM":
-        assert {c.how for c in choose(plan, query, SparkSettings(), "bounded")} == {"stateful python"}
-        return
-    with pytest.raises(SparkUnsupported, match=r"^MEDIAN\S* of query CTAS_m does not run[\s\S]*run it on the runtime"):
-        choose(plan, query, SparkSettings(), "bounded")
+    assert {c.how for c in choose(plan, query, SparkSettings(), "bounded")} == {"stateful python"}
 
 
 def test_an_edited_aggregate_is_rebuilt_and_a_missing_one_fails_its_query(tmp_path: Path) -> None:
