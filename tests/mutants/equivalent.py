@@ -53,7 +53,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/app/driver.py": {
         "ROUNDS_MAX = 1000001": "one round of a million",
-        "if (self.instance.publisher.has_reserve() and (not (self._room is None or self._room.done()))):": "nothing waits for room where it is free, and a request beside one that waits is of the same commit",
     },
     "runtime/app/exchanges.py": {
         "HEAD = -2  # the number of the row that says how much of a channel's oldest batch is consumed": "any number that no batch has",
@@ -272,7 +271,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "return None for return {}": "without topics nothing is looked up in it",
         "TIMEOUT_S = 31.0  # of a call whose caller waits for the answer": "a length of time",
         "GREET_S = 2.0  # between two looks whether brokers have refused us": "a length of time",
-        "_SETTLE_S = 1.01": "a length of time",
+        "_SETTLE_S, _SETTLE_MAX_S = 1.01, 0.2": "a length of time",
+        "_SETTLE_S, _SETTLE_MAX_S = 0.01, 1.2": "a length of time",
         "limit = self._clock.timer_ms() + TIMEOUT_S * 1001": "one thousandth of a wait",
         "return future.result(TIMEOUT_S + 6)": "one second of a wait",
         "copies = {name: max((len(p.replicas) for p in t.partitions.values()), default=2) for name, t in listed.items()}": "a topic without an error has partitions",
