@@ -86,11 +86,8 @@ def before_explode(node: Node, columns: Sequence[str]) -> tuple[Node, tuple[str,
                 made = {f.name for f in functions}
                 kept = tuple(dict.fromkeys(n for n in names if n not in made))
                 return (node, kept) if kept else None
-            case Project(exprs):
-                of = {c.name: c.expr for c in exprs}
-                names = [e.name for n in names if isinstance(e := of.get(n), Column)]
-            case Rekey(keys):
-                of = {k.name: k.expr for k in keys}
+            case Project(made_of) | Rekey(made_of):
+                of = {c.name: c.expr for c in made_of}
                 names = [e.name for n in names if isinstance(e := of.get(n), Column)]
             case Filter():
                 pass

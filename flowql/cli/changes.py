@@ -81,7 +81,7 @@ class Asked:
     def against(
         self, scope: Scope, place: Place, project: Project, deployed: Deployed, topics: Mapping[str, int]
     ) -> tuple[Plan, DeployRequest]:
-        """What is to be deployed where this is on record."""
+        """The plan to deploy and its options. deployed: the deployment that is on record there."""
         if self.rollback:
             wanted, request = rolled_back(*place.history(plans=True), self.number)
         else:

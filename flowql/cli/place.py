@@ -40,7 +40,7 @@ LogLine = dict[str, Any]
 
 
 class Place(Protocol):
-    """What commands ask of a target. Raises CommandError, and what the instance raises."""
+    """The requests of commands to a target. Raises CommandError, and the errors of the instance."""
 
     @property
     def project(self) -> Project: ...
@@ -78,7 +78,7 @@ class Place(Protocol):
         ...
 
     def topics(self) -> Topics | None:
-        """What gives the topics there, for ASSERT; None: those of the project's log."""
+        """The reader of the target's topics, for ASSERT. None if ASSERT reads the project's log."""
         ...
 
     def answer(self, sql: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]: ...
@@ -90,7 +90,7 @@ class Place(Protocol):
     ) -> AbstractContextManager[Changes]: ...
 
     def records(self, topic: str, *, beginning: bool) -> AbstractContextManager[Iterator[list[bytes]]]:
-        """New records of a topic as lines of JSON. An empty list means that there are none yet; the caller waits."""
+        """New records of a topic as lines of JSON. While there are none it gives empty lists, and the caller waits."""
         ...
 
     def letters(self, sql: str) -> list[Letter]:

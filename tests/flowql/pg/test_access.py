@@ -17,6 +17,7 @@ from flowql.config.load import read_project
 from flowql.errors import CommandError
 from flowql.pg.errors import PgError
 from flowql.pg.scram import Exchange, Verifier
+from tests.certificates import certificate_in
 from tests.flowql.pg.conftest import Shop, started
 from tests.flowql.pg.wire import Wire, fields_of
 
@@ -55,18 +56,7 @@ def test_a_verifier_of_postgresql_is_taken_as_it_is() -> None:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("guarded")
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
-    names = [
-        "-keyout",
-        folder / "key.pem",
-        "-out",
-        folder / "cert.pem",
-        "-addext",
-        "subjectAltName=DNS:localhost,IP:127.0.0.1",
-    ]
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    subprocess.run([*made, *names], check=True, capture_output=True)
+    certificate_in(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PG_TEST_PASSWORD", PASSWORD)
         pg = "{{port: {port}, address: 0.0.0.0, users: {{ada: '${{PG_TEST_PASSWORD}}'}}, certificate: cert.pem, key: key.pem}}"
