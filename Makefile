@@ -22,7 +22,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input --quiet
 HASHED := --require-hashes --no-build-isolation
 LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
-  --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect
+  --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect --extra remote
 
 .PHONY: help links setup quickstart test check format docs clean distclean lock
 

@@ -10,6 +10,7 @@ from tests.tidy.tree import lines_of, own_files, text_of
 
 # Host -> why it may be named. Reserved example domains may be named everywhere.
 HOSTS = {
+    "bucket": "a place in an object store, in examples",
     "www.apache.org": "the licence text",
     "localhost": "the instance itself",
     "www.w3.org": "the name of SVG's elements; nothing is fetched from there",

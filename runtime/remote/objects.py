@@ -1,0 +1,245 @@
+"""The one door to obstore: objects in a local folder, S3, Google Cloud Storage or Azure, by URL.
+
+obstore was chosen by what a checkpoint needs (docs/internals/remote.md): a put that fails if the name is there, reads of ranges that release the
+interpreter lock, uploads in parts, and one wheel of 6 MB without dependencies. fsspec has no conditional put, and its S3 needs aiobotocore.
+
+Credentials come from where the store's own tools find them: the environment, the machine's role, and for S3 the files of the AWS tools if boto3 is
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from flowql.runtime.errors import RuntimeFailure
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+READERS = 16  # requests side by side: 20 ms of latency and blocks of 8 KB
+DELETED_AT_ONCE = 1_000
+PART_BYTES, PARTS_UNDER_WAY = 8 << 20, 2  # of an upload in parts; S3 takes none below 5 MiB
+_TIMEOUT, _CONNECT_TIMEOUT, _RETRY_TIMEOUT, _RETRIES = "30s", "5s", timedelta(seconds=20), 3
+
+
+class RemoteError(RuntimeFailure):
+    """An object store does not do what was asked, and may do it later."""
+
+    code = "FQ4091"
+    retriable = True
+
+
+class RemoteRefused(RemoteError):
+    """The store knows who asks, or does not, and says no. Somebody has to change a right or a credential."""
+
+    code = "FQ4092"
+
+
+class ObjectMissing(RemoteError):
+    """There is no object of that name."""
+
+    code = "FQ4093"
+    retriable = False
+
+
+class ObjectDamaged(RemoteError):
+    """Bytes of an object are not what was written. name, place: the object, and what of it."""
+
+    code = "FQ4093"
+    retriable = False
+
+    def __init__(self, url: str, name: str, place: str) -> None:
+        self.name, self.place = name, place
+        super().__init__(f"{url}: {name} is damaged in {place}: its checksum is another one")
+
+    def __reduce__(self) -> tuple[type[RemoteError], tuple[str]]:
+        return RemoteError, (str(self),)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """name: below the URL. modified_ms: wall clock of the store."""
+
+    name: str
+    size: int
+    modified_ms: int
+
+
+class ObjectWriter(Protocol):
+    """An object on its way. It is there as a whole after `close`, and not at all before."""
+
+    def write(self, data: bytes) -> None:
+        """RemoteError."""
+
+    def close(self) -> None:
+        """RemoteError."""
+
+
+class Objects(Protocol):
+    """Named objects that are written once. Every call may raise RemoteError. Any thread."""
+
+    url: str
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Writes an object if there is none of that name; whether it did."""
+        ...
+
+    def writer(self, name: str) -> ObjectWriter:
+        """For what is too large to be held in memory. The name must be one that nobody else writes."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """A whole object. ObjectMissing."""
+        ...
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """Some bytes of an object. ObjectMissing."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects in a folder and below it, in no order."""
+        ...
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Those that are gone already are no error."""
+        ...
+
+    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Calls beside each other, at most `READERS` at a time."""
+        ...
+
+
+@cache
+def objects_at(url: str) -> Objects:
+    """The store behind a URL: file:///folder, s3, gs or az, a bucket and a folder in it RemoteError if there is none."""
+    return _Stored(url)
+
+
+class _Stored:
+    """Implements `Objects`."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore  # not installed by default
+        except ImportError as error:
+            raise RemoteRefused(f"{url} needs the package obstore:  pip install 'flowql[remote]'") from error
+        self.url, self._obstore = url, obstore
+        try:
+            self._store = _open(url)
+        except Exception as error:  # of settings, and of what obstore makes of them
+            raise _failure(f"{url} cannot be opened", error) from error
+        self._pool: ThreadPoolExecutor | None = None
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        try:
+            self._obstore.put(self._store, name, data, mode="create", use_multipart=False)
+        except self._obstore.exceptions.AlreadyExistsError:
+            return False
+        except self._obstore.exceptions.PreconditionError:
+            return False
+        except Exception as error:
+            raise _failure(f"{self.url}: {name} cannot be written", error) from error
+        return True
+
+    def writer(self, name: str) -> ObjectWriter:
+        return _Writer(self, name)
+
+    def get(self, name: str) -> bytes:
+        return self._read(name, lambda: self._obstore.get(self._store, name).bytes())
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self._read(name, lambda: self._obstore.get_range(self._store, name, start=start, length=length))
+
+    def _read(self, name: str, read: Callable[[], Any]) -> bytes:
+        try:
+            return bytes(read())
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"{self.url}: there is no {name}") from error
+        except Exception as error:
+            raise _failure(f"{self.url}: {name} cannot be read", error) from error
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        try:
+            for part in self._obstore.list(self._store, prefix):
+                for found in part:
+                    yield ObjectInfo(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
+        except Exception as error:
+            raise _failure(f"{self.url}: {prefix} cannot be listed", error) from error
+
+    def delete(self, names: Sequence[str]) -> None:
+        for at in range(0, len(names), DELETED_AT_ONCE):
+            try:
+                with suppress(FileNotFoundError):
+                    self._obstore.delete(self._store, list(names[at : at + DELETED_AT_ONCE]))
+            except Exception as error:
+                raise _failure(f"{self.url}: {names[at]} cannot be deleted", error) from error
+
+    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(READERS, "remote")
+        return self._pool.submit(call, *args, **kwargs)
+
+
+class _Writer:
+    """Implements `ObjectWriter`."""
+
+    def __init__(self, stored: _Stored, name: str) -> None:
+        self._place, open_writer = f"{stored.url}: {name}", stored._obstore.open_writer
+        try:
+            self._inner = open_writer(stored._store, name, buffer_size=PART_BYTES, max_concurrency=PARTS_UNDER_WAY)
+        except Exception as error:
+            raise _failure(f"{self._place} cannot be written", error) from error
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._inner.write(data)
+        except Exception as error:
+            raise _failure(f"{self._place} cannot be written", error) from error
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        except Exception as error:
+            raise _failure(f"{self._place} cannot be written", error) from error
+
+
+def _open(url: str) -> Any:
+    from obstore.store import from_url
+
+    if url.startswith("file://"):
+        Path(url.removeprefix("file://")).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return from_url(url)
+    options: dict[str, Any] = {
+        "client_options": {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": _plain_endpoint()},
+        "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
+    }
+    if url.startswith("s3://"):
+        with suppress(ImportError):
+            from obstore.auth.boto3 import Boto3CredentialProvider
+
+            options["credential_provider"] = Boto3CredentialProvider()
+    return from_url(url, **options)
+
+
+def _plain_endpoint() -> bool:
+    """Whether the user names an endpoint without TLS, as MinIO on a local network may have it."""
+    named = (
+        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
+    )
+    return named is not None and named.startswith("http://")
+
+
+def _failure(what: str, error: Exception) -> RemoteError:
+    """Its messages have several lines, the first of which is for people. Credentials are in none of them."""
+    kind = type(error).__name__
+    first = str(error).strip().partition("\n")[0][:300] or kind
+    refused = kind in ("PermissionDeniedError", "UnauthenticatedError", "UnknownConfigurationKeyError")
+    return (RemoteRefused if refused else RemoteError)(f"{what}: {first}")
