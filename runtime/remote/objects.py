@@ -1,4 +1,4 @@
-"""The one door to obstore: objects in a local folder, S3, Google Cloud Storage or Azure, by URL.
+"""The one door to object stores, by URL: a local folder (`folder`), and by obstore S3, Google Cloud Storage and Azure.
 
 obstore was chosen by what a checkpoint needs (docs/internals/remote.md): a put that fails if the name is there, reads of ranges that release the
 interpreter lock, uploads in parts, and one wheel of 6 MB without dependencies. fsspec has no conditional put, and its S3 needs aiobotocore.
@@ -11,66 +11,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.remote.errors import ObjectDamaged, ObjectInfo, ObjectMissing, RemoteError, RemoteRefused
+from flowql.runtime.remote.folder import Folder
+from flowql.runtime.remote.readers import Readers
+
+__all__ = [
+    "ObjectDamaged",
+    "ObjectInfo",
+    "ObjectMissing",
+    "ObjectWriter",
+    "Objects",
+    "RemoteError",
+    "RemoteRefused",
+    "objects_at",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-READERS = 16  # requests side by side: 20 ms of latency and blocks of 8 KB
 DELETED_AT_ONCE = 1_000
 PART_BYTES, PARTS_UNDER_WAY = 8 << 20, 2  # of an upload in parts; S3 takes none below 5 MiB
 _TIMEOUT, _CONNECT_TIMEOUT, _RETRY_TIMEOUT, _RETRIES = "30s", "5s", timedelta(seconds=20), 3
-
-
-class RemoteError(RuntimeFailure):
-    """An object store does not do what was asked, and may do it later."""
-
-    code = "FQ4091"
-    retriable = True
-
-
-class RemoteRefused(RemoteError):
-    """The store knows who asks, or does not, and says no. Somebody has to change a right or a credential."""
-
-    code = "FQ4092"
-
-
-class ObjectMissing(RemoteError):
-    """There is no object of that name."""
-
-    code = "FQ4093"
-    retriable = False
-
-
-class ObjectDamaged(RemoteError):
-    """Bytes of an object are not what was written. name, place: the object, and what of it."""
-
-    code = "FQ4093"
-    retriable = False
-
-    def __init__(self, url: str, name: str, place: str) -> None:
-        self.name, self.place = name, place
-        super().__init__(f"{url}: {name} is damaged in {place}: its checksum is another one")
-
-    def __reduce__(self) -> tuple[type[RemoteError], tuple[str]]:
-        return RemoteError, (str(self),)
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """name: below the URL. modified_ms: wall clock of the store."""
-
-    name: str
-    size: int
-    modified_ms: int
 
 
 class ObjectWriter(Protocol):
@@ -113,17 +80,17 @@ class Objects(Protocol):
         ...
 
     def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Calls beside each other, at most `READERS` at a time."""
+        """Calls beside each other, at most `readers.READERS` at a time."""
         ...
 
 
 @cache
 def objects_at(url: str) -> Objects:
-    """The store behind a URL: file:///folder, s3, gs or az, a bucket and a folder in it RemoteError if there is none."""
-    return _Stored(url)
+    """The store behind a URL: file:///folder, s3, gs or az, a bucket and a folder in it. RemoteError if there is none."""
+    return Folder(url) if url.startswith("file://") else _Stored(url)
 
 
-class _Stored:
+class _Stored(Readers):
     """Implements `Objects`."""
 
     def __init__(self, url: str) -> None:
@@ -136,7 +103,6 @@ class _Stored:
             self._store = _open(url)
         except Exception as error:  # of settings, and of what obstore makes of them
             raise _failure(f"{url} cannot be opened", error) from error
-        self._pool: ThreadPoolExecutor | None = None
 
     def put_new(self, name: str, data: bytes) -> bool:
         try:
@@ -182,11 +148,6 @@ class _Stored:
             except Exception as error:
                 raise _failure(f"{self.url}: {names[at]} cannot be deleted", error) from error
 
-    def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(READERS, "remote")
-        return self._pool.submit(call, *args, **kwargs)
-
 
 class _Writer:
     """Implements `ObjectWriter`."""
@@ -214,9 +175,6 @@ class _Writer:
 def _open(url: str) -> Any:
     from obstore.store import from_url
 
-    if url.startswith("file://"):
-        Path(url.removeprefix("file://")).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return from_url(url)
     options: dict[str, Any] = {
         "client_options": {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": _plain_endpoint()},
         "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},

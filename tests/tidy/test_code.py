@@ -64,7 +64,7 @@ DRIVERS = {
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
     # threading: a pool that waits for the disk, as several files are made durable at once; time: a lock is waited for with a limit
     "runtime/log/files.py": {"threading", "time"},
-    "runtime/remote/objects.py": {"threading"},  # a pool that waits for an object store
+    "runtime/remote/readers.py": {"threading"},  # a pool that waits for an object store
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/storage.py": {"threading"},  # a call into Java that may not come back for minutes
     "runtime/spark/store_check.py": {"socket"},  # whether a server listens, before Spark is started
