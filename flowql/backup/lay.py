@@ -1,4 +1,4 @@
-"""Puts a backup back: verify all of it, copy it beside the data directory, take the directory's place."""
+"""Puts a backup back: fetch it into a directory beside the data directory, verify each byte, take the directory's place."""
 
 from __future__ import annotations
 
@@ -6,88 +6,124 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
-from flowql.backup.copying import Part, copy_part, make_folders, make_names_durable
-from flowql.backup.manifest import OTHER, TORN, Entry, Manifest, read_manifest
-from flowql.backup.verify import Advance, check_backup
+from flowql.backup.places import NOT_MADE, OTHER, TORN, answering, check_format, place_at, shown
+from flowql.backup.verify import damage_of
 from flowql.config.load import shown_path
-from flowql.deploy.pins import LOCK, NOT_MADE, check_supported
+from flowql.deploy.pins import LOCK, check_supported
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.runtime.errors import InstanceRunning, remedy_when_full
+from flowql.runtime.backup.continuing import Known, Note, write_note
+from flowql.runtime.backup.manifest import FileEntry, Manifest, ManifestUnreadable, Piece, piece_name
+from flowql.runtime.backup.place import ManifestName, Place
+from flowql.runtime.errors import InstanceRunning, RuntimeFailure, remedy_when_full
 from flowql.runtime.log.embedded.ledger import OWNERS, writers_shut_out
 from flowql.runtime.log.embedded.segment import is_full
 from flowql.runtime.log.files import DiskFiles, Files
+from flowql.runtime.remote.folder import folder_of
+from flowql.runtime.remote.objects import ObjectMissing
 from flowql.server.address import is_alive
 from flowql.server.running import process_of
 
 IN_THE_WAY = "FQ5704"
 _UNFINISHED = "restoring"  # a file in a directory that is being filled
+_FETCHED_AHEAD = 4  # pieces of 8 MiB in memory
+Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was done. replaced: the name that the directory before has now."""
+    """What was done. replaced: the name that the directory before has now. damaged: newer backups that could not be used, and why."""
 
     manifest: Manifest
+    object: str
     replaced: Path | None
+    damaged: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """The backup that is restored, and the newer ones of the instance that are passed over."""
+
+    manifest: Manifest
+    known: Known
+    over: list[Known]
+    damaged: list[str] = field(default_factory=list)
+
+
+class _Damaged(Exception):
+    """A backup cannot be restored; another one may be."""
 
 
 def restore_backup(
     settings: Settings,
-    folder: Path,
+    source: str,
     *,
     replace: bool = False,
+    commit: int | None = None,
+    begin: Callable[[int], None] = lambda n: None,
     advance: Advance = lambda n: None,
     files: Files | None = None,
 ) -> Restored:
-    """Make the directory of the target what the backup in `folder` is of. advance: each byte twice, verified and copied.
+    """Make the directory of the target what the newest whole backup in a directory or at a URL is of.
 
-    Raises CommandError or InstanceRunning; then the directory is as it was.
+    commit: the newest commit that is wanted. begin, advance: bytes that are fetched. Raises CommandError or InstanceRunning; then the directory
+    is as it was.
     """
     files, place = files or DiskFiles(), settings.data_dir.resolve()
     check_supported(settings)
-    manifest = read_manifest(folder)
-    _check_application(manifest, settings, folder)
-    _check_place(place, folder, replace=replace)
-    check_backup(folder, manifest, advance)
-    with _filled(files, manifest, folder, place, advance) as new, _stopped(place):
-        _check_place(place, folder, replace=replace)
-        aside = _name_aside(place) if _is_filled(place) else None
-        (place / _UNFINISHED).unlink(
-            missing_ok=True
-        )  # of a restore that was killed at its very end: now it means something else
-        _put(new, place, aside)
+    backups = place_at(source, settings.application_id)
+    check_format(backups.url)
+    with answering("nothing was changed"):
+        manifests = backups.manifests()
+        _check_application(backups, manifests)
+        _check_place(place, backups, replace=replace)
+        with _filled(files, backups, manifests, commit, place, begin, advance) as (new, chosen), _stopped(place):
+            _check_place(place, backups, replace=replace)
+            aside = _name_aside(place) if _is_filled(place) else None
+            (place / _UNFINISHED).unlink(
+                missing_ok=True
+            )  # of a restore that was killed at its very end: now it means something else
+            _put(new, place, aside)
     (place / _UNFINISHED).unlink()
-    return Restored(manifest, aside)
+    return Restored(chosen.manifest, chosen.known.object, aside, tuple(chosen.damaged))
 
 
-def _check_application(manifest: Manifest, settings: Settings, folder: Path) -> None:
-    if manifest.application_id != settings.application_id:
-        title = f"{folder} is a backup of {manifest.application_id}, and this target runs {settings.application_id}"
-        help_ = f"restore it in a project of that name, or into a target with  app_id: {manifest.application_id}"
+def _check_application(backups: Place, manifests: Sequence[ManifestName]) -> None:
+    if manifests:
+        return
+    others = [name for name in backups.applications() if Place(backups.objects, name).manifests()]
+    if others:
+        title = (
+            f"{shown(backups.url)} has backups of {', '.join(others)}, and this target runs {backups.application_id}"
+        )
+        help_ = f"restore it in a project of that name, or into a target with  app_id: {others[0]}"
         raise CommandError(title, code=OTHER, help=help_)
+    title = f"{shown(backups.url)} holds no backup"
+    raise CommandError(title, code=TORN, help="name a place that `flowql backup` or an instance has written to")
 
 
-def _check_place(place: Path, folder: Path, *, replace: bool) -> None:
+def _check_place(place: Path, backups: Place, *, replace: bool) -> None:
     _check_stopped(place)
     if place.exists() and not place.is_dir():
         raise CommandError(
             f"{shown_path(place)} is a file", code=IN_THE_WAY, help="choose another `data_dir` in flowql.yaml"
         )
-    if place in folder.resolve().parents:
-        title = f"the backup {folder} is in the data directory that it would replace"
+    if backups.url.startswith("file://") and place in (folder := folder_of(backups.url).resolve(), *folder.parents):
+        title = f"the backup {shown(backups.url)} is in the data directory that it would replace"
         raise CommandError(title, code=IN_THE_WAY, help="move it elsewhere first")
     if _is_filled(place) and not replace:
         title = f"{shown_path(place)} is there already and not empty: nothing was restored"
-        raise CommandError(
-            title, code=IN_THE_WAY, help=f"flowql restore {folder} --replace   # keeps it under another name"
-        )
+        help_ = f"flowql restore --from {shown(backups.url)} --replace   # keeps it under another name"
+        raise CommandError(title, code=IN_THE_WAY, help=help_)
 
 
 def _is_filled(place: Path) -> bool:
@@ -122,19 +158,22 @@ def _stopped(place: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _filled(files: Files, manifest: Manifest, folder: Path, place: Path, advance: Advance) -> Iterator[Path]:
-    """A directory beside `place` with all files of the backup, on disk; removed unless it has been renamed."""
+def _filled(
+    files: Files,
+    backups: Place,
+    manifests: Sequence[ManifestName],
+    commit: int | None,
+    place: Path,
+    begin: Callable[[int], None],
+    advance: Advance,
+) -> Iterator[tuple[Path, _Chosen]]:
+    """A directory beside `place` with all files of the newest whole backup, on disk; removed unless it has been renamed."""
     place.parent.mkdir(parents=True, exist_ok=True)
     _remove_left(place)
     new = place.with_name(f".{place.name}.{_UNFINISHED}-{os.getpid()}")
-    new.mkdir()
     try:
-        (new / _UNFINISHED).touch()
-        make_folders(files, new, manifest.folders)
-        for entry in manifest.files:
-            _copy(files, entry, folder, new, advance)
-        make_names_durable(files, new, manifest.folders)
-        yield new
+        chosen = _fetch_newest(files, backups, manifests, commit, new, begin, advance)
+        yield new, chosen
     except OSError as error:
         if is_full(error):
             title = f"there is no space for the restored directory beside {shown_path(place)} ({error.strerror})"
@@ -146,10 +185,92 @@ def _filled(files: Files, manifest: Manifest, folder: Path, place: Path, advance
             shutil.rmtree(new, ignore_errors=True)
 
 
-def _copy(files: Files, entry: Entry, folder: Path, new: Path, advance: Advance) -> None:
-    source = folder / entry.path
-    if copy_part(files, Part(str(source), entry.path, entry.size), new, advance) != entry:
-        raise CommandError(f"{source} has changed while it was read", code=TORN, help="nothing was changed")
+def _fetch_newest(
+    files: Files,
+    backups: Place,
+    manifests: Sequence[ManifestName],
+    commit: int | None,
+    new: Path,
+    begin: Callable[[int], None],
+    advance: Advance,
+) -> _Chosen:
+    damaged: list[str] = []
+    over: list[Known] = []
+    for name in manifests:
+        known = None
+        try:
+            data = backups.objects.get(name.object)
+            known = Known.of(name.object, data)
+            manifest = backups.decoded(name, data)
+            if commit is None or manifest.commit <= commit:
+                begin(manifest.size)
+                _fetch(files, backups, manifest, new, advance)
+                note = Note([known], over)
+                (new / "log").mkdir(exist_ok=True)
+                write_note(new, note)
+                _make_names_durable(files, new, manifest)
+                return _Chosen(manifest, known, over, damaged)
+        except ManifestUnreadable as error:
+            raise CommandError(str(error), code=OTHER, help="restore it with that version of FlowQL") from error
+        except (_Damaged, RuntimeFailure) as error:
+            if isinstance(error, RuntimeFailure) and error.retriable:
+                raise
+            damaged.append(str(error))
+        if name.by == "instance" and known is not None and not over:
+            over.append(known)
+    if not damaged:
+        title = f"{shown(backups.url)} has no backup of commit {commit} or an earlier one"
+        raise CommandError(title, code=TORN, help="flowql doctor --backup PLACE   # says what is there")
+    more = f"; and {len(damaged) - 1} older backups are damaged" if len(damaged) > 1 else ""
+    raise CommandError(f"{damaged[0]}{more}", code=TORN, help="restore another backup; nothing was changed")
+
+
+def _fetch(files: Files, backups: Place, manifest: Manifest, new: Path, advance: Advance) -> None:
+    """All files of a backup in a new directory. _Damaged names the first piece that is not as it was written."""
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700)
+    (new / _UNFINISHED).touch()
+    for folder in sorted(_folders(manifest)):
+        files.makedirs(str(new / folder))
+    ahead: deque[Future[bytes]] = deque()
+    wanted = ((entry.path, piece) for entry in manifest.files for piece in entry.pieces)
+
+    def fetch_more() -> None:
+        for path, piece in islice(wanted, _FETCHED_AHEAD - len(ahead)):
+            ahead.append(backups.objects.submit(backups.objects.get, piece_name(backups.folder, path, piece)))
+
+    for entry in manifest.files:
+        file = files.open(str(new / entry.path), create=True, write=True)
+        try:
+            for piece in entry.pieces:
+                fetch_more()
+                file.pwrite(piece.start, [_checked(backups, entry, piece, ahead.popleft())])
+                advance(piece.length)
+            file.fsync()
+        finally:
+            file.close()
+
+
+def _checked(backups: Place, entry: FileEntry, piece: Piece, coming: Future[bytes]) -> bytes:
+    try:
+        data = coming.result()
+    except ObjectMissing as error:
+        raise _Damaged(str(error)) from error
+    if problem := damage_of(backups, entry.path, piece, data):
+        raise _Damaged(problem)
+    return data
+
+
+def _folders(manifest: Manifest) -> set[str]:
+    paths = [*(Path(folder) for folder in manifest.folders), *(Path(entry.path).parent for entry in manifest.files)]
+    return {str(p) for path in paths for p in (path, *path.parents) if str(p) != "."}
+
+
+def _make_names_durable(files: Files, new: Path, manifest: Manifest) -> None:
+    for folder in sorted(_folders(manifest), reverse=True):
+        files.fsync_dir(str(new / folder))
+    files.fsync_dir(str(new))
+    files.fsync_dir(str(new.parent))
 
 
 def _remove_left(place: Path) -> None:

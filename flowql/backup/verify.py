@@ -1,47 +1,72 @@
-"""Whether each file of a backup is what its manifest says. Reads every byte."""
+"""Whether each object of backups is what its manifest says. Reads every byte."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
-from flowql.backup.manifest import TORN, Manifest
-from flowql.errors import CommandError
-
-CHUNK_BYTES = 1 << 20
-Advance = Callable[[int], None]  # by so many bytes
+from flowql.backup.places import answering, check_format, url_of
+from flowql.runtime.backup.manifest import Piece, piece_name
+from flowql.runtime.backup.place import Place
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.remote.objects import ObjectMissing, objects_at
 
 
-def check_backup(folder: Path, manifest: Manifest, advance: Advance) -> None:
-    """CommandError that names the first file that is not as it was written."""
-    for problem in problems(folder, manifest, advance):
-        raise CommandError(problem, code=TORN, help="restore another backup; nothing was changed")
+def problem_of(place: Place, path: str, piece: Piece) -> str:
+    """What is wrong with a piece of a file, in words; empty if nothing is. RemoteError if the store does not answer."""
+    name = piece_name(place.folder, path, piece)
+    try:
+        data = place.objects.get(name)
+    except ObjectMissing:
+        return f"{name} is missing in {place.url}"
+    return damage_of(place, path, piece, data)
 
 
-def problems(folder: Path, manifest: Manifest, advance: Advance = lambda n: None) -> Iterator[str]:
-    """A sentence for each file that is missing, of another size or changed. Sizes are looked at first: that takes no time."""
-    wrong = {e.path: found for e in manifest.files if (found := _wrong_size(folder / e.path, e.size))}
-    yield from wrong.values()
-    for entry in manifest.files:
-        if entry.path not in wrong and _digest(folder / entry.path, advance) != entry.sha256:
-            yield f"{folder / entry.path} is not as it was written: its SHA-256 is another one"
+def damage_of(place: Place, path: str, piece: Piece, data: bytes) -> str:
+    """As `problem_of`, for the bytes of an object."""
+    name = piece_name(place.folder, path, piece)
+    where = f"bytes {piece.start} to {piece.end - 1} of {path}"
+    if len(data) != piece.length:
+        return f"{name} in {place.url} has {len(data):,} bytes instead of {piece.length:,}: {where}"
+    if hashlib.sha256(data).hexdigest() != piece.sha256:
+        return f"{name} in {place.url} is not as it was written: its SHA-256 is another one: {where}"
+    return ""
 
 
-def _wrong_size(path: Path, expected: int) -> str:
-    if not path.is_file():
-        return f"{path} is missing from the backup"
-    size = path.stat().st_size
-    return f"{path} has {size:,} bytes instead of {expected:,}" if size != expected else ""
+def problems(place: Place, pieces: Iterable[tuple[str, Piece]]) -> Iterator[str]:
+    """A sentence for each piece that is not as it was written."""
+    for path, piece in pieces:
+        if problem := problem_of(place, path, piece):
+            yield problem
 
 
-def _digest(path: Path, advance: Advance) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        if hasattr(os, "posix_fadvise"):  # what the disk holds, not what was just written to memory
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            advance(len(chunk))
-    return digest.hexdigest()
+def applications_in(typed: str) -> list[Place]:
+    """The places of all applications that have backups in a directory or at a URL. CommandError."""
+    url = url_of(typed)
+    with answering():
+        check_format(url)
+        objects = objects_at(url)
+        names = Place(objects, "").applications()
+        return [place for place in (Place(objects, name) for name in names) if place.manifests()]
+
+
+def examined(place: Place) -> tuple[list[str], str]:
+    """All backups of an application: the problems, and a sentence on what is there. CommandError if the store does not answer."""
+    found: list[str] = []
+    pieces: dict[str, tuple[str, Piece]] = {}
+    newest, count = "", 0
+    with answering():
+        for name in place.manifests():
+            try:
+                manifest, _ = place.read(name)
+            except RuntimeFailure as error:
+                if error.retriable:
+                    raise
+                found.append(f"{error} ({place.url})")
+                continue
+            newest = newest or f"at commit {manifest.commit}, {manifest.taken_at}"
+            count += 1
+            pieces |= {piece_name(place.folder, path, piece): (path, piece) for path, piece in manifest.pieces()}
+        found += problems(place, pieces.values())
+    more = f", and {count - 1} older" if count > 1 else ""
+    return found, f"{place.application_id} {newest}{more}: {len(pieces)} objects, all whole"

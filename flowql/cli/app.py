@@ -41,7 +41,7 @@ VERBS = {
     "resume": "Resume paused queries where they stopped.",
     "stop": "Stop the background instance, after a commit.",
     "backup": "Copy the log and the state of a running or stopped target, as of one commit.",
-    "restore": "Replace the data of a stopped target with a backup.",
+    "restore": "Replace the data of a stopped target with its newest backup.",
     "query": "Query tables and internal stores with SQL.",
     "exec": "Insert, update and delete rows of tables, each statement as one transaction.",
     "shell": "An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",

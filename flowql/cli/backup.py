@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,36 +11,39 @@ import typer
 from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import print_json, print_text
-from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
 
 
 @scoped("project target output var")
 def command(
-    scope: Scope, folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIR")]
+    scope: Scope,
+    place: Annotated[
+        str, typer.Argument(help="A directory or a URL (file, s3, gs, az), empty or with backups.", metavar="PLACE")
+    ],
 ) -> None:
     """Copy the log and the state of a running or stopped target, as of one commit.
 
-    Processing continues. Each file is read back and compared; manifest.json completes the backup. Interrupted and
-    damaged backups are refused. For targets on the runtime with the embedded log.
+    Processing continues. Only what the place does not have yet is written; each new object is read back and compared. The manifest
+    completes the backup. For targets on the runtime with the embedded log.
 
-    flowql backup backups/monday
-    flowql doctor --backup backups/monday   # verify it
-    flowql restore backups/monday
+    flowql backup backups
+    flowql backup s3://bucket/backups
+    flowql doctor --backup backups   # verify them
+    flowql restore --from backups
     """
+    from flowql.backup.places import shown, url_of
     from flowql.backup.take import take_backup  # the engine: commands that are mistyped need not load it
 
     settings = settings_of(scope.load())
     with ExitStack() as stack:
         bar = Bar(stack, "backing up")
-        manifest = take_backup(settings, folder, begin=bar.begin, advance=bar.advance)
+        taken = take_backup(settings, place, begin=bar.begin, advance=bar.advance)
+    url, manifest = url_of(place), taken.manifest
     if scope.as_json:
-        print_json({"folder": str(folder), **manifest.to_data()})
+        print_json({"place": url, **taken.to_data()})
     else:
-        files, size = len(manifest.files), _size(manifest.size)
-        print_text(
-            f"backup of {manifest.application_id} at commit {manifest.commit}: {files} files, {size} in {shown_path(folder)}"
-        )
+        what = f"{len(manifest.files)} files, {_size(manifest.size)}, {_size(taken.new_bytes)} of it new"
+        print_text(f"backup of {manifest.application_id} at commit {manifest.commit}: {what}, in {shown(url)}")
 
 
 def _size(n: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,15 +12,20 @@ from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import print_json, print_rows, print_text
 from flowql.doctor.examine import examine
-from flowql.doctor.stored import examine_backup
+from flowql.doctor.stored import examine_backups
 
 
 @scoped("project target output var")
 def command(
     scope: Scope,
     backup: Annotated[
-        Path | None,
-        typer.Option("--backup", help="Verify this backup instead, every byte.", metavar="DIR", show_default=False),
+        str | None,
+        typer.Option(
+            "--backup",
+            help="Verify all backups in a directory or at a URL instead, every byte.",
+            metavar="PLACE",
+            show_default=False,
+        ),
     ] = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also read all records of the log and all rows of the state.")
@@ -34,13 +38,13 @@ def command(
     flowql doctor                everything
     flowql doctor -t kafka       one target, with its brokers
     flowql doctor --deep         also every record and row
-    flowql doctor --backup DIR   a backup
+    flowql doctor --backup DIR   backups
     """
     bar = progress if deep else None
     looked_at = (
         examine(scope.start, scope.target, scope.variables, os.environ, bar)
         if backup is None
-        else [examine_backup(backup)]
+        else examine_backups(backup)
     )
     found = list(looked_at)
     if scope.as_json:

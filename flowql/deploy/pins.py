@@ -1,27 +1,21 @@
-"""What a backup copies, held still: hard links to the state of one commit and to the log of that commit or a later one.
-
-The instance that has the directory makes them between two commits, or the command that has locked it; both take milliseconds.
-The copy is made from the links, while commits, retention and compaction go on.
-"""
+"""Links for a backup (`flowql.runtime.backup.pinned`): for which targets there are any, and that one process at a time makes them."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.runtime.backup.pinned import UPLOAD, NoRoom, pin, pinned_log, pinned_state, unpin
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.manager import StateManager
 
 UNSUPPORTED, NOT_MADE = "FQ5703", "FQ5706"
-PINNED = "pinned"  # in `log` and in `state`: links need the same file system
 LOCK = "backup.lock"
-ROOM_LEAST = 64 << 20  # a pin writes what RocksDB has in memory to the disk of the state
 
 
 def check_supported(settings: Settings) -> None:
@@ -44,27 +38,14 @@ def of_spark() -> CommandError:
     return CommandError(title, code=UNSUPPORTED, help=help_)
 
 
-def pinned_log(data_dir: Path) -> Path:
-    return data_dir / "log" / PINNED
-
-
-def pinned_state(data_dir: Path) -> Path:
-    return data_dir / "state" / PINNED
-
-
-def pin(data_dir: Path, log: Log, state: StateManager) -> int:
-    """Make the links; the commit that the state is of. The process has the directory to itself."""
+def pin_for_backup(data_dir: Path, log: Log, state: StateManager) -> int:
+    """Make the links; the commit that the state is of. The process has the directory to itself. CommandError."""
     if not isinstance(log, EmbeddedLog):
         raise of_kafka()
-    _check_room(data_dir)
-    state.flush()  # so that little is left to write while the next commit waits
-    return state.checkpoint(pinned_state(data_dir), lambda: log.pin(pinned_log(data_dir)))
-
-
-def unpin(data_dir: Path) -> None:
-    """Remove the links, and what an interrupted call has left of them."""
-    for path in (pinned_log(data_dir), pinned_state(data_dir), pinned_state(data_dir).with_suffix(".tmp")):
-        shutil.rmtree(path, ignore_errors=True)
+    try:
+        return pin(data_dir, log, state)
+    except NoRoom as error:
+        raise CommandError(str(error), code=NOT_MADE, help="make room; the instance needs it as well") from error
 
 
 @contextmanager
@@ -81,17 +62,11 @@ def only_backup(data_dir: Path) -> Iterator[None]:
 
 
 def unpin_left(data_dir: Path) -> None:
-    """Remove the links of a backup that was killed: they keep unused files on the disk."""
+    """Remove the links of a backup or an instance that was killed: they keep unused files on the disk."""
+    unpin(data_dir, UPLOAD)  # this process has the directory
     if not (pinned_log(data_dir).exists() or pinned_state(data_dir).exists()):
         return
     lock = DiskFiles().lock(str(data_dir / LOCK), wait=False)
     if lock is not None:
         unpin(data_dir)
         lock.release()
-
-
-def _check_room(data_dir: Path) -> None:
-    free = shutil.disk_usage(data_dir).free
-    if free < ROOM_LEAST:
-        title = f"the disk of {data_dir} has only {free >> 20} MB left, and a backup needs {ROOM_LEAST >> 20} MB there to begin"
-        raise CommandError(title, code=NOT_MADE, help="make room; the instance needs it as well")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from flowql.backup.manifest import read_manifest
-from flowql.backup.verify import problems
+from flowql.backup.places import shown, url_of
+from flowql.backup.verify import applications_in, examined
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.errors import CommandError
@@ -27,7 +27,11 @@ def examine_stored(name: str, target: Target, application_id: str) -> Iterator[F
     """For targets on the runtime with the embedded log; nothing where nothing has run yet."""
     if target.log != "embedded" or target.engine != "runtime":
         return
-    files, directory, restore = DiskFiles(), str(target.log_dir), f"flowql restore DIR --replace -t {target.name}"
+    files, directory, restore = (
+        DiskFiles(),
+        str(target.log_dir),
+        f"flowql restore --from PLACE --replace -t {target.name}",
+    )
     try:
         with held_still(files, directory) as log:
             if log is None:
@@ -35,18 +39,18 @@ def examine_stored(name: str, target: Target, application_id: str) -> Iterator[F
                     yield failed(
                         f"{name}: log",
                         f"{directory} holds no log, and the state beside it was made from one",
-                        f"{restore}   # DIR: a backup",
+                        f"{restore}   # PLACE: where backups are",
                     )
                 return
             found = list(islice(damages(files, log, directory), SHOWN + 1))
             if found:
                 skip = f"without a backup:  flowql log verify --skip-damaged -t {target.name}   # continues without these records"
-                yield failed(f"{name}: log", _listed(found), f"{restore}   # DIR: a backup\n  {skip}")
+                yield failed(f"{name}: log", _listed(found), f"{restore}   # PLACE: where backups are\n  {skip}")
                 return
             yield ok(f"{name}: log", f"{len(log.topics)} topics, all committed bytes are there")
             yield _state(f"{name}: state", target, log, application_id, restore)
     except LogCorrupt as error:
-        yield failed(f"{name}: log", str(error), f"{restore}   # DIR: a backup")
+        yield failed(f"{name}: log", str(error), f"{restore}   # PLACE: where backups are")
     except LogHeld as error:
         yield _held(f"{name}: log", target, error)
     except (RuntimeFailure, OSError) as error:
@@ -64,18 +68,18 @@ def _held(check: str, target: Target, error: LogHeld) -> Finding:
     )
 
 
-def examine_backup(folder: Path) -> Finding:
-    """Reads every byte of it."""
-    check = f"backup {folder}"
+def examine_backups(place: str) -> Iterator[Finding]:
+    """Reads every byte of all backups in a directory or at a URL, a finding for each application."""
+    check, fix = f"backup {shown(url_of(place))}", f"take another:  flowql backup {place}"
     try:
-        manifest = read_manifest(folder)
+        applications = applications_in(place)
+        if not applications:
+            yield failed(check, f"{shown(url_of(place))} holds no backup", fix)
+        for application in applications:
+            problems, says = examined(application)
+            yield failed(check, _listed(problems), fix) if problems else ok(check, says)
     except CommandError as error:
-        return failed(check, error.title, "take another:  flowql backup NEW_DIR")
-    found = list(islice(problems(folder, manifest), SHOWN + 1))
-    if found:
-        return failed(check, _listed(found), "take another:  flowql backup NEW_DIR")
-    says = f"{manifest.application_id} at commit {manifest.commit}, {manifest.taken_at}: {len(manifest.files)} files, all whole"
-    return ok(check, says)
+        yield failed(check, error.title, error.help or fix)
 
 
 def _state(check: str, target: Target, log: LogState, application_id: str, restore: str) -> Finding:
@@ -98,7 +102,7 @@ def _state(check: str, target: Target, log: LogState, application_id: str, resto
         return failed(
             check,
             says,
-            f"{restore}   # DIR: a backup; or put back the log that the state was made from; or  mv {path} {path}.old  to recompute it",
+            f"{restore}   # PLACE: where backups are; or put back the log that the state was made from; or  mv {path} {path}.old  to recompute it",
         )
     if applied < producer.redo_lost:
         says = f"the state is at commit {applied}, older than the log's redo reaches ({producer.redo_lost}): {REBUILT}"

@@ -18,7 +18,7 @@ from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, open_on
 from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.functions import functions_of
-from flowql.deploy.pins import pin, unpin_left
+from flowql.deploy.pins import pin_for_backup, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.shadow import NOT_YET, NOTHING_BUILT, group_of
 from flowql.errors import CommandError
@@ -249,7 +249,7 @@ class RuntimeEngine:
     def pin(self) -> int:
         data_dir = self.instance.config.data_dir
         assert data_dir is not None, "an engine that is opened for a target has one"
-        return pin(data_dir, self.instance.log, self.instance.state)
+        return pin_for_backup(data_dir, self.instance.log, self.instance.state)
 
     def stop(self) -> None:
         if self._members is not None and self._joined and not self.instance.commit.blocked:

@@ -28,7 +28,7 @@ from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.import_positions import ImportPositions, topics_of
 from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
-from flowql.runtime.app.plan_topic import topic_name
+from flowql.runtime.app.plan_topic import deployed_ms, topic_name
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.publishing import EpochPublisher
 from flowql.runtime.app.query_rates import RateSampler
@@ -43,6 +43,7 @@ from flowql.runtime.app.single_instance import SingleInstanceReconciler
 from flowql.runtime.app.suspension import misplaced, suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
 from flowql.runtime.app.torn_commits import TornCommits
+from flowql.runtime.app.uploads import InstanceUploads
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
@@ -53,10 +54,12 @@ from flowql.runtime.config import InstanceConfig, commit_interval_ms, slice_ns
 from flowql.runtime.errors import RuntimeFailure, StateError, StateLost
 from flowql.runtime.events import ERROR, INFO, WARNING, say
 from flowql.runtime.log.base import Clients, Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
 from flowql.runtime.placement.step import PlacementStep
+from flowql.runtime.remote.objects import objects_at
 from flowql.runtime.scheduler.executor import ProcessingStep
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.changelog import (
@@ -203,6 +206,7 @@ class Instance:
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
         self.statistics = StateStatistics(physical)
         self.merger = self.state.merger(clock)
+        self.uploads = self._uploads()
         self.consistent_snapshots = ConsistentSnapshots(
             self.state,
             self.commit,
@@ -230,6 +234,19 @@ class Instance:
         )
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
         self.resume, self.deploy = self.deployer.resume, self.deployer.deploy
+
+    def _uploads(self) -> InstanceUploads | None:
+        """Backups of log and state into the remote store; on Kafka the log is not here."""
+        config = self.config
+        if not config.remote_state or config.data_dir is None or not isinstance(self.log, EmbeddedLog):
+            return None
+        open_objects, deployed = (
+            partial(objects_at, config.remote_state),
+            partial(deployed_ms, self.log, config.application_id),
+        )
+        return InstanceUploads(
+            open_objects, config.data_dir, self.log, self.state, config.application_id, self.clock, deployed
+        )
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -286,6 +303,8 @@ class Instance:
         )
         watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
         watching += [named("merge", self.merger), named("statistics", self.statistics)]
+        if self.uploads is not None:
+            watching.append(named("remote", self.uploads))
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake
@@ -331,6 +350,8 @@ class Instance:
             if self.group is not None:  # partitions that are revoked from here on must not be committed any more
                 self.commit.lose("the instance stops")
             stuck = self._threads.stop()
+            if self.uploads is not None and self.fatal is None:
+                self.uploads.finish()
         self.close()
         return stuck
 
@@ -339,6 +360,8 @@ class Instance:
         with ExitStack() as last:  # each of them, whatever the others raise
             for closing in (self.log, self.state, self.restoration, self.commit, self.restore.loop, self.main.loop):
                 last.callback(closing.close)
+            if self.uploads is not None:
+                last.callback(self.uploads.close)
             last.callback(self.ticks.let_go)
             if self.group is not None:
                 last.callback(self.placement.close)

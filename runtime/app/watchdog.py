@@ -29,6 +29,7 @@ STAYS = PATIENT | {
     "consumer-main",
     "consumer-restore",
     "rates",
+    "remote",
     "sizes",
     "merge",
     "memory",

@@ -35,7 +35,7 @@ LIVE = ("flowql bench", "flowql top", "flowql logs", "flowql priority")  # they 
 FIGURED = ("flowql app", "flowql backup", "flowql deploy", "flowql doctor", "flowql plan", "flowql restore")
 FIGURES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]+Z|<?[\d.]+(?=(?:ms|s)\b)|[\d.,]+ (?:B|KB|MB|GB)\b|(?<=bytes\n).*?[\d,]+$"
-    r"|(?<=\bcommit )\d+|\d+(?= files)|(?<=replaced-)\w+",
+    r"|(?<=\bcommit )\d+|\d+(?= files| objects)|(?<=replaced-)\w+",
     re.MULTILINE,
 )
 

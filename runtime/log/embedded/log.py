@@ -112,6 +112,12 @@ class EmbeddedLog(LocalLog):
             wanted = [r for r in known.redo if r.sequence > sequence]
         return ((r.sequence, read_redo(self._files, self._directory, r)) for r in wanted)
 
+    def redo_lost(self, transactional_id: str) -> int:
+        """The last commit whose redo is not in the log any more; 0 if all of it is there."""
+        self.refresh()
+        with self._lock:
+            return self._state.producers.get(transactional_id, ProducerState()).redo_lost
+
     def redo_place(self, transactional_id: str, sequence: int) -> str:
         with self._lock:
             known = self._state.producers.get(transactional_id)

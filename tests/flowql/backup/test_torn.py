@@ -8,21 +8,29 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowql.backup.lay import restore_backup
-from flowql.backup.manifest import FILE, Entry, Manifest, read_manifest, rendered
 from flowql.backup.take import take_backup
-from flowql.deploy import pins
 from flowql.deploy.settings import Settings
-from flowql.doctor.stored import examine_backup
+from flowql.doctor.stored import examine_backups
 from flowql.errors import CommandError
+from flowql.runtime.backup import pinned
+from flowql.runtime.backup.manifest import (
+    FileEntry,
+    ManifestDamaged,
+    ManifestUnreadable,
+    decode_manifest,
+    encode_manifest,
+)
 from flowql.runtime.log.files import DiskFile, DiskFiles
+from flowql.runtime.remote import folder
+from flowql.runtime.remote.errors import RemoteError
 from tests.flowql.backup.world import Feed, expected, found, hosted, settings_in, until_read
 
 pytestmark = pytest.mark.turns("queries")
@@ -41,7 +49,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture
 def backup(live: Settings, tmp_path: Path) -> Path:
-    take_backup(live, tmp_path / "backup")
+    take_backup(live, str(tmp_path / "backup"))
     return tmp_path / "backup"
 
 
@@ -64,64 +72,128 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 def refused(folder: Path, place: Path) -> CommandError:
     with pytest.raises(CommandError) as error:
-        restore_backup(settings_in(place), folder)
+        restore_backup(settings_in(place), str(folder))
     assert error.value.code == "FQ5701"
     assert not place.exists()
-    finding = examine_backup(folder)
+    (finding,) = examine_backups(str(folder))
     assert finding.state == "failed"
     assert "flowql backup" in finding.fix
     return error.value
 
 
+def objects_in(backup: Path) -> list[Path]:
+    """All that a restore reads."""
+    return [p for p in sorted(backup.rglob("*")) if p.is_file() and p.parent.name != "terms"]
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_each_file_that_is_not_as_it_was_is_named(backup: Path, tmp_path: Path, damage: str) -> None:
-    names = [entry.path for entry in read_manifest(backup).files] + [FILE]
-    for name in names:
-        path = backup / name
+def test_each_object_that_is_not_as_it_was_is_named(backup: Path, tmp_path: Path, damage: str) -> None:
+    paths = objects_in(backup)
+    for path in paths:
         whole = path.read_bytes()
-        if not whole and damage not in ("removed", "longer"):
-            continue
         DAMAGES[damage](path)
-        assert str(path) in refused(backup, tmp_path / "data").title
+        if damage == "removed" and path.parent.name == "manifests":
+            assert "holds no backup" in refused(backup, tmp_path / "data").title
+        else:
+            assert path.relative_to(backup).as_posix() in refused(backup, tmp_path / "data").title
         path.write_bytes(whole)
-    assert len(names) > 8
-    restore_backup(settings_in(tmp_path / "data"), backup)
+    assert len(paths) > 8
+    restore_backup(settings_in(tmp_path / "data"), str(backup))
+
+
+def test_a_damaged_backup_gives_way_to_the_one_before(live: Settings, backup: Path, tmp_path: Path) -> None:
+    """Each object of the second backup alone is damaged: the first one is restored, and the damage is named."""
+    first = {p.name for p in objects_in(backup)}
+    expected_commit = found(live)[2]
+    copy = settings_in(tmp_path / "copy")
+    restore_backup(copy, str(backup))
+    feed = Feed(seed=3)
+    with hosted(copy, sql=None) as host:
+        feed.send(host.engine.instance.log, 50)
+        until_read(host, feed)
+    second = take_backup(copy, str(backup))
+    new = [p for p in objects_in(backup) if p.name not in first]
+    assert second.manifest.commit > expected_commit
+    assert 0 < second.new_bytes < second.manifest.size
+    for n, path in enumerate(new):
+        whole = path.read_bytes()
+        changed(path, len(whole) // 2)
+        done = restore_backup(settings_in(tmp_path / f"restored-{n}"), str(backup))
+        assert done.manifest.commit == expected_commit
+        assert [path.relative_to(backup).as_posix() in problem for problem in done.damaged] == [True]
+        path.write_bytes(whole)
+    assert len(new) > 3
+    assert restore_backup(settings_in(tmp_path / "whole"), str(backup)).manifest.commit == second.manifest.commit
+    assert (
+        restore_backup(settings_in(tmp_path / "old"), str(backup), commit=second.manifest.commit - 1).manifest.commit
+        == expected_commit
+    )
+
+
+def manifest_of(backup: Path) -> Path:
+    (path,) = backup.rglob("manifests/*")
+    return path
 
 
 def test_the_bytes_of_the_manifest_count(backup: Path) -> None:
-    path = backup / FILE
+    path = manifest_of(backup)
     whole = path.read_bytes()
     for at in range(0, len(whole), 7):
-        changed(path, at)
-        with pytest.raises(CommandError):
-            read_manifest(backup)
-        path.write_bytes(whole)
+        data = bytearray(whole)
+        data[at] ^= 1
+        with pytest.raises((ManifestDamaged, ManifestUnreadable)):
+            decode_manifest(bytes(data), "m")
+    assert encode_manifest(decode_manifest(whole, "m")) == whole
 
 
-def test_a_manifest_of_a_newer_format_and_one_that_leads_elsewhere(backup: Path) -> None:
-    given: dict[str, Any] = {
-        "flowql": "9.9",
-        "application_id": "demo",
-        "commit": 1,
-        "state_commit": 1,
-        "deployed_at": None,
-        "taken_at": "2026-01-01T00:00:00.000Z",
-        "folders": (),
-    }
-    (backup / FILE).write_bytes(rendered(Manifest(**given, files=(), format=2)))
-    with pytest.raises(CommandError, match=r"format 2, made by FlowQL 9\.9") as newer:
-        read_manifest(backup)
+def test_a_manifest_of_a_newer_format_and_one_that_leads_elsewhere(backup: Path, tmp_path: Path) -> None:
+    path = manifest_of(backup)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'{"format":2,"flowql":"', b'{"format":3,"flowql":"9.9-', 1))
+    with pytest.raises(CommandError, match=r"format 3, made by FlowQL 9\.9") as newer:
+        restore_backup(settings_in(tmp_path / "data"), str(backup))
     assert newer.value.code == "FQ5705"
-    for path in ("/etc/x", "log/" + ".." + "/" + ".." + "/x", ""):
-        (backup / FILE).write_bytes(rendered(Manifest(**given, files=(Entry(path, 0, ""),))))
-        with pytest.raises(CommandError, match="outside the backup"):
-            read_manifest(backup)
+    manifest = decode_manifest(whole, "m")
+    for name in ("/etc/x", "log/" + ".." + "/" + ".." + "/x", ""):
+        path.write_bytes(encode_manifest(msgspec.structs.replace(manifest, files=[FileEntry(name, 0, [])])))
+        assert "outside the data directory" in refused(backup, tmp_path / "data").title
+
+
+def test_a_backup_of_an_older_version_is_refused_with_the_way_to_restore_it(live: Settings, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    (old / "log").mkdir(parents=True)
+    (old / "manifest.json").write_text("{}")
+    for call in (
+        lambda: restore_backup(settings_in(tmp_path / "data"), str(old)),
+        lambda: take_backup(live, str(old)),
+    ):
+        with pytest.raises(CommandError, match="is a backup of format 1") as error:
+            call()
+        assert error.value.code == "FQ5705"
+        assert "cp -a" in error.value.help
+    (finding,) = examine_backups(str(old))
+    assert finding.state == "failed"
 
 
 def test_folders_that_hold_no_backup(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nowhere"):
         refused(tmp_path / name, tmp_path / "data")
+    assert not (tmp_path / "nowhere").exists()
+
+
+class FaultyObjects:
+    """A store whose n-th write from now fails."""
+
+    def __init__(self, at: int) -> None:
+        self.left, self._writer = at, folder.FolderWriter.finish
+
+    def __call__(self, writer: folder.FolderWriter) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            writer._drop()
+            raise RemoteError("no space left on the disk of the store")
+        return self._writer(writer)
 
 
 class Faulty(DiskFiles):
@@ -162,31 +234,34 @@ class FaultyFile(DiskFile):
         super().fsync()
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_an_error_at_any_write_of_a_backup_leaves_nothing(live: Settings, tmp_path: Path, error: int) -> None:
+def test_an_error_at_any_write_of_a_backup_leaves_nothing(
+    live: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, there = found(live), {tmp_path / "there"}
     (tmp_path / "there").mkdir()
     for n in itertools.count(1):
-        folder = tmp_path / ("there" if n % 2 else "new")
+        place = tmp_path / ("there" if n % 2 else "new")
+        faulty = FaultyObjects(n)
+        monkeypatch.setattr(folder.FolderWriter, "finish", lambda writer, faulty=faulty: faulty(writer))
         try:
-            take_backup(live, folder, files=Faulty(n, error))
+            take_backup(live, str(place))
             break
-        except (CommandError, OSError) as failed:
-            code = failed.code if isinstance(failed, CommandError) else failed.errno
-            assert code == ("FQ5706" if error == errno.ENOSPC else error)
-        if (folder / FILE).exists():  # its name was there, and was not durable yet
-            raise AssertionError("a failed backup has a manifest")
+        except CommandError as error:
+            failed = error
+        finally:
+            monkeypatch.undo()
+        assert failed.code == "FQ5706"
         assert set(tmp_path.iterdir()) == there
         assert not list((tmp_path / "there").iterdir())
-        assert not pins.pinned_log(live.data_dir).exists()
-        assert not pins.pinned_state(live.data_dir).exists()
-    assert n > 20
+        assert not pinned.pinned_log(live.data_dir).exists()
+        assert not pinned.pinned_state(live.data_dir).exists()
+    assert n > 10
     assert found(live) == before
 
 
 def test_an_error_at_any_write_of_a_restore_changes_nothing(live: Settings, backup: Path, tmp_path: Path) -> None:
     place = settings_in(tmp_path / "data")
-    restore_backup(place, backup)
+    restore_backup(place, str(backup))
     (place.data_dir / "mine").touch()
     before = found(live)
     for n in itertools.count(1):
@@ -202,7 +277,7 @@ def test_an_error_at_any_write_of_a_restore_changes_nothing(live: Settings, back
 
 def _gets_through(place: Settings, backup: Path, files: Faulty) -> bool:
     try:
-        restore_backup(place, backup, replace=True, files=files)
+        restore_backup(place, str(backup), replace=True, files=files)
     except CommandError as failed:
         if failed.code != "FQ5706":
             raise
@@ -242,51 +317,42 @@ def test_a_command_that_meets_a_full_disk(project: Path) -> None:
         until_read(host, feed)
         done = subprocess.run(call, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert examine_backup(project / "backup").state == "ok"
+    assert [f.state for f in examine_backups(str(project / "backup"))] == ["ok"]
 
 
 @pytest.mark.turns("load")
 @pytest.mark.slow
 def test_kills_in_the_middle(project: Path) -> None:
-    """The command is killed ever later, until it gets through: what it leaves is refused, and the instance goes on."""
+    """The command is killed ever later, until it gets through, always into the same place: the last whole backup is there, and the instance goes on."""
     feed, live = Feed(), settings_in(project / "data")
-    torn = 0
+    place, torn = project / "backups", 0
     with hosted(live) as host:
         for _ in range(40):
             feed.send(host.engine.instance.log, 500)
         until_read(host, feed)
         with feed.running(live.data_dir):
-            for n in itertools.count(0, 8):
-                folder = project / f"backup-{n}"
-                child = subprocess.Popen(
-                    command(project, "backup", str(folder)), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            for n in itertools.count(0, 6):
+                child = subprocess.run(
+                    killing_itself(command(project, "backup", str(place)), n), stderr=subprocess.PIPE, check=False
                 )
-                limit = time.monotonic() + 60
-                while child.poll() is None and not _is_begun(folder, n) and time.monotonic() < limit:
-                    time.sleep(0.0005)
-                if child.poll() is not None:
-                    assert child.returncode == 0
-                    break
-                os.kill(child.pid, signal.SIGKILL)
-                child.wait()
                 assert host.engine.fatal is None
-                if not (folder / FILE).exists():
-                    assert FILE in refused(folder, project / "restored").title
-                    torn += 1
+                if child.returncode == 0:
+                    break
+                assert child.returncode == -signal.SIGKILL, child.stderr
+                assert not list(place.rglob("manifests/*"))
+                torn += 1
+                if n:
+                    assert "holds no backup" in refused(place, project / "restored").title
         until_read(host, feed)
     assert torn > 1
-    assert not pins.pinned_log(live.data_dir).exists(), "the last one has removed what the others left"
+    assert not pinned.pinned_log(live.data_dir).exists(), "the last one has removed what the others left"
     ends = {query: [len(rows) for rows in feed.fed] for query in ("CTAS_A", "CTAS_B", "CSAS_C")}
     assert found(live)[0] == expected(feed.fed, ends)
-    with pytest.raises(CommandError, match="left of a backup that was interrupted"):
-        take_backup(live, project / "backup-8")
-
-
-def _is_begun(folder: Path, files: int) -> bool:
-    """Nothing but the links is there, or at least so many files."""
-    if files == 0:
-        return pins.pinned_log(folder.parent / "data").exists()
-    return folder.is_dir() and sum(p.is_file() for p in folder.rglob("*")) >= files
+    assert [f.state for f in examine_backups(str(place))] == ["ok"]
+    elsewhere = settings_in(project / "elsewhere")
+    restore_backup(elsewhere, str(place))
+    results, at, _ = found(elsewhere)
+    assert results.without_b() == expected(feed.fed, at).without_b()
 
 
 @pytest.mark.slow
@@ -296,9 +362,9 @@ def test_a_restore_that_is_killed_changes_nothing(project: Path) -> None:
         for _ in range(20):
             feed.send(host.engine.instance.log, 500)
         until_read(host, feed)
-    take_backup(live, project / "backup")
+    take_backup(live, str(project / "backup"))
     before = found(live)
-    call = command(project, "restore", str(project / "backup"), "--replace")
+    call = command(project, "restore", "--from", str(project / "backup"), "--replace")
     for write in (1, 4, 9):
         child = subprocess.run(killing_itself(call, write), stderr=subprocess.PIPE, check=False)
         assert child.returncode == -signal.SIGKILL, child.stderr
@@ -312,7 +378,8 @@ def test_a_restore_that_is_killed_changes_nothing(project: Path) -> None:
 def killing_itself(call: list[str], write: int) -> list[str]:
     """The command in a process that is killed at its n-th write of a file: whatever the load, it is there and no further."""
     kill = (
-        "import itertools, os, signal; from flowql.runtime.log.files import DiskFile; whole, n = DiskFile.pwrite, itertools.count(1); "
-        f"DiskFile.pwrite = lambda *a: os.kill(os.getpid(), signal.SIGKILL) if next(n) == {write} else whole(*a); "
+        "import itertools, os, signal; from flowql.runtime.log.files import DiskFile; from flowql.runtime.remote.folder import FolderWriter; "
+        f"n, whole, finish = itertools.count(0), DiskFile.pwrite, FolderWriter.finish; die = lambda: next(n) == {write} and os.kill(os.getpid(), signal.SIGKILL); "
+        "DiskFile.pwrite = lambda *a: (die(), whole(*a))[1]; FolderWriter.finish = lambda w: (die(), finish(w))[1]; "
     )
     return [*call[:2], kill + call[2], *call[3:]]

@@ -29,7 +29,7 @@ def live(tmp_path: Path) -> Settings:
     with hosted(live) as host:
         feed.send(host.engine.instance.log, BACKED_UP)
         until_read(host, feed)
-        take_backup(live, tmp_path / "backup")
+        take_backup(live, str(tmp_path / "backup"))
         feed.send(host.engine.instance.log, LATER)
         until_read(host, feed)
     return live
@@ -44,7 +44,7 @@ def test_a_writer_of_a_replaced_directory_is_refused(tmp_path: Path, live: Setti
     """It went on by the former commit log, and its mark said of the restored one that committed frames were damaged: nothing could open it."""
     with closing(EmbeddedLog(live.data_dir / "log")) as old, closing(EmbeddedLog(live.data_dir / "log")) as idle:
         Feed(seed=2).send(old, LATER)
-        restore_backup(live, tmp_path / "backup", replace=True)
+        restore_backup(live, str(tmp_path / "backup"), replace=True)
         with closing(EmbeddedLog(live.data_dir / "log")) as new:  # its locks are there again
             Feed(seed=3).send(new, 1)
         for log in (old, idle):
@@ -76,7 +76,7 @@ def test_a_commit_under_way_is_waited_for(tmp_path: Path, live: Settings, monkey
     writer = threading.Thread(target=work)
     writer.start()
     assert writing.wait(60)
-    restore = threading.Thread(target=lambda: restore_backup(live, tmp_path / "backup", replace=True))
+    restore = threading.Thread(target=lambda: restore_backup(live, str(tmp_path / "backup"), replace=True))
     restore.start()
     restore.join(1.0)
     assert not list(tmp_path.glob("live.replaced-*")), "it waits"

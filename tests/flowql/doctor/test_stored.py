@@ -135,7 +135,7 @@ def test_a_state_of_another_log(shop: Path) -> None:
     _, state = found_in(shop)
     assert state.state == "failed"
     assert "they do not belong together" in state.says
-    assert "flowql restore DIR --replace -t default" in state.fix
+    assert "flowql restore --from PLACE --replace -t default" in state.fix
 
 
 def test_a_state_that_cannot_be_opened(shop: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_commit_log_that_is_not_whole(shop: Path, damage: str) -> None:
     log, state = findings(shop)
     assert log is not None
     assert (log.state, "committed" in log.says or "no commit log" in log.says) == ("failed", True)
-    assert "flowql restore DIR --replace" in log.fix
+    assert "flowql restore --from PLACE --replace" in log.fix
     assert state is None
     with pytest.raises(LogCorrupt):
         EmbeddedLog(where)
@@ -233,7 +233,7 @@ def test_a_segment_that_the_commit_log_names(shop: Path, damage: str) -> None:
     assert log is not None
     assert log.state == "failed"
     assert str(segment) in log.says
-    assert "flowql restore DIR --replace" in log.fix
+    assert "flowql restore --from PLACE --replace" in log.fix
     assert state is None, "without its log it says nothing"
 
 
@@ -252,16 +252,17 @@ def test_a_backup_is_looked_at(shop: Path, flowql: Program) -> None:
     done = flowql("backup", str(where), "-p", str(shop), "-o", "json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
-    assert (said["application_id"], said["folder"]) == ("demo", str(where))
+    assert (said["application_id"], said["place"]) == ("demo", where.as_uri())
     assert said["commit"] == said["state_commit"] > 0
     assert flowql("doctor", "--backup", str(where), "-p", str(shop)).code == 0
-    (where / "state" / "CURRENT").unlink()
+    (current,) = where.rglob("state/CURRENT/*")
+    current.unlink()
     done = flowql("doctor", "--backup", str(where), "-p", str(shop), "-o", "json")
     assert done.code == 1
     (finding,) = json.loads(done.out)
     assert finding["state"] == "failed"
-    assert "CURRENT is missing from the backup" in finding["says"]
-    done = flowql("restore", str(where), "--replace", "-p", str(shop))
+    assert f"{current.relative_to(where)} is missing in {where.as_uri()}" in finding["says"]
+    done = flowql("restore", "--from", str(where), "--replace", "-p", str(shop))
     assert done.code == 1
     assert "FQ5701" in done.err
 
@@ -271,14 +272,14 @@ def test_backup_and_restore_say_what_they_did(shop: Path, flowql: Program, monke
     done = flowql("backup", "backup")
     assert done.out.startswith("backup of demo at commit "), done.err
     assert done.out.endswith(" in backup\n")
-    refused = flowql("restore", "backup")
+    refused = flowql("restore", "--from", "backup")
     assert "FQ5704" in refused.err
-    assert "flowql restore backup --replace" in refused.err
-    done = flowql("restore", "backup", "--replace")
+    assert "flowql restore --from backup --replace" in refused.err
+    done = flowql("restore", "--from", "backup", "--replace")
     assert done.out.startswith("restored demo at commit "), done.err
     (aside,) = shop.glob("data.replaced-*")
     assert aside.name in done.out
-    done = flowql("restore", "backup", "--replace", "-o", "json")
+    done = flowql("restore", "--from", "backup", "--replace", "-o", "json")
     said = json.loads(done.out)
     assert Path(said["replaced"]).is_dir()
     assert said["data_dir"] == str(shop / "data")
@@ -289,7 +290,7 @@ def test_backup_and_restore_say_what_they_did(shop: Path, flowql: Program, monke
 def test_a_bar_shows_what_takes_long(shop: Path) -> None:
     at_once = "import flowql.cli.progress as p; p._AFTER_S = -1.0; "
     take = ["backup", "backup"]
-    for words, title in ((take, "backing up"), (["restore", "backup", "--replace"], "restoring")):
+    for words, title in ((take, "backing up"), (["restore", "--from", "backup", "--replace"], "restoring")):
         child = pexpect.spawn(
             sys.executable, ["-c", f"{at_once}{PROGRAM}", *words], cwd=str(shop), encoding="utf-8", timeout=WAIT_S
         )

@@ -1,0 +1,304 @@
+"""The step of the thread `remote` on the embedded log: backups of log and state into an object store, all the time.
+
+Each round holds the log still by hard links, uploads what is new of it, and writes a manifest. State is copied again when the log no longer has all
+redo after the copy before. An error of the store changes nothing for the instance: the next round uploads what this one did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from flowql.runtime.backup.collecting import Collector
+from flowql.runtime.backup.continuing import Known, Note, read_note, write_note
+from flowql.runtime.backup.manifest import FileEntry, Manifest, ManifestDamaged, ManifestUnreadable, encode_manifest
+from flowql.runtime.backup.pieces import PieceUploads
+from flowql.runtime.backup.pinned import UPLOAD, Held, held, pin, pinned_log, unpin
+from flowql.runtime.backup.place import Place
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.events import ERROR, INFO, WARNING, say
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.remote.objects import Objects, RemoteError
+from flowql.runtime.state.manager import StateManager
+
+INTERVAL_MS = 10_000  # between the beginnings of two rounds
+POLL_MS, REST_MS, RETRY_MS, RETRY_MS_MAX = 20, 1_000, 5_000, 60_000
+COLLECT_MS = 600_000
+LAST_S = 10  # for the last round of an instance that stops
+SHARE, BYTES_PER_S = 0.05, 64 << 20  # of one processor; both while an upload is under way
+
+
+class OtherHistory(RuntimeFailure):
+    """The store has backups that this directory does not go on from, or another process goes on from there. Uploads end."""
+
+    code = "FQ5707"
+
+
+class InstanceUploads:
+    """A step. deployed_ms: when the plan was deployed."""
+
+    def __init__(
+        self,
+        open_objects: Callable[[], Objects],
+        data_dir: Path,
+        log: EmbeddedLog,
+        state: StateManager,
+        application_id: str,
+        clock: Clock,
+        deployed_ms: Callable[[], int | None],
+    ) -> None:
+        self._open, self._data_dir, self._log, self._state = open_objects, data_dir, log, state
+        self._app, self._clock, self._deployed_ms = application_id, clock, deployed_ms
+        self._place: Place | None = None
+        self._uploads: PieceUploads | None = None
+        self._collector: Collector | None = None
+        self._walk: Iterator[int] | None = None
+        self._step: Future[tuple[int | None, int]] | None = None
+        self._number = 0  # of the last manifest of this term
+        self._state_files: Sequence[FileEntry] = ()
+        self._state_commit = -1  # of the copied state; -1: none
+        self._seen: object = None  # how far the log had come at the last manifest
+        self._note = Note()
+        self._due_ms = self._collect_ms = self._failures = 0
+        self._trouble = ""
+        self._given_up = False
+        self._newest: Manifest | None = None
+        self._current_ms = clock.wall_ms()  # when the store had all commits
+        self._waiting = self._next_ms = self._copied_commit = 0
+
+    # -- the step
+
+    def run_once(self, now_ms: int) -> int:
+        """Calls of the store run on threads of their own, because one may take a minute."""
+        if self._step is not None:
+            if not self._step.done():
+                return POLL_MS
+            done, self._step = self._step, None
+            return self._after(done, now_ms)
+        if self._given_up or now_ms < self._due_ms:
+            return REST_MS if self._given_up else min(self._due_ms - now_ms, REST_MS)
+        if self._walk is None:
+            self._walk = self._round(now_ms)
+        try:
+            objects = self._open() if self._place is None else self._place.objects
+        except RemoteError as error:
+            return self._failed(error, now_ms)
+        if self._place is None:
+            self._place = Place(objects, self._app)
+        self._step = objects.submit(self._advance, self._walk)
+        return POLL_MS
+
+    def _advance(self, walk: Iterator[int]) -> tuple[int | None, int]:
+        """Bytes that were moved, None at the end; and the processor time that it took, in ns."""
+        begin_ns = self._clock.cpu_ns()
+        moved = next(walk, None)
+        return moved, self._clock.cpu_ns() - begin_ns
+
+    def _after(self, done: Future[tuple[int | None, int]], now_ms: int) -> int:
+        try:
+            moved, spent_ns = done.result()
+        except OtherHistory as error:
+            self._given_up, self._walk, self._trouble = True, None, str(error)
+            say(ERROR, "remote.given_up", str(error), code=error.code)
+            return POLL_MS
+        except (RuntimeFailure, OSError) as error:
+            return self._failed(error, now_ms)
+        rest_ms = int(max(spent_ns / 1e6 * (1 / SHARE - 1), (moved or 0) * 1000 / BYTES_PER_S))
+        if moved is None:
+            self._walk, self._failures = None, 0
+            if self._trouble:
+                self._trouble = ""
+                say(INFO, "remote.back", "backups of the instance go on")
+            rest_ms = max(rest_ms, self._next_ms - now_ms)
+        self._due_ms = now_ms + rest_ms
+        return POLL_MS
+
+    def _failed(self, error: Exception, now_ms: int) -> int:
+        self._walk = None
+        if not self._trouble:
+            say(WARNING, "remote.away", f"backups of the instance wait, queries go on: {error}")
+        self._trouble = str(error)
+        self._due_ms = now_ms + min(RETRY_MS << min(self._failures, 8), RETRY_MS_MAX)
+        self._failures += 1
+        return POLL_MS
+
+    def finish(self) -> None:
+        """Uploads the last commits of an instance that stops, for at most `LAST_S`. After the thread of this step has ended."""
+        if self._given_up or self._trouble or self._place is None:
+            return
+        until_ms = self._clock.timer_ms() + LAST_S * 1000
+        try:
+            if self._step is not None:  # of a round that may be older than the last commit
+                self._step.result(LAST_S)
+                self._step = None
+            for walk in (self._walk or iter(()), self._round(self._clock.timer_ms())):
+                more: int | None = 0
+                while more is not None and (left_ms := until_ms - self._clock.timer_ms()) > 0:
+                    more, _ = self._place.objects.submit(self._advance, walk).result(left_ms / 1000)
+        except (RuntimeFailure, OSError, TimeoutError) as error:
+            say(WARNING, "remote.last", f"the last commits are not uploaded: {error or 'no time is left'}")
+        self._walk = None
+
+    def close(self) -> None:
+        """After the thread of this step has ended."""
+        if self._step is not None:
+            self._step.cancel()
+        unpin(self._data_dir, UPLOAD)
+
+    # -- a round
+
+    def _round(self, now_ms: int) -> Iterator[int]:
+        self._next_ms = now_ms + INTERVAL_MS
+        at_ms, seen = self._clock.wall_ms(), self._log.refresh()
+        if self._uploads is None:
+            yield from self._begin()
+        yield from self._check_term()
+        if seen != self._seen and self._log.topics():
+            yield from self._backup(at_ms)
+            self._seen = seen
+        self._current_ms = at_ms
+        if now_ms >= self._collect_ms:
+            self._collect_ms = now_ms + COLLECT_MS
+            assert self._collector is not None
+            for _ in self._collector.collect(now_ms):
+                yield 0
+
+    def _begin(self) -> Iterator[int]:
+        """Learns what the store has, and takes a term. OtherHistory."""
+        assert self._place is not None
+        place = self._place
+        manifests = place.manifests()
+        yield 0
+        own = read_note(self._data_dir)
+        newest = next((m for m in manifests if m.by == "instance"), None)
+        if newest is not None and Known.of(newest.object, place.objects.get(newest.object)) not in (
+            *own.bases,
+            *own.over,
+        ):
+            raise OtherHistory(
+                f"{place.url} has backups of {self._app} that this directory does not go on from, up to {newest.object}: nothing is uploaded; "
+                f"stop the instance, then  flowql restore --from {place.url} --replace, or name another URL in `state: {{remote: ...}}`"
+            )
+        yield 0
+        uploads = PieceUploads(place.objects, place.folder, 0)
+        self._note = own
+        base = next((m for m in manifests if m.object in {known.object for known in own.bases}), None)
+        with suppress(ManifestDamaged, ManifestUnreadable):  # then everything is uploaded again
+            if base is not None:
+                manifest, known = place.read(base)
+                if known in own.bases:
+                    uploads.learn(manifest, same=self._same)
+                    self._newest, self._state_commit = manifest, manifest.state_commit
+                    self._state_files = [f for f in manifest.files if f.path.startswith("state/")]
+        yield 0
+        self._uploads, self._collector = uploads, Collector(place)
+
+    def _same(self, path: str) -> str | None:
+        local = self._data_dir / path
+        return str(local) if path.startswith("log/") and path.endswith((".arrows", ".bin")) and local.exists() else None
+
+    def _check_term(self) -> Iterator[int]:
+        """Takes a term at the beginning, and the next one after a command has written a backup there. OtherHistory."""
+        assert self._place is not None
+        assert self._uploads is not None
+        later = self._place.later(self._uploads.term) if self._uploads.term else ["command"]
+        yield 0
+        if "instance" in later:
+            raise OtherHistory(
+                f"another instance of {self._app} uploads to {self._place.url} since: this one does not any more; stop one of them"
+            )
+        if later:
+            self._uploads.term, self._number = self._place.take_term("instance"), 0
+            yield 0
+
+    def _backup(self, at_ms: int) -> Iterator[int]:
+        assert self._uploads is not None
+        try:
+            files = self._hold()
+            sources = [*files.log, *files.state]
+            self._waiting = self._uploads.waiting(sources)
+            yield 0
+            for source in sources:
+                for moved in self._uploads.upload(source):
+                    self._waiting = max(0, self._waiting - moved)
+                    yield moved
+            entries = [self._uploads.entry(s) for s in files.log]
+            if files.state:
+                self._state_files = [self._uploads.entry(s) for s in files.state]
+        finally:
+            unpin(self._data_dir, UPLOAD)
+        self._waiting = 0
+        yield from self._write(self._manifest(files, entries, at_ms))
+        self._uploads.keep_only([s.path for s in files.log] + [f.path for f in self._state_files])
+
+    def _hold(self) -> Held:
+        """The log, and the state if the log has not all redo after the last copy of it."""
+        unpin(self._data_dir, UPLOAD)
+        self._log.pin(pinned_log(self._data_dir, UPLOAD))
+        found = held(self._data_dir, self._app, UPLOAD)
+        if self._state_commit >= 0 and found.redo_lost <= self._state_commit <= found.commit:
+            return found
+        unpin(self._data_dir, UPLOAD)
+        self._state_commit = -1  # until all of the copy is there
+        commit = pin(self._data_dir, self._log, self._state, UPLOAD)
+        found = held(self._data_dir, self._app, UPLOAD)
+        assert found.redo_lost <= commit <= found.commit, "the log keeps the redo of what is not applied"
+        self._copied_commit = commit
+        return found
+
+    def _manifest(self, files: Held, log: Sequence[FileEntry], at_ms: int) -> Manifest:
+        if files.state:
+            self._state_commit = self._copied_commit
+        deployed = self._deployed_ms()
+        return Manifest(
+            flowql=metadata.version("flowql"),
+            application_id=self._app,
+            commit=files.commit,
+            state_commit=self._state_commit,
+            deployed_at=None if deployed is None else iso(deployed),
+            taken_at=iso(at_ms),
+            by="instance",
+            folders=files.folders,
+            files=[*log, *self._state_files],
+        )
+
+    def _write(self, manifest: Manifest) -> Iterator[int]:
+        assert self._place is not None
+        assert self._uploads is not None
+        self._number += 1  # also if this one is lost on its way: a number is never used again
+        name, data = self._place.name(self._uploads.term, self._number, "instance"), encode_manifest(manifest)
+        known = Known.of(name.object, data)
+        self._note = Note([*self._note.bases, known], self._note.over)
+        write_note(self._data_dir, self._note)
+        if not self._place.put(name, data):
+            raise RemoteError(f"{self._place.url}: {name.object} is there already")
+        self._note, self._newest = Note([known]), manifest
+        write_note(self._data_dir, self._note)
+        yield 0
+
+    # -- what is shown
+
+    def status(self) -> dict[str, Any]:
+        """The newest backup and what waits. Any thread."""
+        newest, uploads = self._newest, self._uploads
+        return {
+            "url": self._place.url if self._place is not None else None,
+            "commit": newest.commit if newest is not None else None,
+            "taken_at": newest.taken_at if newest is not None else None,
+            "age_s": round(max(0, self._clock.wall_ms() - self._current_ms) / 1000, 1),
+            "waiting_bytes": self._waiting,
+            "uploaded_bytes": uploads.bytes if uploads is not None else 0,
+            "requests": uploads.requests if uploads is not None else 0,
+            "trouble": self._trouble or None,
+        }
+
+
+def iso(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
