@@ -242,7 +242,7 @@ class _Translation:
             raise PgError("0A000", f"{name} takes constants alone")
         try:
             if name == "set_config":
-                self._settings.set(given[0].value, given[1].value)
+                self._settings.set(given[0].value, given[1].value, local=given[-1].upper == "TRUE")
             value = self._settings.get(given[0].value)
         except PgError:
             if name == "set_config" or len(given) < 2 or given[1].upper != "TRUE":

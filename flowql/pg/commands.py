@@ -19,6 +19,7 @@ _NOTHING = {
     "ANALYZE": "ANALYZE",
     "VACUUM": "VACUUM",
 }
+_NO_TRANSACTION = "SET TRANSACTION can only be used in transaction blocks"
 _TIMEZONE_NOTE = "times are shown in UTC, whatever the time zone of a session"
 
 
@@ -42,11 +43,7 @@ def run(statement: Statement, settings: SessionSettings, discard: Callable[[str]
         case "RESET":
             return _reset(statement, settings)
         case "DISCARD":
-            discard("all")
-            settings.reset_all()
-            return Done(
-                "DISCARD ALL" if statement.follows("DISCARD", "ALL") else f"DISCARD {statement.words[-1].upper}"
-            )
+            return _discard(statement, settings, discard)
         case "DEALLOCATE":
             name = next((w.name for w in statement.words[1:] if w.upper != "PREPARE"), None)
             discard("prepared" if name in (None, "all") else f"prepared {name}")
@@ -60,10 +57,69 @@ def run(statement: Statement, settings: SessionSettings, discard: Callable[[str]
     return None
 
 
+def _discard(statement: Statement, settings: SessionSettings, discard: Callable[[str], None]) -> Done:
+    match [w.upper for w in statement.words[1:]]:
+        case ["ALL"]:
+            if settings.in_transaction:
+                raise PgError("25001", "DISCARD ALL cannot run inside a transaction block")
+            discard("all")
+            settings.reset_all()
+            return Done("DISCARD ALL")
+        case ["PLANS" | "SEQUENCES" | "TEMP" | "TEMPORARY" as what]:  # there are none
+            return Done(f"DISCARD {'TEMP' if what == 'TEMPORARY' else what}")
+    raise syntax_error(statement, 1)
+
+
+def modes(statement: Statement, at: int) -> dict[str, str]:
+    """The characteristics of a transaction from a word on: settings by name. Raises PgError."""
+    words, found = [w.upper for w in statement.words], dict[str, str]()
+    while at < len(words):
+        match words[at:]:
+            case ["ISOLATION", "LEVEL", "SERIALIZABLE", *_]:
+                found["transaction_isolation"], at = "serializable", at + 3
+            case [
+                "ISOLATION",
+                "LEVEL",
+                "REPEATABLE" | "READ" as first,
+                "READ" | "COMMITTED" | "UNCOMMITTED" as second,
+                *_,
+            ]:
+                found["transaction_isolation"], at = f"{first} {second}".lower(), at + 4
+            case ["READ", "ONLY" | "WRITE" as what, *_]:
+                found["transaction_read_only"], at = ("on" if what == "ONLY" else "off"), at + 2
+            case ["NOT", "DEFERRABLE", *_]:
+                found["transaction_deferrable"], at = "off", at + 2
+            case ["DEFERRABLE", *_]:
+                found["transaction_deferrable"], at = "on", at + 1
+            case [",", _, *_] if found:
+                at += 1
+            case _:
+                raise syntax_error(statement, at)
+    return found
+
+
+def begun_modes(statement: Statement) -> dict[str, str]:
+    """Those of BEGIN and START TRANSACTION. Raises PgError."""
+    at = 2 if statement.words[1:2] and statement.words[1].upper in ("WORK", "TRANSACTION") else 1
+    return modes(statement, at)
+
+
+def chains(statement: Statement) -> bool:
+    """Whether COMMIT or ROLLBACK begins another transaction."""
+    return [w.upper for w in statement.words[-2:]] == ["AND", "CHAIN"]
+
+
 def _set(statement: Statement, settings: SessionSettings) -> Done:
     at = 2 if len(statement.words) > 1 and statement.words[1].upper in ("SESSION", "LOCAL") else 1
     rest = [w.upper for w in statement.words[at:]]
-    if rest[:1] == ["TRANSACTION"] or rest[:2] == ["CHARACTERISTICS", "AS"]:
+    local = statement.follows("SET", "LOCAL")
+    if rest[:1] == ["TRANSACTION"]:
+        for name, value in modes(statement, at + 1).items():
+            settings.set(name, value)
+        return Done("SET", notice="" if settings.in_transaction else _NO_TRANSACTION)
+    if rest[:3] == ["CHARACTERISTICS", "AS", "TRANSACTION"]:
+        for name, value in modes(statement, at + 3).items():
+            settings.set(f"default_{name}", value)
         return Done("SET")
     if rest[:1] == ["NAMES"]:
         settings.set("client_encoding", statement.words[at + 1].value if len(rest) > 1 else "UTF8")
@@ -79,7 +135,7 @@ def _set(statement: Statement, settings: SessionSettings) -> Done:
     if not given:
         raise syntax_error(statement, len(statement.words))
     value = "".join(w.value if w.kind == "string" else w.name or w.text if w.text != "," else ", " for w in given)
-    settings.set(name, None if [w.upper for w in given] == ["DEFAULT"] else value)
+    settings.set(name, None if [w.upper for w in given] == ["DEFAULT"] else value, local=local)
     return Done("SET", notice=_note(value) if name == "timezone" else "")
 
 

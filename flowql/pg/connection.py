@@ -95,7 +95,12 @@ class Connections:
 
     async def _messages(self, client: _Client, session: Session) -> None:
         while True:
-            kind, body = await client.message(MESSAGE_BYTES_MAX)
+            idle_ms = session.idle_ms
+            try:
+                async with asyncio.timeout(idle_ms / 1000 if idle_ms else None):
+                    kind, body = await client.message(MESSAGE_BYTES_MAX)
+            except TimeoutError:
+                raise session.idle() from None
             if kind == b"X":
                 return
             await session.handle(kind, body)

@@ -21,6 +21,7 @@ from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unsupported
 from flowql.pg.incoming import BYTES_MAX, Incoming, SentRows
 from flowql.pg.parameters import inferred, literal, sample
+from flowql.pg.pins import Holder
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
 from flowql.pg.settings import REPORTED, SessionSettings
@@ -248,8 +249,10 @@ class Execution:
         """
         if statement.is_write:
             return self._write(sql, formats, transaction)
-        if lookup is not None and not transaction.writes and (found := self._looked_up(*lookup, formats)) is not None:
-            return found
+        if lookup is not None and not transaction.writes:
+            found = self._looked_up(*lookup, formats, transaction.holder)
+            if found is not None:
+                return found
         if statement.verb == "COPY":
             copy = copy_of(statement)
             (inner,) = split(copy.sql)
@@ -264,13 +267,16 @@ class Execution:
             raise syntax_error(statement, 0)
         raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
 
-    def _looked_up(self, prepared: Prepared, values: Sequence[str | None], formats: Sequence[int]) -> Produced | None:
+    def _looked_up(
+        self, prepared: Prepared, values: Sequence[str | None], formats: Sequence[int], holder: Holder | None
+    ) -> Produced | None:
         """None if it is none any more, as a deployment has changed its table."""
         reading = self.shared.reading
-        lookup = reading.lookup(prepared.statement, prepared.types)
+        pin = None if holder is None else holder.pinned(reading.pin, reading.unpin)
+        lookup = reading.lookup(prepared.statement, prepared.types, pin)
         if lookup is None:
             return None
-        rows = iter(reading.found(lookup, values))
+        rows = iter(reading.found(lookup, values, pin))
         return Produced(
             "SELECT", Rows(lookup.columns, rows, lambda: None, messages.spread(formats, len(lookup.columns)))
         )
@@ -299,7 +305,7 @@ class Execution:
         if transaction.writes and _reads(self._plan(), statement):
             title = "a query after a write in the same transaction is not supported: the rows are written at COMMIT"
             raise unsupported(title, "COMMIT first")
-        return Rows.of(self.shared.reading.ask(sql, self._begun), formats)
+        return Rows.of(self.shared.reading.ask(sql, self._begun, transaction.holder), formats)
 
     def _write(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
         if transaction.is_open:

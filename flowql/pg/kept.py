@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +18,22 @@ import pyarrow.compute as pc
 
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.pg.errors import PgError
+from flowql.pg.pins import PINS_MAX, Pin, PinnedStream, PinnedTable, Place, changed_meanwhile
 from flowql.query.lookup import Points, access
 from flowql.query.relations import TopicRelation, ambiguous, decode, records, spans_of
 from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.runtime.batch import DELETE
+from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.state.values import encode_value
 
 KEY_BYTES = 250  # of a key and its place in the index
 DEAD_ROWS_MIN = 1_024  # replaced rows that are kept until they are more than half of all
-Spans = Mapping[TopicPartition, tuple[int, int]]
+Ends = Mapping[TopicPartition, int]
+T = TypeVar("T")
 
 
 class KeptTopics:
@@ -37,13 +42,53 @@ class KeptTopics:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._lock = threading.Lock()  # guards the tables; each has a lock of its own
+        self._pins: list[Pin] = []
+        self._lock = (
+            threading.Lock()
+        )  # guards the tables and the pins; each table has a lock of its own, which is taken after it
+
+    def pin(self, make: Callable[[], Pin]) -> Pin:
+        """Adds a pin: from now on the rows that it sees are kept. make: gives one of this moment. Raises PgError if there are too many."""
+        while True:
+            made = make()
+            with self._lock:
+                if len(self._pins) >= PINS_MAX:
+                    title = f"at most {PINS_MAX} transactions read tables and views at the same time"
+                    raise PgError("53400", title, help="end another one, or use autocommit")
+                if not any(_is_beyond(k.ends, made.ends(topic)) for topic, k in self._kept.items()):
+                    self._pins.append(made)
+                    return made
+
+    def unpin(self, pin: Pin) -> None:
+        with self._lock:
+            if pin in self._pins:
+                self._pins.remove(pin)
+        pin.release()
+
+    def pinned(self, pin: Pin, relation: TopicRelation, room: Room, found: Callable[[Kept, PinnedTable], T]) -> T:
+        """What is found in a table as the pin sees it. relation: with the spans of the pin. Raises PgError 40001 if that is no longer known."""
+        topic = relation.source.topic
+        kept = self.of(relation.source)
+        with kept.lock:
+            if topic not in pin.tables and topic not in pin.lost:
+                try:
+                    kept.advance(relation, room)
+                except RuntimeFailure as error:
+                    raise changed_meanwhile(relation.name) from error
+            table = pin.tables.get(topic)
+            if table is None:
+                raise changed_meanwhile(relation.name)
+            made = found(kept, table)
+        self.trim()
+        return made
 
     def of(self, source: SourceDef) -> Kept:
         with self._lock:
             known = self._kept.get(source.topic)
             if known is None or (known.source is not source and known.source != source):
-                known = self._kept[source.topic] = Kept(source)
+                if known is not None:
+                    known.left()
+                known = self._kept[source.topic] = Kept(source, pins=self._pins)
             self._kept.move_to_end(source.topic)
             return known
 
@@ -63,10 +108,12 @@ class KeptTopics:
         """Forgets those that were asked for longest ago, until the others fit."""
         with self._lock:
             while self._kept and sum(k.size for k in self._kept.values()) > self._bytes_max:
-                self._kept.popitem(last=False)
+                self._kept.popitem(last=False)[1].left()
 
     def clear(self) -> None:
         with self._lock:
+            for kept in self._kept.values():
+                kept.left()
             self._kept.clear()
 
 
@@ -76,6 +123,7 @@ class Kept:
 
     source: SourceDef
     size: int = 0  # bytes
+    pins: Sequence[Pin] = ()  # that may see rows of it
     lock: threading.Lock = field(default_factory=threading.Lock)
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -84,9 +132,10 @@ class Kept:
     _index: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     _shown: list[pa.RecordBatch] | None = None  # rows that are alive, until the next change
     _dead: int = 0
+    _seen: list[PinnedTable] = field(default_factory=list)  # by pins; each notes what becomes of the rows
 
     def advance(self, relation: TopicRelation, room: Room) -> bool:
-        """Reads on to the ends of the relation; False if more was read already than it has."""
+        """Reads on to the ends of the relation; False if more was read already than it has. Stops on the way where a pin sees the table."""
         begins, ends = (
             {tp: b for tp, (b, _) in relation.spans.items()},
             {tp: e for tp, (_, e) in relation.spans.items()},
@@ -95,18 +144,55 @@ class Kept:
             return False
         if self.begins != begins:  # what was at the beginning is gone: another generation, or retention
             self._forget()
+        self.begins = begins
+        self._seen = [t for t in self._seen if not t.pin.is_released]
+        for pin in self._stops(ends):
+            self._see(pin, relation, room)
+        self._read(relation, ends, room)
+        if self._dead > max(DEAD_ROWS_MIN, len(self._index)):
+            self._compact()
+        return True
+
+    def _stops(self, ends: Ends) -> list[Pin]:
+        """Pins on the way to these ends, in order."""
+        topic = self.source.topic
+        found = [
+            p
+            for p in tuple(self.pins)
+            if topic not in p.tables and topic not in p.lost and p.begins(topic) == self.begins
+        ]
+        at = ((p, p.ends(topic)) for p in found)
+        on_the_way = ((p, e) for p, e in at if not _is_beyond(self.ends, e) and not _is_beyond(e, ends))
+        return [p for p, _ in sorted(on_the_way, key=lambda pair: sum(pair[1].values()))]
+
+    def _see(self, pin: Pin, relation: TopicRelation, room: Room) -> None:
+        """Reads on to the ends of a pin, and keeps what it sees from now on."""
+        topic, at = self.source.topic, pin.ends(self.source.topic)
+        has_read, was_empty = self.ends == at, not self.ends
+        self._read(relation, at, room)
+        # Records that newer ones replace may have gone before they were read.
+        if not has_read and has_gone(pin, relation, was_empty=was_empty):
+            pin.lost.add(topic)
+            return
+        table = PinnedTable(pin, self._batches, self._alive, self._index, len(self._batches))
+        pin.tables[topic] = table
+        self._seen.append(table)
+
+    def _read(self, relation: TopicRelation, ends: Ends, room: Room) -> None:
         decoder = Decoder(scan_of(self.source), self.source.schema)
         try:
             for tp, end in sorted(ends.items()):
-                for raw in records(relation.log, tp, max(begins[tp], self.ends.get(tp, 0)), end):
+                for raw in records(relation.log, tp, max(self.begins[tp], self.ends.get(tp, 0)), end):
                     self._add(relation, decoder, raw, room)
         except BaseException:
             self._forget()
             raise
-        self.begins, self.ends = begins, ends
-        if self._dead > max(DEAD_ROWS_MIN, len(self._index)):
-            self._compact()
-        return True
+        self.ends = dict(ends)
+
+    def left(self) -> None:
+        """It is no longer kept: what pins see of it is theirs alone."""
+        for table in tuple(self._seen):
+            table.pin.charge(self.size)
 
     def rows(self) -> list[pa.RecordBatch]:
         """All of them."""
@@ -118,15 +204,15 @@ class Kept:
 
     def points(self, keys: Sequence[tuple[object, ...]]) -> list[pa.RecordBatch]:
         """Those with these keys."""
-        found = (self._index.get(encode_value(key)) for key in keys)
-        return [self._batches[n].slice(row, 1) for n, row in sorted(place for place in found if place is not None)]
+        return _points(self._batches, self._index.get, keys)
 
-    def matching(self, wanted: Mapping[str, int | str]) -> list[pa.RecordBatch]:
-        """Those whose columns have these values."""
+    def matching(self, wanted: Mapping[str, int | str], seen: PinnedTable | None = None) -> list[pa.RecordBatch]:
+        """Those whose columns have these values. seen: the table as a pin sees it."""
         key = [f.name for f in self.source.schema if f.role in ("key", "window")]
         if wanted.keys() == set(key):
-            return self.points([tuple(wanted[name] for name in key)])
-        found = self.rows()
+            keys = [tuple(wanted[name] for name in key)]
+            return self.points(keys) if seen is None else _points(seen.batches, seen.get, keys)
+        found = self.rows() if seen is None else seen.rows()
         for column, value in wanted.items():
             found = [b.filter(pc.equal(b.column(column), value)) for b in found]
         return [b for b in found if b.num_rows]
@@ -147,6 +233,10 @@ class Kept:
             encoded = encode_value(key)
             before = self._index.pop(encoded, None)
             self.touch(encoded, before)
+            for seen in self._seen:
+                if encoded not in seen.undo:
+                    seen.undo[encoded] = before
+                    seen.pin.charge(KEY_BYTES)
             if before is not None:
                 self._alive[before[0]][before[1]] = False
                 self._dead += 1
@@ -159,7 +249,8 @@ class Kept:
         self._measure()
 
     def _compact(self) -> None:
-        """Drops rows that were replaced."""
+        """Drops rows that were replaced. Pins keep the rows as they are until now."""
+        self._let_pins_go()
         places = [np.cumsum(a) - 1 for a in self._alive]
         starts = np.concatenate([[0], np.cumsum([int(a.sum()) for a in self._alive])])
         table = pa.Table.from_batches(self.rows(), self._batches[0].schema).combine_chunks()
@@ -170,7 +261,13 @@ class Kept:
         self._shown, self._dead = None, 0
         self._measure()
 
+    def _let_pins_go(self) -> None:
+        """What is kept is made again, and leaves what it was made of to the pins."""
+        self.left()
+        self._seen = []
+
     def _forget(self) -> None:
+        self._let_pins_go()
         self._batches, self._alive, self._index, self._shown, self._dead = [], [], {}, None, 0
         self.begins, self.ends, self.size = {}, {}, 0
 
@@ -205,9 +302,74 @@ class KeptRelation(TopicRelation):
             yield from found
 
     def _found(self, kept: Kept, conditions: Sequence[Condition], room: Room) -> list[pa.RecordBatch]:
-        key: tuple[Field, ...] = tuple(f for f in self.source.schema if f.role in ("key", "window"))
-        place = None if ambiguous(self.schema) else access(key, conditions)
-        return kept.points(place.keys) if isinstance(place, Points) else kept.rows()
+        keys = _keys(self, conditions)
+        return kept.rows() if keys is None else kept.points(keys)
+
+
+class PinnedRelation(TopicRelation):
+    """A table as a pin sees it."""
+
+    __slots__ = ("_pin", "_topics")
+    _topics: KeptTopics
+    _pin: Pin
+
+    def __init__(self, relation: TopicRelation, topics: KeptTopics, pin: Pin) -> None:
+        super().__init__(relation.name, relation.source, relation.log, relation.spans, relation.columns)
+        object.__setattr__(self, "_topics", topics)  # it is frozen
+        object.__setattr__(self, "_pin", pin)
+
+    def again(self) -> TopicRelation:
+        raise changed_meanwhile(self.name)
+
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        def found(_: Kept, table: PinnedTable) -> list[pa.RecordBatch]:
+            keys = _keys(self, conditions)
+            return table.rows() if keys is None else _points(table.batches, table.get, keys)
+
+        yield from self._topics.pinned(self._pin, self, room, found)
+
+
+def _keys(relation: TopicRelation, conditions: Sequence[Condition]) -> Sequence[tuple[object, ...]] | None:
+    """The keys that the conditions leave; None: any."""
+    key: tuple[Field, ...] = tuple(f for f in relation.source.schema if f.role in ("key", "window"))
+    place = None if ambiguous(relation.schema) else access(key, conditions)
+    return place.keys if isinstance(place, Points) else None
+
+
+def _points(
+    batches: Sequence[pa.RecordBatch],
+    place_of: Callable[[bytes], Place | None],
+    keys: Sequence[tuple[object, ...]],
+) -> list[pa.RecordBatch]:
+    found = (place_of(encode_value(key)) for key in keys)
+    return [batches[n].slice(row, 1) for n, row in sorted(place for place in found if place is not None)]
+
+
+def _is_beyond(one: Ends, other: Ends) -> bool:
+    """Whether one has records after the other's end."""
+    return any(end > other.get(tp, 0) for tp, end in one.items())
+
+
+def has_gone(pin: Pin, relation: TopicRelation, *, was_empty: bool) -> bool:
+    """Whether compaction may have removed records that a pin sees. was_empty: records were read from the beginning of the topic. Where the log
+    does not tell, this is taken for possible once newer records have come; those since what is kept was last read are too young for it.
+    """
+    admin, topic = relation.log.admin(), relation.source.topic
+    files = pin.files.get(topic, {})
+    if any(known is None for known in files.values()):
+        return was_empty and admin.end_offsets(list(files)) != pin.ends(topic)
+    return any(known is None or not known <= (admin.files_of(tp) or frozenset()) for tp, known in files.items())
+
+
+def pinned_relation(relation: TopicRelation, topics: KeptTopics, pin: Pin) -> TopicRelation:
+    """The relation as a pin sees it."""
+    spans = pin.spans.get(relation.source.topic, {})
+    found = PinnedStream(relation.name, relation.source, relation.log, spans, relation.columns)
+    if relation.source.kind == "table" and relation.columns is None:
+        return PinnedRelation(found, topics, pin)
+    return found
 
 
 def kept_if_table(relation: TopicRelation, topics: KeptTopics) -> TopicRelation:

@@ -23,14 +23,16 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
-from flowql.pg.kept import KeptTopics, kept_if_table
+from flowql.pg.kept import KeptTopics, kept_if_table, pinned_relation
 from flowql.pg.lookups import Lookup, Lookups
+from flowql.pg.pins import Files as FilesOf
+from flowql.pg.pins import Holder, Pin
 from flowql.pg.statements import Statement
 from flowql.pg.subscribing import Changes, Looked, Subscribe
 from flowql.pg.types import PgType
 from flowql.query.answer import Answer, Done
 from flowql.query.changing import Files, carry_out, carry_out_bound
-from flowql.query.committed import Commit, dead_letter_source, queries_behind
+from flowql.query.committed import Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.query.letters import LettersRelation
@@ -74,18 +76,26 @@ class _NoState:
 
 @dataclass(frozen=True, slots=True)
 class _OfLog(Commit):
-    """A commit of which topics alone are read. topics: what is kept of them."""
+    """A commit of which topics alone are read. topics: what is kept of them. pin: as of which they are read; None: as they are."""
 
     topics: KeptTopics | None = None
+    pin: Pin | None = None
+
+    def at_rest(self) -> bool:
+        return self.pin is not None or super(_OfLog, self).at_rest()
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
         return {name: partial(self._made, make) for name, make in super(_OfLog, self).relations().items()}
 
     def _made(self, make: Callable[[], Relation]) -> Relation:
         found = make()
-        if self.topics is None or not isinstance(found, TopicRelation):
+        if self.topics is None:
             return found
-        return kept_if_table(found, self.topics)
+        if self.pin is not None and isinstance(found, LettersRelation):
+            return LettersRelation(pinned_relation(found.letters, self.topics, self.pin), found.name)
+        if not isinstance(found, TopicRelation):
+            return found
+        return kept_if_table(found, self.topics) if self.pin is None else pinned_relation(found, self.topics, self.pin)
 
 
 class _Empty(Commit):
@@ -161,31 +171,65 @@ class Reading:
                 self._plan = end, deployed.serving
             return self._plan[1]
 
-    def ask(self, sql: str, begun: Begun = lambda _: None) -> Answer:
-        """The answer. begun: gets what breaks it off. Raises CommandError, CompileError, RuntimeFailure."""
+    def ask(self, sql: str, begun: Begun = lambda _: None, holder: Holder | None = None) -> Answer:
+        """The answer. begun: gets what breaks it off. holder: of the transaction that asks, whose queries all read the same. Raises CommandError,
+        CompileError, RuntimeFailure, PgError.
+        """
         if self._reads_log:
             try:
-                return self._answer(sql, self._take, begun)
+                return self._answer(sql, partial(self._take, holder=holder), begun)
             except NeedsInstance:
                 pass
         return self._of_instance(sql)
 
-    def lookup(self, statement: Statement, types: Sequence[PgType]) -> Lookup | None:
-        """What a prepared statement looks up by key, if it does nothing else. Raises QueryError."""
+    def pin(self) -> Pin:
+        """What there is now, for a transaction. Raises CommandError, PgError."""
+        views = {q.id for q in makers(self.plan()).values()} if self.is_standard else set()
+        whole = self._client().whole_ends() if len(views) > 1 else {}
+        return self._kept.pin(partial(self._pinned, whole))
+
+    def unpin(self, pin: Pin) -> None:
+        self._kept.unpin(pin)
+
+    def _pinned(self, whole: Mapping[TopicPartition, int]) -> Pin:
+        """whole: ends of results that fit together; other topics are read to their ends. Between two commits."""
+        app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
+        while True:
+            sequence, plan, admin = self._log.last_sequence(app), self.plan(), self._log.admin()
+            topics = {s.topic for s in plan.sources} | {dead_letter_source(app).topic}
+            counts = admin.partition_counts(topics)
+            tps = [TopicPartition(t, p) for t in sorted(counts) for p in range(counts[t])]
+            files = {tp: admin.files_of(tp) for tp in tps}
+            begins, ends = admin.begin_offsets(tps), admin.end_offsets(tps)
+            if self._log.last_sequence(app) == sequence or time.monotonic() > limit:
+                break
+        spans, known = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, FilesOf]]()
+        for tp in tps:
+            if tp in begins and tp in ends:
+                spans.setdefault(tp.topic, {})[tp] = begins[tp], max(begins[tp], min(ends[tp], whole.get(tp, ends[tp])))
+                known.setdefault(tp.topic, {})[tp] = files[tp]
+        return Pin(plan, sequence, spans, known, Room(self.database.memory))
+
+    def lookup(self, statement: Statement, types: Sequence[PgType], pin: Pin | None = None) -> Lookup | None:
+        """What a prepared statement looks up by key, if it does nothing else. pin: of the transaction. Raises QueryError."""
         if not (self.is_standard and self._reads_log):
             return None
-        plan = self.plan()
+        plan = self.plan() if pin is None else pin.plan
         return self._lookups.of(statement, types, plan, _Tables(self._tables(plan), self._repaired))
 
-    def found(self, lookup: Lookup, values: Sequence[str | None]) -> list[pa.RecordBatch]:
-        """The rows that are looked up. Raises RuntimeFailure, QueryError."""
+    def found(self, lookup: Lookup, values: Sequence[str | None], pin: Pin | None = None) -> list[pa.RecordBatch]:
+        """The rows that are looked up. pin: of the transaction. Raises RuntimeFailure, QueryError, PgError."""
         wanted = lookup.wanted(values)
-        source = self._tables(self.plan()).get(lookup.relation)
+        source = self._tables(self.plan() if pin is None else pin.plan).get(lookup.relation)
         if wanted is None or source is None:
             return []
-        relation = TopicRelation(source.name, source, self._repaired, spans_of(self._log, source.topic))
+        spans = spans_of(self._log, source.topic) if pin is None else pin.spans.get(source.topic, {})
+        relation = TopicRelation(source.name, source, self._repaired, spans)
         room = Room(self.database.memory)
         try:
+            if pin is not None:
+                rows = self._kept.pinned(pin, relation, room, lambda kept, seen: kept.matching(wanted, seen))
+                return lookup.shown(rows)
             return lookup.shown(self._kept.matching(relation, wanted, room))
         finally:
             room.back()
@@ -244,17 +288,23 @@ class Reading:
         functions = partial(interactive_functions, self.settings.project_dir)
         return answer(sql, take, begun, database=self.database, functions=functions)
 
-    def _take(self, relations: Sequence[str]) -> Commit:
+    def _take(self, relations: Sequence[str], holder: Holder | None = None) -> Commit:
         """Raises NeedsInstance."""
         if not relations and not self.is_standard:
             raise NeedsInstance  # SHOW TABLES
-        plan, app = self.plan(), self.settings.application_id
+        pin = None if holder is None else holder.pin
+        plan, app = self.plan() if pin is None else pin.plan, self.settings.application_id
         known = _in_topics(plan, app)
         stores = {name.casefold() for name, _ in store_views_of(plan)} - known
-        if any(name.casefold() in stores for name in relations) or len(queries_behind(plan, relations)) > 1:
+        if any(name.casefold() in stores for name in relations):
             raise NeedsInstance
         if any(name.casefold() not in known for name in relations):
             raise NeedsInstance  # it tells what there is
+        if relations and holder is not None:
+            pin = holder.pinned(self.pin, self.unpin)
+            return _OfLog(pin.plan, _NoState(pin.sequence), self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
+        if len(queries_behind(plan, relations)) > 1:
+            raise NeedsInstance
         sequence = self._log.last_sequence(app) if relations else 0
         return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
 

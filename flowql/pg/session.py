@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -67,6 +67,7 @@ class Session:
     _prepared: dict[str, Prepared] = field(default_factory=dict)
     _portals: dict[str, Portal] = field(default_factory=dict)
     _cursors: Cursors = field(init=False)
+    _reported: int = 0  # the changes of settings that the client knows
     _is_skipping: bool = False  # after an error, until Sync
     _incoming: Incoming | None = None  # the COPY in progress
 
@@ -96,11 +97,25 @@ class Session:
             else:
                 self._is_skipping = True
 
+    @property
+    def idle_ms(self) -> int:
+        """How long it waits for the next message; 0: for as long as it takes."""
+        return self.settings.ms(
+            "idle_in_transaction_session_timeout" if self.transaction.is_open else "idle_session_timeout"
+        )
+
+    def idle(self) -> PgError:
+        """The error that ends it after that time."""
+        if self.transaction.is_open:
+            return PgError("25P03", "terminating connection due to idle-in-transaction timeout")
+        return PgError("57P05", "terminating connection due to idle-session timeout")
+
     def close(self) -> None:
         for portal in self._portals.values():
             portal.close()
         self._portals.clear()
         self._cursors.close_all()
+        self.transaction.let_go()
 
     # Simple protocol
 
@@ -253,6 +268,7 @@ class Session:
 
     async def _begin_copy(self, statement: Statement, sql: str, rest: Sequence[Statement] | None) -> None:
         self._check_failed(statement)
+        self._check_modes(statement)
         self._incoming = await self._call(self.execution.begin_copy, sql, rest, self.transaction)
         assert self._incoming is not None
         self.out.write(messages.copy_in(len(self._incoming.change.columns)))
@@ -300,6 +316,7 @@ class Session:
         if verb:
             return Produced(await self._transact(verb, statement))
         self._check_failed(statement)
+        self._check_modes(statement)
         if statement.verb in VERBS:
             return await self._cursors.run(statement, formats, self._begin, in_transaction=self.transaction.is_open)
         done = commands.run(statement, self.settings, self._discard)
@@ -345,37 +362,67 @@ class Session:
         t = self.transaction
         match verb:
             case "BEGIN":
-                self._warn("25001", t.begin())
+                self._begin_transaction(commands.begun_modes(statement))
                 return "START TRANSACTION" if statement.verb == "START" else "BEGIN"
-            case "COMMIT":
+            case "COMMIT" | "ROLLBACK":
                 if not t.is_open:
                     self._warn("25P01", "there is no transaction in progress")
-                given = t.given
-                tag, changes = ("ROLLBACK" if t.is_failed else "COMMIT"), t.end()
-                self._close_portals()
-                if changes:
-                    await self._call(self.execution.carry_out, changes, given)
+                modes = self.settings.modes()
+                tag = "ROLLBACK" if t.is_failed else verb
+                try:
+                    await self._end_transaction(keeps=tag == "COMMIT")
+                finally:
+                    if commands.chains(statement):
+                        self._begin_transaction(modes)
                 return tag
-            case "ROLLBACK":
-                if not t.is_open:
-                    self._warn("25P01", "there is no transaction in progress")
-                t.is_failed = True
-                t.end()
-                self._close_portals()
-                return "ROLLBACK"
             case "ROLLBACK TO":
-                t.back_to(commands.savepoint_name(statement))
+                self.settings.back_to(t.back_to(commands.savepoint_name(statement)))
                 return "ROLLBACK"
         self._check_failed(statement)
         name = commands.savepoint_name(statement)
-        t.savepoint(name) if verb == "SAVEPOINT" else t.release(name)
+        t.savepoint(name, self.settings.mark()) if verb == "SAVEPOINT" else t.release(name)
         return verb
+
+    def _begin_transaction(self, modes: Mapping[str, str]) -> None:
+        if self.transaction.is_open:
+            self._warn("25001", "there is already a transaction in progress")
+        else:
+            self.transaction.begin()
+            self.settings.begin()
+        for name, value in modes.items():
+            self.settings.set(name, value)
+
+    async def _end_transaction(self, *, keeps: bool) -> None:
+        t = self.transaction
+        changes, given = (t.changes(), t.given) if keeps else ([], {})
+        t.end()
+        self._close_portals()
+        try:
+            if changes:
+                await self._call(self.execution.carry_out, changes, given)
+        except BaseException:
+            keeps = False
+            raise
+        finally:
+            self.settings.end(keeps=keeps)
 
     def _check_failed(self, statement: Statement) -> None:
         """Raises PgError 25P02 for a statement that does not end a failed transaction."""
         verb = commands.transaction_verb(statement)
         if self.transaction.is_failed and verb not in ("COMMIT", "ROLLBACK", "ROLLBACK TO"):
             raise PgError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+
+    def _check_modes(self, statement: Statement) -> None:
+        """Raises PgError for a write that the characteristics of the transaction exclude, and for a change of them that comes too late."""
+        settings, t = self.settings, self.transaction
+        if statement.is_write or copies_from(statement):
+            if settings.switched("transaction_read_only"):
+                raise PgError("25006", f"cannot execute {statement.verb} in a read-only transaction")
+            if t.is_open and settings.get("transaction_isolation") == "serializable":
+                raise unsupported("a SERIALIZABLE transaction cannot write", "use REPEATABLE READ")
+        is_set = statement.follows("SET", "TRANSACTION") or statement.follows("SET", "LOCAL", "TRANSACTION")
+        if is_set and t.has_begun:
+            raise PgError("25001", "SET TRANSACTION must be called before any query")
 
     async def _call(self, call: Run, *arguments: Any) -> Any:
         """In a thread. Raises PgError."""
@@ -396,9 +443,6 @@ class Session:
             self._warn("25P01", "SET LOCAL can only be used in transaction blocks")
         if done.notice:
             self.out.write(messages.failure(PgError("01000", done.notice), "NOTICE", b"N"))
-        if statement.verb in ("SET", "RESET", "DISCARD"):
-            for data in self.execution.reports(self.settings):
-                self.out.write(data)
 
     def _warn(self, state: str, title: str) -> None:
         if title:
@@ -411,6 +455,10 @@ class Session:
     async def _ready(self) -> None:
         if not self.transaction.is_open:
             self._close_portals()
+        if self.settings.changes != self._reported:
+            self._reported = self.settings.changes
+            for data in self.execution.reports(self.settings):
+                self.out.write(data)
         self.out.write(messages.ready(self.transaction.state))
         await self.out.flush()
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues
 from flowql.pg.errors import PgError, unsupported
+from flowql.pg.pins import Holder
+from flowql.pg.settings import Mark
 from flowql.runtime.topology.bulk_insert import GivenRows
 
 Change = TableChange | InsertValues
@@ -15,15 +17,16 @@ WRITES_MAX = 60_000  # rows: as many as the statements of one request may insert
 
 
 class Transaction:
-    """From BEGIN to COMMIT or ROLLBACK, and what is outside of one. BEGIN takes nothing."""
+    """From BEGIN to COMMIT or ROLLBACK, and what is outside of one. BEGIN takes nothing. holder: of what its queries read; None outside of one."""
 
     def __init__(self) -> None:
         self.is_open = self.is_failed = False
+        self.holder: Holder | None = None
         self._changes: list[Change] = []
         self.given: dict[int, GivenRows] = {}  # the rows of COPY, by the `id` of the change
         self._sizes: dict[int, int] = {}  # of these, in bytes
         self.copied_bytes = 0
-        self._savepoints: list[tuple[str, int]] = []
+        self._savepoints: list[tuple[str, int, Mark]] = []
 
     @property
     def state(self) -> bytes:
@@ -33,19 +36,29 @@ class Transaction:
     def writes(self) -> bool:
         return bool(self._changes)
 
-    def begin(self) -> str:
-        """A warning, if one is open."""
-        if self.is_open:
-            return "there is already a transaction in progress"
-        self.is_open = True
-        return ""
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has read or written."""
+        return self.writes or (self.holder is not None and self.holder.pin is not None)
 
-    def end(self) -> list[Change]:
-        """Closes it; the changes to carry out, none if it has failed."""
-        found = [] if self.is_failed else merged(self._changes)
+    def begin(self) -> None:
+        self.is_open, self.holder = True, Holder()
+
+    def changes(self) -> list[Change]:
+        """Those to carry out."""
+        return merged(self._changes)
+
+    def end(self) -> None:
+        """Closes it, and forgets all of it."""
         self.is_open = self.is_failed = False
+        self.let_go()
         self._changes, self._savepoints, self.given, self._sizes, self.copied_bytes = [], [], {}, {}, 0
-        return found
+
+    def let_go(self) -> None:
+        """Gives back what its queries read."""
+        if self.holder is not None:
+            self.holder.close()
+            self.holder = None
 
     def fail(self) -> None:
         self.is_failed = self.is_open
@@ -75,32 +88,34 @@ class Transaction:
         self.copied_bytes += size
         return len(given)
 
-    def savepoint(self, name: str) -> None:
+    def savepoint(self, name: str, settings: Mark) -> None:
+        """settings: of the session at this moment."""
         self._require("SAVEPOINT")
-        self._savepoints.append((name, len(self._changes)))
+        self._savepoints.append((name, len(self._changes), settings))
 
     def release(self, name: str) -> None:
         self._require("RELEASE SAVEPOINT")
         del self._savepoints[self._place(name) :]
 
-    def back_to(self, name: str) -> None:
-        """Forgets what was written since, and a failure."""
+    def back_to(self, name: str) -> Mark:
+        """Forgets what was written since, and a failure; the settings of the session then."""
         self._require("ROLLBACK TO SAVEPOINT")
         place = self._place(name)
         del self._savepoints[place + 1 :]
-        since = self._savepoints[place][1]
+        _, since, settings = self._savepoints[place]
         for change in map(id, self._changes[since:]):
             self.given.pop(change, None)
             self.copied_bytes -= self._sizes.pop(change, 0)
         del self._changes[since:]
         self.is_failed = False
+        return settings
 
     def _require(self, what: str) -> None:
         if not self.is_open:
             raise PgError("25P01", f"{what} can only be used in transaction blocks")
 
     def _place(self, name: str) -> int:
-        found = [n for n, (known, _) in enumerate(self._savepoints) if known == name]
+        found = [n for n, (known, *_) in enumerate(self._savepoints) if known == name]
         if not found:
             raise PgError("3B001", f'savepoint "{name}" does not exist')
         return found[-1]

@@ -49,6 +49,15 @@ class Room:
             self.taken += size
             memory.taken += size
 
+    def take_now(self, size: int) -> bool:
+        """Takes memory if it is free at this moment; whether it was."""
+        with self._memory.changed:
+            if self._memory.taken + size > self._memory.bytes_max:
+                return False
+            self.taken += size
+            self._memory.taken += size
+            return True
+
     def hold(self, size: int) -> None:
         """Takes memory for rows in transit; if they need more than the whole budget, all of it, so that no other rows are held meanwhile."""
         self.take(min(size, self._memory.bytes_max - self.taken))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flowql.deploy.request import DeployRequest
     from flowql.query.answer import Answer, Done, QueryEngine
     from flowql.runtime.log.appending import Redelivery
+    from flowql.runtime.log.base import TopicPartition
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
 # What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
@@ -243,6 +244,12 @@ class Client(Calls):
         """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""
         found: int = self._call("POST", "/backup")["state_commit"]
         return found
+
+    def whole_ends(self) -> dict[TopicPartition, int]:
+        """The ends of results as of one tick, so that views fit together; {} where there is no such tick."""
+        from flowql.runtime.log.base import TopicPartition  # Arrow: 0.2 s
+
+        return {TopicPartition(t, p): end for t, p, end in self._call("GET", "/ends")["ends"]}
 
     def request_stop(self) -> None:
         """Ask it to commit and end; see `flowql.server.ending` for all of it."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not
     from flowql.runtime.app.beat_file import BeatFile
     from flowql.runtime.app.member_topic import MemberAddress
     from flowql.runtime.log.appending import Redelivery
+    from flowql.runtime.log.base import TopicPartition
 
 # continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
 Mode = Literal["continuous", "caught up", "bounded"]
@@ -83,6 +84,10 @@ class Engine(Protocol):
         waits until it is promoted. backfills: folders with computed histories of refreshed queries. Raises HandoverUnfit.
         dry_run: change nothing, and raise what would be refused.
         """
+        ...
+
+    def whole_ends(self) -> Mapping[TopicPartition, int]:
+        """The ends of results as of one tick, so that views fit together; {} where there is no such tick."""
         ...
 
     def carry_out(self, plan: Plan) -> Mapping[str, int]:

@@ -37,6 +37,7 @@ from flowql.runtime.app.status import blocked, instance_metrics, statuses
 from flowql.runtime.errors import StateError
 from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.spark.log_append import epochs_topic
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.computed_history import ComputedHistory
@@ -234,6 +235,9 @@ class RuntimeEngine:
             restoring,
             taken.is_whole,
         )
+
+    def whole_ends(self) -> Mapping[TopicPartition, int]:
+        return self.instance.ticks.whole_ends()
 
     def release_hung(self, ids: Sequence[str]) -> None:
         self.instance.deployer.release_hung(ids)

@@ -32,6 +32,7 @@ from flowql.runtime.app.plan_topic import topic_name
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.spark.engine.checkpoint_state import LazySession, reader, session_at_rest
 from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, load
@@ -195,6 +196,9 @@ class SparkEngine:
     def take_copied(self, relations: Sequence[str]) -> Commit:
         """There is no copy of what Spark keeps."""
         return self.take(relations)
+
+    def whole_ends(self) -> Mapping[TopicPartition, int]:
+        return {}  # its jobs follow no ticks
 
     def release_hung(self, ids: Sequence[str]) -> None:
         """There is one instance, which holds no query for that."""

@@ -189,6 +189,11 @@ async def _backup(call: Call) -> Response:
     return JSONResponse({"state_commit": await _done(call, Service.pin)})
 
 
+async def _ends(call: Call) -> Response:
+    ends = await _done(call, Service.whole_ends)
+    return JSONResponse({"ends": [[tp.topic, tp.partition, end] for tp, end in ends.items()]})
+
+
 async def _stop(call: Call) -> Response:
     call.server.request_stop()
     return JSONResponse({"stopping": True}, 202)
@@ -349,5 +354,6 @@ OPERATIONS: Sequence[Entry] = (
         internal=True,
         local=True,
     ),
+    Entry("GET", "/ends", _ends, "read", "Ends of results as of one tick.", internal=True, local=True),
     Entry("POST", "/stop", _stop, "operate", "Ends the process.", internal=True, local=True),
 )

@@ -24,6 +24,7 @@ from flowql.query.session import Begun, answer
 from flowql.query.united import parts_of
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.log.base import TopicPartition
 from flowql.server.engine import Engine
 
 
@@ -50,6 +51,10 @@ class Service:
     def deployed(self) -> Deployed:
         """The recorded deployment."""
         return self._engine.deployed
+
+    def whole_ends(self) -> Mapping[TopicPartition, int]:
+        """The ends of results as of one tick (`Engine.whole_ends`)."""
+        return self._engine.whole_ends()
 
     def topics(self) -> Mapping[str, int]:
         """Partitions of the topics there are."""

@@ -196,6 +196,12 @@ class Admin(Protocol):
         """
         ...
 
+    def files_of(self, tp: TopicPartition) -> frozenset[tuple[int, int]] | None:
+        """The files of a partition: the first offset of each, and how often compaction has written it. A compaction replaces some of them, and
+        appending only adds to them. None where the log does not tell.
+        """
+        ...
+
     def begin_offset(self, tp: TopicPartition) -> int: ...
 
     def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -87,6 +87,9 @@ class OverlayLog(MemoryLog):
     def was_compacted(self, tp: TopicPartition) -> bool | None:
         return super().was_compacted(tp) if self.is_own(tp) else self._below.was_compacted(tp)
 
+    def files_of(self, tp: TopicPartition) -> frozenset[tuple[int, int]] | None:
+        return super().files_of(tp) if self.is_own(tp) else self._below.files_of(tp)
+
     def with_replaced_times(self, topics: Collection[str]) -> set[str]:
         return self._below.with_replaced_times(topics)
 

@@ -311,6 +311,17 @@ class Ticks:
         by_query = {q: f.whole[tick][0].retain() for q, f in followers.items()}
         return TakenSnapshot(CombinedSnapshot(by_query, newest, self._stores), is_whole=True, newest=False)
 
+    def whole_ends(self) -> dict[TopicPartition, int]:
+        """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} for none. A reader of
+        several topics up to these ends sees views that fit together.
+        """
+        with self._lock:
+            self._refresh()
+            followers = [f for f in self._followers.values() if f.whole]
+            common = set.intersection(*(f.whole.keys() & f.ends.keys() for f in followers)) if followers else set()
+            tick = max(common, default=None)
+            return {} if tick is None else {tp: end for f in followers for tp, end in f.ends[tick].items()}
+
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
         with self._lock:
@@ -442,8 +453,8 @@ class Ticks:
         return [i for task in self._tasks(f) for i in task.logs.values()]
 
     def _ends_of(self, topics: Iterable[str]) -> dict[str, Ends]:
-        """Of topics that others read. The commit thread calls it before their writers go on."""
-        read = [t for t in topics if (f := self._followers.get(t)) is not None and f.writers.is_read]
+        """The ends of these topics. The commit thread calls it before their writers go on."""
+        read = [t for t in topics if t in self._followers]
         if not read:
             return {}
         with suppress(LogError):  # brokers are away: the next tick will do

@@ -268,6 +268,9 @@ class SimulatedLog:
     def was_compacted(self, tp: TopicPartition) -> None:
         """Brokers do not say."""
 
+    def files_of(self, tp: TopicPartition) -> None:
+        return None
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self.network.call("drop before")
         partition = self.broker.partition(tp)

@@ -240,6 +240,11 @@ class EmbeddedLog(LocalLog):
         with self._lock:
             return any(segment.cleaned_ms for segment in self._partition(tp).segments)
 
+    def files_of(self, tp: TopicPartition) -> frozenset[tuple[int, int]]:
+        self.refresh()
+        with self._lock:
+            return frozenset((segment.base, segment.life) for segment in self._partition(tp).segments)
+
     def committed(self, group: str) -> dict[TopicPartition, Position]:
         self.refresh()
         with self._lock:

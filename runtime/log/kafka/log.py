@@ -336,6 +336,9 @@ class KafkaLog:
     def was_compacted(self, tp: TopicPartition) -> None:
         """None: brokers do not report it."""
 
+    def files_of(self, tp: TopicPartition) -> None:
+        """None: brokers do not report them."""
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention)."""
         if offset > self.end_offset(tp):

@@ -11,6 +11,8 @@ import pytest
 from flowql.config.load import read_project
 from flowql.deploy.settings import settings_of
 from flowql.pg import kept
+from flowql.pg.errors import PgError
+from flowql.pg.pins import Holder
 from flowql.pg.reading import Reading
 from tests.flowql.pg.conftest import Shop
 
@@ -22,8 +24,8 @@ def reading(shop: Shop) -> Iterator[Reading]:
     made.close()
 
 
-def rows(reading: Reading, sql: str) -> list[tuple[object, ...]]:
-    with closing(reading.ask(sql)) as answer:
+def rows(reading: Reading, sql: str, holder: Holder | None = None) -> list[tuple[object, ...]]:
+    with closing(reading.ask(sql, holder=holder)) as answer:
         return sorted(tuple(r.values()) for r in answer.table().to_pylist())
 
 
@@ -80,6 +82,83 @@ def test_rows_are_those_that_the_instance_has(
             sql = f"SELECT id, note FROM notes WHERE {condition}"
             assert rows(reading, sql) == sorted(tuple(r.values()) for r in connection.sql(sql)), sql
     connection.execute(f"DELETE FROM notes WHERE id >= {base}")
+
+
+NOTES = "SELECT id, note FROM notes WHERE id BETWEEN {} AND {}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pins_read_what_was_there(shop: Shop, reading: Reading, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Transactions that begin at any time, look when they like, and see the same rows each time."""
+    monkeypatch.setattr(kept, "DEAD_ROWS_MIN", 2)
+    rng, connection, base = Random(seed), shop.instance.connection, 2_500 + 100 * seed
+    all_of = NOTES.format(base, base + 99)
+    pinned = list[tuple[Holder, list[tuple[object, ...]]]]()
+    for _ in range(25):
+        ids = rng.sample(range(base, base + 12), 4)
+        values = ", ".join(f"({i}, 'n{rng.randrange(100)}')" for i in ids)
+        match rng.randrange(6):
+            case 0 | 1:
+                connection.execute(
+                    f"INSERT INTO notes VALUES {values} ON CONFLICT (id) DO UPDATE SET note = excluded.note"
+                )
+            case 2:
+                connection.execute(f"DELETE FROM notes WHERE id IN ({ids[0]}, {ids[1]})")
+            case 3:
+                rows(reading, all_of)
+            case 4:
+                holder = Holder()
+                holder.pinned(reading.pin, reading.unpin)
+                pinned.append((holder, sorted(tuple(r.values()) for r in connection.sql(all_of))))
+            case _ if rng.randrange(3) == 0:
+                reading._kept.clear()
+        for holder, seen in pinned:
+            if rng.randrange(3) == 0:
+                wanted = [r for r in seen if r[0] == ids[0]]
+                assert rows(reading, f"SELECT id, note FROM notes WHERE id = {ids[0]}", holder) == wanted
+            if rng.randrange(3) == 0:
+                assert rows(reading, all_of, holder) == seen
+    for holder, _ in pinned:
+        holder.close()
+    connection.execute(f"DELETE FROM notes WHERE id >= {base}")
+    assert reading.database.memory.taken == 0
+
+
+def test_a_pin_whose_records_were_compacted_before_they_were_read_says_so(
+    shop: Shop, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, holder = shop.instance.connection.execute, Holder()
+    execute("INSERT INTO notes VALUES (2900, 'a')")
+    holder.pinned(reading.pin, reading.unpin)
+    execute("UPDATE notes SET note = 'b' WHERE id = 2900")
+    admin = type(reading._log.admin())
+    found = admin.files_of
+    monkeypatch.setattr(admin, "files_of", lambda self, tp: frozenset((b, life + 1) for b, life in found(self, tp)))
+    with pytest.raises(PgError, match="compacted") as failed:
+        rows(reading, NOTES.format(2900, 2900), holder)
+    assert failed.value.state == "40001"
+    assert rows(reading, NOTES.format(2900, 2900)) == [(2900, "b")]
+    holder.close()
+    execute("DELETE FROM notes WHERE id = 2900")
+
+
+def test_a_pin_takes_no_more_memory_than_there_is(shop: Shop, reading: Reading) -> None:
+    execute, holder = shop.instance.connection.execute, Holder()
+    execute("INSERT INTO notes VALUES (2950, 'a')")
+    pin = holder.pinned(reading.pin, reading.unpin)
+    assert rows(reading, NOTES.format(2950, 2950), holder) == [(2950, "a")]
+    reading.database.memory.taken += (taken := reading.database.memory.bytes_max)
+    execute("DELETE FROM notes WHERE id = 2950")
+    reading.database.memory.taken -= taken
+    assert pin.room.taken == 0
+    rows(reading, NOTES.format(2950, 2950))
+    assert pin.room.taken == kept.KEY_BYTES
+    pin.is_over = True
+    with pytest.raises(PgError, match="need more memory") as failed:
+        rows(reading, NOTES.format(2950, 2950), holder)
+    assert failed.value.state == "53200"
+    holder.close()
+    assert reading.database.memory.taken == 0
 
 
 def test_what_is_kept_has_a_limit(shop: Shop) -> None:
