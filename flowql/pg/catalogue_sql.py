@@ -242,8 +242,12 @@ class _Translation:
             raise PgError("0A000", f"{name} takes constants alone")
         try:
             if name == "set_config":
-                self._settings.set(given[0].value, given[1].value, local=given[-1].upper == "TRUE")
-            value = self._settings.get(given[0].value)
+                local = given[-1].upper == "TRUE"
+                self._settings.set(given[0].value, given[1].value, local=local)
+                ends_at_once = local and not self._settings.in_transaction
+                value = given[1].value if ends_at_once else self._settings.get(given[0].value)
+            else:
+                value = self._settings.get(given[0].value)
         except PgError:
             if name == "set_config" or len(given) < 2 or given[1].upper != "TRUE":
                 raise

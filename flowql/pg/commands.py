@@ -19,7 +19,6 @@ _NOTHING = {
     "ANALYZE": "ANALYZE",
     "VACUUM": "VACUUM",
 }
-_NO_TRANSACTION = "SET TRANSACTION can only be used in transaction blocks"
 _TIMEZONE_NOTE = "times are shown in UTC, whatever the time zone of a session"
 
 
@@ -116,7 +115,7 @@ def _set(statement: Statement, settings: SessionSettings) -> Done:
     if rest[:1] == ["TRANSACTION"]:
         for name, value in modes(statement, at + 1).items():
             settings.set(name, value)
-        return Done("SET", notice="" if settings.in_transaction else _NO_TRANSACTION)
+        return Done("SET")
     if rest[:3] == ["CHARACTERISTICS", "AS", "TRANSACTION"]:
         for name, value in modes(statement, at + 3).items():
             settings.set(f"default_{name}", value)

@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
+import pyarrow as pa
+
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.pg import commands, messages
 from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
 from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unsupported
-from flowql.pg.incoming import BYTES_MAX, Incoming, SentRows
+from flowql.pg.incoming import BYTES_MAX, Incoming
 from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.pins import Holder
 from flowql.pg.portals import Rows
@@ -27,12 +29,11 @@ from flowql.pg.reading import Reading
 from flowql.pg.settings import REPORTED, SessionSettings
 from flowql.pg.statements import Statement, filled, name_after, split, syntax_error
 from flowql.pg.subscribing import LiveRows, subscribe_of
-from flowql.pg.transactions import Change, Transaction, count
+from flowql.pg.transactions import Transaction
 from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
-from flowql.query.answer import Done
+from flowql.pg.writes import Pinned, Write
 from flowql.query.errors import TOO_LONG, QueryError
 from flowql.query.of_plan import OfPlan
-from flowql.runtime.topology.bulk_insert import GivenRows
 
 LOOK_S = 0.5  # how often to check that the client is still connected
 ABANDON_S = 5.0  # for a query that was cancelled to end
@@ -249,7 +250,7 @@ class Execution:
         """
         if statement.is_write:
             return self._write(sql, formats, transaction)
-        if lookup is not None and not transaction.writes:
+        if lookup is not None and not transaction.has_written:
             found = self._looked_up(*lookup, formats, transaction.holder)
             if found is not None:
                 return found
@@ -302,23 +303,37 @@ class Execution:
     ) -> Rows:
         if self.shared.catalogue.has(statement):
             return self.shared.catalogue.rows(sql, settings, formats, self._begun, self.number)
-        if transaction.writes and _reads(self._plan(), statement):
+        self._check_reads_no_write(statement, transaction)
+        return Rows.of(self.shared.reading.ask(sql, self._begun, transaction.holder), formats)
+
+    def _check_reads_no_write(self, statement: Statement, transaction: Transaction) -> None:
+        """Raises PgError for a query of relations after a write."""
+        if transaction.has_written and _reads(self._plan(), statement):
             title = "a query after a write in the same transaction is not supported: the rows are written at COMMIT"
             raise unsupported(title, "COMMIT first")
-        return Rows.of(self.shared.reading.ask(sql, self._begun, transaction.holder), formats)
 
     def _write(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
         if transaction.is_open:
-            changes = self._compiled(sql)
-            rows = transaction.add(changes)
-            return Produced(f"INSERT 0 {rows}")
+            return self._rehearsed(sql, formats, transaction)
         (done,) = self.shared.reading.execute(sql)[-1:]
-        tag = f"INSERT 0 {done.rows}" if done.verb == "INSERT" else f"{done.verb} {done.rows}"
-        return Produced(tag, None if done.returned is None else Rows.of_table(done.returned, formats=formats))
+        return _done(done.verb, done.rows, done.returned, formats)
 
-    def carry_out(self, changes: Sequence[Change], given: Mapping[int, GivenRows]) -> list[Done]:
-        """Carries out the changes of a transaction. given: the rows of each COPY. Raises CommandError, RuntimeFailure."""
-        return self.shared.reading.carry_out(changes, SentRows(given))
+    def _rehearsed(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
+        """A write in a transaction: COMMIT carries it out."""
+        changes, writes = self._compiled(sql), transaction.writes
+        (change, *_) = changes
+        if not isinstance(change, TableChange):
+            writes.add([Write(c) for c in changes])
+            return _done("INSERT", len(changes), None, formats)
+        if change.select:
+            self._check_reads_no_write(split(change.select)[0], transaction)
+        write, rows, returned = self.shared.reading.rehearsed(change, writes, transaction.holder)
+        writes.add([write])
+        return _done(change.kind.upper(), rows, returned, formats)
+
+    def carry_out(self, writes: Sequence[Write], pinned: Mapping[str, Pinned] | None) -> None:
+        """Carries out the writes of a transaction. pinned: see `carried_out`. Raises PgError, CommandError, RuntimeFailure."""
+        self.shared.reading.carry_out(writes, pinned)
 
     def begin_copy(self, sql: str, rest: Sequence[Statement] | None, transaction: Transaction) -> Incoming:
         """COPY ... FROM STDIN. Raises PgError, CompileError."""
@@ -332,18 +347,21 @@ class Execution:
             raise unsupported("COPY in binary format is not supported", "copy text or CSV")
         source = self.shared.reading.plan().source(change.target)
         assert source is not None, "it was compiled over it"
-        return Incoming(source, change, rest, BYTES_MAX - transaction.copied_bytes)
+        if transaction.is_open:
+            self.shared.reading.check_write(change, transaction.writes)
+        return Incoming(source, change, rest, BYTES_MAX - transaction.writes.size)
 
     def finish_copy(self, incoming: Incoming, transaction: Transaction) -> int:
         """Writes the rows, or adds them to the open transaction; their number. Raises CommandError, RuntimeFailure."""
         given = incoming.rows()
-        change = given.change
+        write = Write(given.change, incoming.source, given, size=incoming.size)
         if transaction.is_open:
-            return transaction.add_copied(change, given, incoming.size)
-        (done,) = self.carry_out([change], {id(change): given})
-        return done.rows
+            transaction.writes.add([write])
+        else:
+            self.carry_out([write], None)
+        return len(given)
 
-    def _compiled(self, sql: str) -> list[Change]:
+    def _compiled(self, sql: str) -> list[TableChange | InsertValues]:
         from flowql.compiler.driver import compile_changes
 
         reading = self.shared.reading
@@ -360,6 +378,11 @@ class Execution:
         with suppress(CommandError):  # nothing is deployed
             return self.shared.reading.plan()
         return Plan()
+
+
+def _done(verb: str, rows: int, returned: pa.Table | None, formats: Sequence[int]) -> Produced:
+    tag = f"INSERT 0 {rows}" if verb == "INSERT" else f"{verb} {rows}"
+    return Produced(tag, None if returned is None else Rows.of_table(returned, formats=formats))
 
 
 def _closed(running: Future[Any]) -> None:
@@ -403,4 +426,4 @@ def _targets(plan: Plan, statement: Statement) -> list[PgType]:
     return [t for n, t in columns.items() if not n.startswith("__")]
 
 
-__all__ = ["Execution", "Prepared", "Produced", "Shared", "count"]
+__all__ = ["Execution", "Prepared", "Produced", "Shared"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.plan.tables import TableChange
@@ -44,18 +44,6 @@ class Incoming:
         stream = io.BytesIO(b"".join(self._parts))
         self._parts.clear()
         return given_rows(TableFile(f"COPY {self.source.name}", self.source, self.change, stream, origin), _unseen)
-
-
-@dataclass(frozen=True, slots=True)
-class SentRows:
-    """The rows that a client sent for statements. given: by the `id` of the change."""
-
-    given: Mapping[int, GivenRows]
-
-    def rows(self, source: SourceDef, change: TableChange) -> GivenRows:
-        """As `flowql.query.changing.Files`."""
-        del source
-        return self.given[id(change)]
 
 
 def _unseen(size: int) -> None:

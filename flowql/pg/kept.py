@@ -47,23 +47,21 @@ class KeptTopics:
             threading.Lock()
         )  # guards the tables and the pins; each table has a lock of its own, which is taken after it
 
-    def pin(self, make: Callable[[], Pin]) -> Pin:
-        """Adds a pin: from now on the rows that it sees are kept. make: gives one of this moment. Raises PgError if there are too many."""
+    def pin(self, make: Callable[[], Pin], *, is_counted: bool = True) -> Pin:
+        """Adds a pin until it is released: from now on the rows that it sees are kept. make: gives one of this moment. is_counted: among those of
+        which there may be `PINS_MAX`. Raises PgError if there are too many.
+        """
         while True:
             made = make()
+            made.is_counted = is_counted
             with self._lock:
-                if len(self._pins) >= PINS_MAX:
+                self._pins[:] = [p for p in self._pins if not p.is_released]
+                if is_counted and sum(p.is_counted for p in self._pins) >= PINS_MAX:
                     title = f"at most {PINS_MAX} transactions read tables and views at the same time"
                     raise PgError("53400", title, help="end another one, or use autocommit")
                 if not any(_is_beyond(k.ends, made.ends(topic)) for topic, k in self._kept.items()):
                     self._pins.append(made)
                     return made
-
-    def unpin(self, pin: Pin) -> None:
-        with self._lock:
-            if pin in self._pins:
-                self._pins.remove(pin)
-        pin.release()
 
     def pinned(self, pin: Pin, relation: TopicRelation, room: Room, found: Callable[[Kept, PinnedTable], T]) -> T:
         """What is found in a table as the pin sees it. relation: with the spans of the pin. Raises PgError 40001 if that is no longer known."""

@@ -45,6 +45,7 @@ class Pin:
     lost: set[str] = field(default_factory=set)  # topics of which records have gone that it would have to read
     is_over: bool = False  # it would take more memory than there is
     is_released: bool = False
+    is_counted: bool = True
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the room
 
     def charge(self, size: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
+from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec
 from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
@@ -30,8 +30,9 @@ from flowql.pg.pins import Holder, Pin
 from flowql.pg.statements import Statement
 from flowql.pg.subscribing import Changes, Looked, Subscribe
 from flowql.pg.types import PgType
+from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Done
-from flowql.query.changing import Files, carry_out, carry_out_bound
+from flowql.query.changing import carry_out
 from flowql.query.committed import Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
@@ -59,10 +60,10 @@ class NeedsInstance(Exception):
 
 
 class _NoState:
-    """The state of a commit of which topics alone are read."""
+    """The state of a commit of which topics alone are read. pin: of one statement."""
 
-    def __init__(self, sequence: int) -> None:
-        self.sequence = sequence
+    def __init__(self, sequence: int, pin: Pin | None = None) -> None:
+        self.sequence, self._pin = sequence, pin
 
     def stores(self) -> Sequence[StoreSpec]:
         return ()
@@ -71,7 +72,8 @@ class _NoState:
         return {}
 
     def close(self) -> None:
-        pass
+        if self._pin is not None:
+            self._pin.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +191,16 @@ class Reading:
         return self._kept.pin(partial(self._pinned, whole))
 
     def unpin(self, pin: Pin) -> None:
-        self._kept.unpin(pin)
+        pin.release()
 
-    def _pinned(self, whole: Mapping[TopicPartition, int]) -> Pin:
-        """whole: ends of results that fit together; other topics are read to their ends. Between two commits."""
+    def _pinned(self, whole: Mapping[TopicPartition, int], topics: Collection[str] | None = None) -> Pin:
+        """whole: ends of results that fit together; other topics are read to their ends. topics: those that it is about; None: all. Between two
+        commits.
+        """
         app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
         while True:
             sequence, plan, admin = self._log.last_sequence(app), self.plan(), self._log.admin()
-            topics = {s.topic for s in plan.sources} | {dead_letter_source(app).topic}
-            counts = admin.partition_counts(topics)
+            counts = admin.partition_counts(_topics(plan, app) if topics is None else topics)
             tps = [TopicPartition(t, p) for t in sorted(counts) for p in range(counts[t])]
             files = {tp: admin.files_of(tp) for tp in tps}
             begins, ends = admin.begin_offsets(tps), admin.end_offsets(tps)
@@ -252,10 +255,26 @@ class Reading:
             variables={},
         )
 
-    def carry_out(self, changes: Sequence[TableChange | InsertValues], files: Files) -> list[Done]:
-        """As `execute`, for statements that are compiled. files: gives the rows of COPY."""
-        writers, writer = self._changing.writers(), self.settings.writer("pg")
-        return carry_out_bound(changes, self.plan().sources, writers, self._table, writer, files=files)
+    def rehearsed(
+        self, change: TableChange, writes: Writes, holder: Holder | None
+    ) -> tuple[Write, int, pa.Table | None]:
+        """A statement of a transaction that changes a table: see `flowql.pg.writes`. holder: of what its query reads."""
+        source = self.plan().source(change.target)
+        assert source is not None, "it was compiled over it"
+
+        def ask(sql: str) -> pa.Table:
+            with closing(self.ask(sql, holder=holder)) as found:
+                return found.table()
+
+        return rehearsed(change, source, writes, self._changing.writers(), ask)
+
+    def check_write(self, change: TableChange, writes: Writes) -> None:
+        """Raises PgError for a COPY that a transaction cannot have."""
+        check(change, writes, self._changing.writers())
+
+    def carry_out(self, writes: Sequence[Write], pinned: Mapping[str, Pinned] | None) -> None:
+        """Carries out the writes of a transaction, as one commit. Raises PgError, CommandError, RuntimeFailure."""
+        carried_out(writes, self.plan().sources, self._changing.writers(), self.settings.writer("pg"), pinned)
 
     def subscribe(self, subscribe: Subscribe) -> Changes:
         """What a subscription has to tell; close it. Raises QueryError, PgError."""
@@ -305,6 +324,10 @@ class Reading:
             return _OfLog(pin.plan, _NoState(pin.sequence), self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
         if len(queries_behind(plan, relations)) > 1:
             raise NeedsInstance
+        if len(relations) > 1 and self._log.drops_with_commits:  # a commit may write to several of them
+            pin = self._kept.pin(partial(self._pinned, {}, _topics(plan, app, relations)), is_counted=False)
+            state = _NoState(pin.sequence, pin)
+            return _OfLog(pin.plan, state, self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
         sequence = self._log.last_sequence(app) if relations else 0
         return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
 
@@ -331,6 +354,13 @@ class Reading:
 def _passed(found: Answer, kept: ExitStack) -> Generator[pa.RecordBatch]:
     with kept:
         yield from found.batches
+
+
+def _topics(plan: Plan, application_id: str, relations: Collection[str] | None = None) -> set[str]:
+    """The topics of these relations, or of all."""
+    known = [*plan.sources, dead_letter_source(application_id)]
+    names = None if relations is None else {name.casefold() for name in relations}
+    return {s.topic for s in known if names is None or s.name.casefold() in names}
 
 
 def _tables(plan: Plan) -> dict[str, SourceDef]:

@@ -394,12 +394,15 @@ class Session:
 
     async def _end_transaction(self, *, keeps: bool) -> None:
         t = self.transaction
-        changes, given = (t.changes(), t.given) if keeps else ([], {})
+        writes, holder = (t.writes.all if keeps else []), t.holder
+        pin = holder.pin if holder is not None else None
+        strict = pin is not None and self.settings.get("transaction_isolation") == "repeatable read"
+        pinned = {topic: pin.ends(topic) for topic in pin.spans} if strict and pin is not None else None
         t.end()
         self._close_portals()
         try:
-            if changes:
-                await self._call(self.execution.carry_out, changes, given)
+            if writes:
+                await self._call(self.execution.carry_out, writes, pinned)
         except BaseException:
             keeps = False
             raise
@@ -439,8 +442,9 @@ class Session:
             raise PgError("XX000", f"internal error: {type(error).__name__}: {error}") from error
 
     def _report(self, statement: Statement, done: commands.Done) -> None:
-        if statement.follows("SET", "LOCAL") and not self.transaction.is_open:
-            self._warn("25P01", "SET LOCAL can only be used in transaction blocks")
+        for what in ("LOCAL", "TRANSACTION"):
+            if statement.follows("SET", what) and not self.transaction.is_open:
+                self._warn("25P01", f"SET {what} can only be used in transaction blocks")
         if done.notice:
             self.out.write(messages.failure(PgError("01000", done.notice), "NOTICE", b"N"))
 

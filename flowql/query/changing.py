@@ -27,7 +27,7 @@ from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
 from flowql.runtime.batch import Batch, Row, to_arrow
 from flowql.runtime.errors import RowFailed, StatementFailed, TableBusy, TopicMissing
-from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.topology.bulk_insert import ROWS_MIN as BULK_ROWS_MIN
 from flowql.runtime.topology.bulk_insert import GivenRows, Projected, columns_batch, takes_columns
@@ -95,7 +95,7 @@ def carry_out_bound(
     for change in _grouped(changes):
         if not isinstance(change, TableChange):
             with tables.inserting:
-                rows = write_rows(tables.log, sources, change, writer, _now_ms())
+                rows = write_rows(tables.log, sources, change, writer, wall_ms())
             done.append(Done("INSERT", change[0].target, rows))
             continue
         try:
@@ -110,8 +110,8 @@ def _repeated(
 ) -> Done:
     for _ in range(retry):
         with suppress(TableBusy):
-            return execute_change(tables, source, change, _now_ms(), ask, files)
-    return execute_change(tables, source, change, _now_ms(), ask, files)
+            return execute_change(tables, source, change, wall_ms(), ask, files)
+    return execute_change(tables, source, change, wall_ms(), ask, files)
 
 
 def _check_one_returns(changes: Sequence[TableChange | InsertValues]) -> None:
@@ -135,7 +135,7 @@ def _grouped(changes: Sequence[TableChange | InsertValues]) -> list[TableChange 
     return found
 
 
-def _now_ms() -> int:
+def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -151,11 +151,11 @@ def execute_change(
 
     def before(changed: Changed) -> None:
         if change.returning:
-            returned[:] = [_returned(change, changed.returned)]
+            returned[:] = [returned_table(change, changed.returned)]
 
     # Before the query reads the table.
     seen = table_ends(tables.log, source) if change.select and change.kind != "insert" else None
-    given = _given(source, change, ask, files)
+    given = rows_given(source, change, ask, files)
     if given is None:
         changed = tables.change(source, change, now_ms, before=before)
         return Done(change.kind.upper(), change.target, changed.count, *returned)
@@ -167,7 +167,7 @@ def execute_change(
     return Done(verb, change.target, changed.count, *returned)
 
 
-def _given(source: SourceDef, change: TableChange, ask: Ask, files: Files | None) -> GivenRows | None:
+def rows_given(source: SourceDef, change: TableChange, ask: Ask, files: Files | None) -> GivenRows | None:
     """The rows from the statement's query, file or client; None if it has none of these."""
     if change.copied is not None or change.reads_files:
         if files is None:
@@ -192,7 +192,7 @@ def _inserted(tables: TableWriters, source: SourceDef, given: GivenRows, now_ms:
         raise given.failure(error) from error
 
 
-def _returned(change: TableChange, rows: Sequence[Row]) -> pa.Table:
+def returned_table(change: TableChange, rows: Sequence[Row]) -> pa.Table:
     """The rows of RETURNING with the types that the answer to a query has."""
     names = unique([c.name for c in change.returning])
     schema = Schema(tuple(Field(n, c.expr.type) for n, c in zip(names, change.returning, strict=True)))
@@ -209,21 +209,27 @@ def write_rows(
     log: Log, sources: Sequence[SourceDef], inserts: Sequence[InsertValues], transactional_id: str, now_ms: int
 ) -> int:
     """Rows of INSERT ... VALUES into streams and tables over topics, all in one transaction; their number."""
-    known = {s.name: s for s in sources}
-    topics = log.admin().topics()
     producer = log.producer(transactional_id)
     try:
         producer.begin()
-        for insert in inserts:
-            source = known[insert.target]
-            if source.topic not in topics:
-                raise TopicMissing(f"there is no topic {source.topic} of {source.name}")
-            for partition, part in split(encode_insert(source, insert, now_ms), topics[source.topic].partitions, 0):
-                producer.send(TopicPartition(source.topic, partition), part)
+        send_rows(producer, log, sources, inserts, now_ms)
         producer.commit()
     finally:
         producer.close()
     return len(inserts)
+
+
+def send_rows(
+    producer: Producer, log: Log, sources: Sequence[SourceDef], inserts: Sequence[InsertValues], now_ms: int
+) -> None:
+    """Rows of INSERT ... VALUES in the transaction of a producer. Raises TopicMissing."""
+    known, topics = {s.name: s for s in sources}, log.admin().topics()
+    for insert in inserts:
+        source = known[insert.target]
+        if source.topic not in topics:
+            raise TopicMissing(f"there is no topic {source.topic} of {source.name}")
+        for partition, part in split(encode_insert(source, insert, now_ms), topics[source.topic].partitions, 0):
+            producer.send(TopicPartition(source.topic, partition), part)
 
 
 def _selected(source: SourceDef, change: TableChange, ask: Ask) -> Batch:

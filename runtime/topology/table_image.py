@@ -132,18 +132,21 @@ class TableImage:
 
 
 class Pending:
-    """Rows with what statements have changed whose commit is not written yet."""
+    """Rows with what statements have changed whose commit is not written yet. over: what others had changed before them."""
 
-    def __init__(self, image: TableImage) -> None:
-        self._image = image
+    def __init__(self, image: TableImage, over: Mapping[Key, Row | None] | None = None) -> None:
+        self._image, self._over = image, over or {}
         self.changes: dict[Key, Row | None] = {}
 
     def get(self, key: Key) -> Row | None:
-        return self.changes[key] if key in self.changes else self._image.get(key)
+        for changes in (self.changes, self._over):
+            if key in changes:
+                return changes[key]
+        return self._image.get(key)
 
     def items(self) -> Iterator[tuple[Key, Row]]:
         """All rows."""
-        changes = self.changes
+        changes = {**self._over, **self.changes}
         new = ((key, row) for key, row in changes.items() if row is not None)
         return chain((kept for kept in self._image.items() if kept[0] not in changes), new)
 

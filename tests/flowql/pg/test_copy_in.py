@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from flowql.compiler.plan.tables import TableChange
 from flowql.pg import incoming
-from flowql.pg.transactions import Transaction
+from flowql.pg.writes import Write, Writes
 from flowql.runtime.errors import StatementFailed
 from flowql.runtime.topology.bulk_insert import GivenRows
 from tests.flowql.pg.conftest import Shop
@@ -113,14 +111,8 @@ def test_psycopg(shop: Shop, wire: Wire) -> None:
 
 def test_rows_that_a_savepoint_takes_back_are_let_go() -> None:
     """They stayed in memory, and counted against the 256 MB of the transaction until its end."""
-    transaction = Transaction()
-    transaction.begin()
-    change = TableChange("notes", "insert")
-    transaction.add_copied(change, GivenRows(change, [], lambda e: StatementFailed(str(e))), 7)
-    transaction.savepoint("s")
-    for size in (100, 200):
-        transaction.add_copied(
-            change := replace(change), GivenRows(change, [], lambda e: StatementFailed(str(e))), size
-        )
-    transaction.back_to("s")
-    assert (transaction.copied_bytes, len(transaction.given), len(transaction.end())) == (7, 1, 1)
+    writes, change = Writes(), TableChange("notes", "insert")
+    for size in (7, 100, 200):
+        writes.add([Write(change, given=GivenRows(change, [], lambda e: StatementFailed(str(e))), size=size)])
+    writes.back_to(1)
+    assert (writes.size, len(writes.all)) == (7, 1)

@@ -142,7 +142,10 @@ def test_a_pin_whose_records_were_compacted_before_they_were_read_says_so(
     execute("DELETE FROM notes WHERE id = 2900")
 
 
-def test_a_pin_takes_no_more_memory_than_there_is(shop: Shop, reading: Reading) -> None:
+def test_a_pin_takes_no_more_memory_than_there_is(
+    shop: Shop, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "DEAD_ROWS_MIN", 1 << 20)
     execute, holder = shop.instance.connection.execute, Holder()
     execute("INSERT INTO notes VALUES (2950, 'a')")
     pin = holder.pinned(reading.pin, reading.unpin)

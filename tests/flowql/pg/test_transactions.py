@@ -213,3 +213,84 @@ def test_views_of_a_transaction_fit_together(tmp_path_factory: pytest.TempPathFa
         finally:
             stop.set()
             writer.join()
+
+
+def test_writes_of_several_tables_are_one_commit(noted: Shop) -> None:
+    """A failure in one of them leaves out all, and nobody sees some of them."""
+    both = (
+        "SELECT (SELECT COUNT(*) FROM notes WHERE id >= 450 AND id < 500), (SELECT COUNT(*) FROM orders WHERE id = 450)"
+    )
+    with noted.wire() as w, noted.wire() as other:
+        w.ask("BEGIN; INSERT INTO notes VALUES (450, 'a'), (451, 'b'); INSERT INTO orders VALUES (450, 'eve', 1)")
+        assert other.rows(both) == [("0", "0")]
+        other.ask("INSERT INTO orders VALUES (450, 'first', 1)")
+        with pytest.raises(Failed, match="23505"):
+            w.rows("COMMIT")
+        assert other.rows(both) == [("0", "1")], "the table that did not fail has no rows of it either"
+        other.ask("DELETE FROM orders WHERE id = 450")
+
+        stop, wrong = threading.Event(), list[object]()
+
+        def look() -> None:
+            with noted.wire() as r:
+                while not stop.is_set():
+                    found = r.rows(both)
+                    if found not in ([("0", "0")], [("2", "1")]):
+                        wrong.append(found)
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        for _ in range(8):
+            w.ask(
+                "BEGIN; INSERT INTO notes VALUES (450, 'a'), (451, 'b'); INSERT INTO orders VALUES (450, 'eve', 1); COMMIT"
+            )
+            w.ask("BEGIN; DELETE FROM orders WHERE id = 450; DELETE FROM notes WHERE id IN (450, 451); COMMIT")
+        stop.set()
+        reader.join()
+        assert not wrong
+
+
+def test_a_write_that_others_overtake_is_refused_at_commit(noted: Shop) -> None:
+    with noted.wire() as w, noted.wire() as other:
+        w.ask("BEGIN")
+        assert tags(w.ask("UPDATE notes SET note = note || '!' WHERE id = 400")) == ["UPDATE 1"]
+        other.ask("DELETE FROM notes WHERE id = 400")
+        with pytest.raises(Failed, match="40001"):
+            w.rows("COMMIT")
+        w.ask("BEGIN; UPDATE notes SET note = note || '!' WHERE id = 401")
+        other.ask("UPDATE notes SET note = 'other' WHERE id = 401")
+        assert tags(w.ask("COMMIT")) == ["COMMIT"], "as many rows as its client was told"
+        assert other.rows("SELECT note FROM notes WHERE id = 401") == [("other!",)]
+        w.ask("BEGIN")
+        ((before,),) = rows_of(w.ask("UPDATE notes SET note = random()::text WHERE id = 402 RETURNING note"))
+        w.ask("COMMIT")
+        assert other.rows("SELECT note FROM notes WHERE id = 402") == [(before,)]
+
+        strict = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT note FROM notes WHERE id = 401"
+        for conflicts in (True, False):
+            w.ask(strict)
+            if conflicts:
+                other.ask("UPDATE notes SET note = 'mine' WHERE id = 401")
+            assert tags(w.ask("UPDATE notes SET note = 'read' WHERE id = 401")) == ["UPDATE 1"]
+            if conflicts:
+                with pytest.raises(Failed, match="40001"):
+                    w.rows("COMMIT")
+            else:
+                assert tags(w.ask("COMMIT")) == ["COMMIT"]
+
+
+def test_writes_that_a_transaction_cannot_have(noted: Shop) -> None:
+    many = ", ".join(f"({n})" for n in range(5000, 5600))
+    with noted.wire() as w:
+        for before, sql in (
+            ("", "UPDATE notes SET note = 'x' WHERE id IN (SELECT id FROM orders)"),
+            ("", "DELETE FROM notes WHERE id = (SELECT MAX(id) FROM notes)"),
+            ("INSERT INTO notes VALUES (460, 'x')", "SELECT COUNT(*) FROM orders"),
+            ("INSERT INTO notes VALUES (460, 'x')", "INSERT INTO notes SELECT id + 490, customer FROM orders"),
+            (f"INSERT INTO notes SELECT n, 'x' FROM (VALUES {many}) AS t(n)", "DELETE FROM notes WHERE id = 5001"),
+        ):
+            w.ask(f"BEGIN; {before}")
+            with pytest.raises(Failed, match="0A000"):
+                w.rows(sql)
+            assert w.ask("ROLLBACK")[-1] == (b"Z", b"I")
+        assert w.rows("SELECT COUNT(*) FROM notes WHERE id >= 460") == [("0",)]

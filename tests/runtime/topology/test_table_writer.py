@@ -108,14 +108,14 @@ def test_a_topic_of_others_is_not_written_to(tables: Tables) -> None:
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do something after a statement has read the rows, and before it writes."""
-    waiting, write = [act], table_writer._TableWriter._write
+    waiting, write = [act], table_writer._write
 
     def writes(*given: Any) -> None:
         if waiting:
             waiting.pop()()
         write(*given)
 
-    monkeypatch.setattr(table_writer._TableWriter, "_write", writes)
+    monkeypatch.setattr(table_writer, "_write", writes)
 
 
 def test_a_statement_takes_in_what_another_process_wrote_meanwhile(
