@@ -31,6 +31,7 @@ from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.state.values import encode_value
 
 KEY_BYTES = 250  # of a key and its place in the index
+PIN_TRIES = 5
 DEAD_ROWS_MIN = 1_024  # replaced rows that are kept until they are more than half of all
 Ends = Mapping[TopicPartition, int]
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class KeptTopics:
         """Adds a pin until it is released: from now on the rows that it sees are kept. make: gives one of this moment. is_counted: among those of
         which there may be `PINS_MAX`. Raises PgError if there are too many.
         """
-        while True:
+        for tries in range(1, PIN_TRIES + 1):
             made = make()
             made.is_counted = is_counted
             with self._lock:
@@ -59,9 +60,15 @@ class KeptTopics:
                 if is_counted and sum(p.is_counted for p in self._pins) >= PINS_MAX:
                     title = f"at most {PINS_MAX} transactions read tables and views at the same time"
                     raise PgError("53400", title, help="end another one, or use autocommit")
-                if not any(_is_beyond(k.ends, made.ends(topic)) for topic, k in self._kept.items()):
-                    self._pins.append(made)
-                    return made
+                pinned = [t for t in made.spans if t in self._kept]
+                beyond = [t for t in pinned if _is_beyond(self._kept[t].ends, made.ends(t))]
+                if beyond and tries < PIN_TRIES:
+                    continue  # other threads have read on meanwhile
+                for topic in beyond:  # or the topic was made again
+                    self._kept.pop(topic).left()
+                self._pins.append(made)
+                return made
+        raise AssertionError("the last try adds it")
 
     def pinned(self, pin: Pin, relation: TopicRelation, room: Room, found: Callable[[Kept, PinnedTable], T]) -> T:
         """What is found in a table as the pin sees it. relation: with the spans of the pin. Raises PgError 40001 if that is no longer known."""
