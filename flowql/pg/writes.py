@@ -23,8 +23,9 @@ from flowql.runtime.batch import Row
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.topology.bulk_insert import ROWS_MIN as BULK_ROWS_MIN
 from flowql.runtime.topology.bulk_insert import GivenRows, takes_columns
+from flowql.runtime.topology.table_groups import Rehearsed, TableStatement
 from flowql.runtime.topology.table_rows import Key
-from flowql.runtime.topology.table_writer import Rehearsed, TableStatement, TableWriters
+from flowql.runtime.topology.table_writer import TableWriters
 
 STATEMENTS_MAX = 60_000  # that write, or rows of streams: as many as the statements of one request may insert
 ROWS_MAX = 100_000  # that statements change one by one; COPY and queries write more

@@ -1,0 +1,259 @@
+"""Statements about one local table, carried out in order over the rows at the end of its topic: what is to be written for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.tables import ROW_NUMBER, TableChange
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.batch import DELETE, INSERT, Row, from_rows
+from flowql.runtime.errors import BadRecord, RuntimeFailure, StateError, StatementFailed, TableBusy
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.output.partitioner import split
+from flowql.runtime.state.values import encode_value
+from flowql.runtime.topology.bulk_insert import BulkInsert, GivenRows
+from flowql.runtime.topology.key_conditions import keys_read
+from flowql.runtime.topology.row_store import RowStore
+from flowql.runtime.topology.table_changes import Changed, RowRules, delete, given_rows, insert, update
+from flowql.runtime.topology.table_image import Ends, Pending, TableImage
+from flowql.runtime.topology.table_rows import Key
+
+Mark = Callable[[int], tuple[TopicPartition, pa.RecordBatch]]  # given the sum of the topic's ends after the statement
+NOTHING: Mapping[Key, Row | None] = MappingProxyType({})
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A thread that waits for a table. woken: it owns the table now, or its statement was carried out."""
+
+    woken: threading.Event = field(default_factory=threading.Event, kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class Statement(Waiter):
+    """One that waits. Its outcome is `changed` or `error` once it is `done`; woken before that, its thread owns the table."""
+
+    source: SourceDef
+    change: TableChange
+    now_ms: int
+    selected: Sequence[Row] | None
+    seen: Ends | None
+    mark: Mark | None
+    before: Callable[[Changed], None] | None
+    bulk: BulkInsert | None = None
+    changed: Changed | None = None
+    told: Rehearsed | None = None
+    error: BaseException | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableStatement:
+    """A statement of a transaction. given: the rows that were sent or computed for it. told: what its client was told that it changes."""
+
+    source: SourceDef
+    change: TableChange
+    given: GivenRows | None = None
+    told: Rehearsed | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsed:
+    """What a statement changes in a table whose topic ends there. `TableWriters.transact` takes it as it is if the topic has not grown: values of
+    functions such as RANDOM() stay the same.
+    """
+
+    changed: Changed
+    ends: Ends
+
+
+class Table:
+    """A table as a deployment declares it."""
+
+    def __init__(self, log: Log, source: SourceDef, store: RowStore) -> None:
+        self.source, self._rules = source, RowRules(source)
+        self.image = TableImage(log, source, store)
+        self.by_number = source.schema.get(ROW_NUMBER) is not None
+        self._encoder = Encoder(
+            Sink(source.name, source.topic, "table", source.key_format, source.value_format), source.schema
+        )
+
+    def needs_rows(self, change: TableChange) -> bool:
+        return change.kind != "insert" or not self.by_number
+
+    def changed(self, statement: Statement, pending: Pending, first: int) -> Changed:
+        """What a statement changes. first: the number of the first row that it inserts. Raises StatementFailed."""
+        source, change, selected = self.source, statement.change, statement.selected
+        if change.kind == "insert":
+            given = given_rows(change) if selected is None else selected
+            return insert(self._rules, change, given, {} if self.by_number else pending, first)
+        rows = self._candidates(change, pending, selected)
+        if change.kind == "update":
+            return update(self._rules, change, rows, pending, selected)
+        return delete(source, change, rows, selected)
+
+    def _candidates(
+        self, change: TableChange, pending: Pending, selected: Sequence[Row] | None
+    ) -> Iterable[tuple[Key, Row]]:
+        """At least the rows that an UPDATE or DELETE is about: found by their keys if these are known."""
+        keys = keys_read(self.source, change, selected)
+        if keys is None:
+            return pending.items()
+        found = ((k, pending.get(k)) for k in dict.fromkeys(map(encode_value, keys)))
+        return ((k, row) for k, row in found if row is not None)
+
+    def encoded(self, rows: list[Row], ops: Sequence[int], times: Sequence[int]) -> pa.RecordBatch:
+        """Records of rows that are new or have changed, and tombstones. Raises StatementFailed."""
+        batch = from_rows(self.source.schema, rows, times, ops, range(len(rows)))
+        try:
+            return self._encoder.encode(batch)
+        except BadRecord as error:
+            raise StatementFailed(f"a row of {self.source.name} cannot be written: {error}") from error
+
+
+class Group:
+    """Statements carried out in order over the rows at the end of the topic, and what is to be written for them.
+
+    ends: of the topic. parts: records by partition. marks: see `Mark`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        statements: Sequence[Statement],
+        over: Mapping[Key, Row | None] = NOTHING,
+        written: int = 0,
+    ) -> None:
+        """over: what statements have changed before these that are not committed, in so many written rows."""
+        self.source, self._over = table.source, over
+        self._table, self._now_ms = table, max(s.now_ms for s in statements)
+        self.ends = table.image.look()
+        if any(table.needs_rows(s.change) for s in statements):
+            table.image.follow(self.ends, self._now_ms)
+            self.ends = dict(table.image.ends)
+        self._first = sum(self.ends.values()) + written
+        self._statements = statements
+        self._carry_out(checked=False)
+        try:
+            self.records = self._encoded()
+        except StatementFailed:  # one row of them cannot be written
+            self._carry_out(checked=True)
+            self.records = self._encoded()
+        self.parts = split(self.records, len(self.ends), 0)
+
+    @property
+    def changes(self) -> Mapping[Key, Row | None]:
+        """The rows of the keys that they change, as they are afterwards."""
+        return self._pending.changes
+
+    def raise_first(self) -> None:
+        """Raises the error of the first statement that fails."""
+        for _, found in self._outcomes:
+            if not isinstance(found, Changed):
+                raise found
+
+    def changed(self) -> list[Changed]:
+        """Of each statement; none has failed."""
+        return [found for _, found in self._outcomes if isinstance(found, Changed)]
+
+    def succeed(self, log: Log) -> None:
+        """It is committed: tells the statements, and keeps what they changed."""
+        for statement, found in self._outcomes:
+            if isinstance(found, Changed):
+                statement.changed = found
+            else:
+                statement.error = found
+        image = self._table.image
+        if log.drops_with_commits and image.ends == self.ends and self.records.num_rows:
+            with suppress(RuntimeFailure):  # the next statement reads it from the topic
+                image.apply(self._pending.changes, self.parts, self._now_ms)
+
+    def _carry_out(self, *, checked: bool) -> None:
+        """checked: fail statements whose rows cannot be written."""
+        self._rows, self._ops, self._times = list[Row](), list[int](), list[int]()
+        self.marks = list[tuple[TopicPartition, pa.RecordBatch]]()
+        self._pending = Pending(self._table.image, self._over)
+        self._outcomes = [(s, self._outcome(s, checked=checked)) for s in self._statements]
+
+    def _outcome(self, statement: Statement, *, checked: bool) -> Changed | Exception:
+        try:
+            return self._carried_out(statement, checked=checked)
+        except StateError:
+            raise
+        except Exception as error:  # it fails, and the others do not
+            return error
+
+    def _carried_out(self, statement: Statement, *, checked: bool) -> Changed:
+        table = self._table
+        if statement.seen is not None and (statement.seen != self.ends or self._rows):
+            title = f"another statement changed {table.source.name} after the query of this one read it; nothing was written: repeat it"
+            raise TableBusy(title)
+        told = statement.told
+        if told is not None and told.ends == self.ends:
+            changed = told.changed
+        else:
+            changed = table.changed(statement, self._pending, self._first + len(self._rows))
+        rows = [*changed.gone.values(), *changed.rows.values()]
+        ops = [DELETE] * len(changed.gone) + [INSERT] * len(changed.rows)
+        times = [statement.now_ms] * len(rows)
+        if checked:
+            table.encoded(rows, ops, times)
+        if statement.before is not None:
+            statement.before(changed)
+        if statement.mark is not None:
+            self.marks.append(statement.mark(self._first + len(self._rows) + len(rows)))
+        self._rows += rows
+        self._ops += ops
+        self._times += times
+        self._pending.changes.update(dict.fromkeys(changed.gone))
+        self._pending.changes.update(changed.rows)
+        return changed
+
+    def _encoded(self) -> pa.RecordBatch:
+        return self._table.encoded(self._rows, self._ops, self._times)
+
+
+class BulkGroup:
+    """An INSERT of many rows, alone in its transaction. Fields as in `Group`. The table image reads the rows with the next statement."""
+
+    def __init__(self, log: Log, table: Table, statement: Statement, bulk: BulkInsert) -> None:
+        self.source, self._statement, self._bulk = table.source, statement, bulk
+        self.ends = table.image.look()
+        self.parts: list[tuple[int, pa.RecordBatch]] = []
+        self.marks: list[tuple[TopicPartition, pa.RecordBatch]] = []
+        self._failure: StatementFailed | None = None
+        try:
+            found = bulk.records(log, self.ends, statement.now_ms)
+        except StatementFailed as error:
+            self._failure = error
+            return
+        self.parts = [part for records in found for part in split(records, len(self.ends), 0)]
+        if statement.mark is not None:
+            rows = sum(part.num_rows for _, part in self.parts)
+            self.marks = [statement.mark(sum(self.ends.values()) + rows)]
+
+    @property
+    def changes(self) -> Mapping[Key, Row | None]:
+        return NOTHING
+
+    def raise_first(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def changed(self) -> list[Changed]:
+        return [Changed(self._bulk.count)]
+
+    def succeed(self, log: Log) -> None:
+        del log
+        if self._failure is not None:
+            self._statement.error = self._failure
+        else:
+            self._statement.changed = Changed(self._bulk.count)
