@@ -24,6 +24,7 @@ from flowql.config.remote import KEYS as REMOTE
 from flowql.config.remote import remote_settings
 from flowql.config.sections import interactive_query_settings, letter_retention, members_settings, metrics_settings
 from flowql.config.spark import is_address, spark_settings
+from flowql.config.state import state_settings
 from flowql.config.table import FILE_NAME, PROJECT
 from flowql.config.texts import ProjectTexts, Taken
 from flowql.config.variables import Variables
@@ -257,6 +258,8 @@ class _Loading:
         values["pg"], problems = pg_settings(values.pop("pg", {}), self._root)
         self._found += problems
         values["dead_letters"] = letter_retention(values.pop("dead_letters", {}))
+        values["state"], problems = state_settings(values.pop("state", {}), self._root)
+        self._found += problems
         values["members"] = members_settings(values.pop("members", {}))
         values["interactive_queries"] = interactive_query_settings(values.pop("interactive_queries", {}))
         kafka: Mapping[str, Item] = values.pop("kafka", {})

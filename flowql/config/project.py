@@ -14,6 +14,7 @@ from flowql.config.api import ApiSettings
 from flowql.config.pg import PgSettings
 from flowql.config.remote import RemoteSettings
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
+from flowql.config.state import StateSettings
 from flowql.config.texts import ProjectTexts
 from flowql.errors import CommandError
 from flowql.runtime.budget import MIB
@@ -45,6 +46,7 @@ class Target:
     latency_target_ms: int | None = None
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
     spark: SparkSettings = field(default_factory=SparkSettings)
+    state: StateSettings = field(default_factory=StateSettings)
     kafka: KafkaSettings | None = None
     app_id: str | None = None
     prefix: str = ""

@@ -10,6 +10,7 @@ from flowql.config.remote import KEYS as REMOTE
 from flowql.config.sections import DEAD_LETTERS, INTERACTIVE_QUERIES, LOG_LEVELS, MEMBERS, METRICS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
+from flowql.config.state import STATE
 
 FILE_NAME = "flowql.yaml"
 _PRIORITY = Key(Choice(tuple(PRIORITY_WEIGHTS)), "Its class: 64, 16, 4 or 1 parts of the processing time.")
@@ -58,6 +59,7 @@ TARGET = Record(
             MEMBERS, "With `instances: many`: where other instances reach this one to query the rows of its partitions."
         ),
         "interactive_queries": Key(INTERACTIVE_QUERIES, "Limits of interactive queries."),
+        "state": Key(STATE, "Where checkpoints of the state go."),
         "kafka": Key(KAFKA, "With `log: kafka`: brokers and settings of clients."),
         "spark": Key(SPARK, "With `engine: spark`: where and how Spark runs."),
     },

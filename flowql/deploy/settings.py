@@ -13,6 +13,7 @@ from flowql.config.api import ApiSettings, TokenSettings
 from flowql.config.pg import PgSettings
 from flowql.config.project import Project, check_here
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
+from flowql.config.state import StateSettings
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
@@ -53,6 +54,7 @@ class Settings:
     pg: PgSettings | None = None
     without: tuple[str, ...] = ()
     prefix: str = ""
+    state: StateSettings = field(default_factory=StateSettings)
 
     def writer(self, role: str) -> str:
         """The transactional id of this process for what it does as `role`."""
@@ -78,6 +80,7 @@ class Settings:
         if (pg := data["pg"]) is not None:
             data["pg"] = PgSettings(**pg)
         data["without"] = tuple(data["without"])
+        data["state"] = StateSettings(**data["state"])
         data["members"] = MembersSettings(**data["members"])
         data["interactive_queries"] = InteractiveQuerySettings(**data["interactive_queries"])
         data["dead_letters"] = LetterRetention(**data["dead_letters"])
@@ -116,4 +119,5 @@ def settings_of(project: Project) -> Settings:
         project.partitions,
         target.pg,
         prefix=target.prefix,
+        state=target.state,
     )

@@ -42,7 +42,7 @@ def handed_over(host: TaskHost, tasks: Sequence[Task], restoring: Mapping[str, T
     for task in tasks:
         if str(task.id) in restoring:
             say(INFO, "task.restoring", query=task.id.query, task=task.id)
-            host.restoration.add(task, restoring[str(task.id)].stores)
+            host.restoration.add(task, restoring[str(task.id)])
 
 
 def in_polling(polling: PollingStep, action: Callable[[], None]) -> Future[None]:

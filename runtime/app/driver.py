@@ -32,6 +32,7 @@ class Driver:
             instance.reconciler,
             *instance.processing,
             instance.commit,
+            *([instance.checkpoints] if instance.checkpoints is not None else []),
         ]
 
     def round(self) -> None:

@@ -18,6 +18,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
 from flowql.runtime.app.beat_file import BeatFile
 from flowql.runtime.app.careful import CarefulQueries
+from flowql.runtime.app.checkpoints import RemoteCheckpoints
 from flowql.runtime.app.consistent_snapshot import REFUSED, TIMEOUT_S, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
 from flowql.runtime.app.deployment import Deployment
@@ -45,6 +46,7 @@ from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
 from flowql.runtime.app.torn_commits import TornCommits
 from flowql.runtime.app.uploads import InstanceUploads
 from flowql.runtime.app.upstream import UpstreamWaits
+from flowql.runtime.app.warm_starts import CheckpointStarts
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
@@ -77,6 +79,7 @@ from flowql.runtime.state.changelog import (
 from flowql.runtime.state.cleaner import Cleaner
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.physical import Physical
+from flowql.runtime.state.remote.warm_start import WarmStarts
 from flowql.runtime.state.sizes import StoreSizes
 from flowql.runtime.state.statistics import StateStatistics
 from flowql.runtime.state.store import Snapshot
@@ -184,6 +187,7 @@ class Instance:
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
         ]
         self.preemption = ProcessingStep("preemption", self.manager, clock, self.metrics, preempts=True)
+        self.checkpoints, starts = self._remote()
         self.restoration = RestorationStep(
             self.restore,
             self.admin,
@@ -195,6 +199,7 @@ class Instance:
             on_error=self._restore_failed,
             clock=clock,
             process=restore_process(log, self.state.restored.incoming),
+            starts=starts,
         )
         self.polling.places_of_others = self._places_of_others
         self.torn_commits = TornCommits(self.admin, config.application_id, lambda: self.running)
@@ -247,6 +252,24 @@ class Instance:
         return InstanceUploads(
             open_objects, config.data_dir, self.log, self.state, config.application_id, self.clock, deployed
         )
+
+    def _remote(self) -> tuple[RemoteCheckpoints | None, CheckpointStarts | None]:
+        """What uploads checkpoints, and what begins with them; none without `remote_state`."""
+        url, app = self.config.remote_state, self.config.application_id
+        if not url or not self.config.changelogs:
+            return None, None
+        objects = objects_at(url)
+        reader = self.config.transactional_id
+        checkpoints = RemoteCheckpoints(objects, self.state, app, reader, self._running_tasks, self.clock)
+        on_adopted = checkpoints.copier.missing.update
+        warm = WarmStarts(objects, app)
+        starts = CheckpointStarts(warm, self.log, self.admin, self.state, app, self.clock, on_adopted)
+        return checkpoints, starts
+
+    def _running_tasks(self) -> list[str]:
+        """Those that are open, of the weightiest queries first."""
+        weights = {t: self._weight_of(t.rpartition("/")[0]) for t in self.state.open_tasks() if "/" in t}
+        return sorted(weights, key=lambda t: (-weights[t], t))
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -305,6 +328,8 @@ class Instance:
         watching += [named("merge", self.merger), named("statistics", self.statistics)]
         if self.uploads is not None:
             watching.append(named("remote", self.uploads))
+        if self.checkpoints is not None:
+            watching.append(named("remote", self.checkpoints))
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake

@@ -83,7 +83,7 @@ class MemberCopies:
         self._rebuild(mine)
         for name, record in sorted(mine.items()):
             specs = [s for s in self.stores_of(tasks[name]) if s.name in record.stores]
-            self._host.restoration.standbys.follow(name, record.partition, specs)
+            self._host.restoration.standbys.follow(name, record, specs)
 
     def _is_same_query(self, task: TaskId, record: TaskRecord) -> bool:
         """Its state is of the definition that runs."""

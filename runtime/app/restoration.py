@@ -12,18 +12,22 @@ Standby copies (`standbys`) are read beside, when no task waits here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.app.backoff import HEALTHY, Backoff
 from flowql.runtime.app.changelog_cursor import ChangelogCursor, cursors_of
 from flowql.runtime.app.restore_process import RestoreProcess
 from flowql.runtime.app.standby import StandbyCopies
+from flowql.runtime.app.warm_starts import CheckpointStarts
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.log.base import Admin, KeyValues, TopicPartition
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.remote.warm_start import FoundCheckpoint
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
@@ -40,10 +44,12 @@ FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
 
 @dataclass(slots=True)
 class RestoringTask:
-    """A task in the care of this step."""
+    """A task in the care of this step. looking: for a checkpoint that it begins with; cursors are made after that."""
 
     task: Task
+    specs: list[StoreSpec]
     cursors: list[ChangelogCursor]
+    looking: Future[FoundCheckpoint | None] | None = None
     backoff: Backoff = HEALTHY
     removal: Future[bool] | None = None
 
@@ -61,7 +67,7 @@ class RestorationStep:
 
     weight_of: of a query; the tasks of the queries with most weight come first, others wait. has_to_yield: whether a query of far more than
     this weight has work now. on_error: a changelog cannot be read or applied; it is tried again, later and later, while other tasks go on.
-    process: reads what is much, if there is one.
+    process: reads what is much, if there is one. starts: looks for checkpoints in a remote store, if there is one.
     """
 
     def __init__(
@@ -77,12 +83,13 @@ class RestorationStep:
         on_error: Callable[[str, Exception], None],
         clock: Clock,
         process: RestoreProcess | None = None,
+        starts: CheckpointStarts | None = None,
     ) -> None:
         self._client, self._admin, self._state, self._app = client, admin, state, application_id
         self._weight_of, self._has_to_yield = weight_of, has_to_yield
         self._hand_over, self._on_error = hand_over, on_error
-        self._clock, self._process = clock, process
-        self.standbys = StandbyCopies(client, admin, state, application_id, clock, on_error)
+        self._clock, self._process, self._starts = clock, process, starts
+        self.standbys = StandbyCopies(client, admin, state, application_id, clock, on_error, starts)
         self._lock = threading.Lock()  # guards the two fields below and removals
         self._tasks: dict[str, RestoringTask] = {}
         self._finished: dict[str, RestoreProgress] = {}  # by query, of its tasks that have left
@@ -92,16 +99,20 @@ class RestorationStep:
 
     # -- called by anyone
 
-    def add(self, task: Task, stores: tuple[str, ...]) -> None:
-        """Take a task; the state manager holds its restore row."""
+    def add(self, task: Task, record: TaskRecord) -> None:
+        """Take a task; the state manager holds `record` as its restore row."""
         assert task.status is TaskStatus.RESTORING, f"{task.id} is {task.status.value}"
-        specs = [task.state.store(name).spec for name in stores]
-        cursors = cursors_of(self._admin, self._state, self._app, specs, task.id.partition, self._clock.wall_ms())
+        specs = [task.state.store(name).spec for name in record.stores]
+        looking = None if self._starts is None else self._starts.look(str(task.id), record, specs)
+        cursors = self._cursors(task, specs) if looking is None else []
         with self._lock:
             name = str(task.id)
             assert name not in self._tasks, f"task {name} is already here"
-            self._tasks[name] = RestoringTask(task, cursors)
+            self._tasks[name] = RestoringTask(task, specs, cursors, looking)
         self.wake()
+
+    def _cursors(self, task: Task, specs: Sequence[StoreSpec]) -> list[ChangelogCursor]:
+        return cursors_of(self._admin, self._state, self._app, specs, task.id.partition, self._clock.wall_ms())
 
     def remove(self, task: Task) -> Future[bool]:
         """Give the task up as it is; False if it is not here (any more)."""
@@ -192,6 +203,8 @@ class RestorationStep:
         """Apply what has arrived and ask for more; True if something moved."""
         progress = False
         try:
+            if entry.looking is not None:
+                return self._begin(entry)
             for cursor in entry.cursors:
                 progress |= self._read(cursor, now_ms)
             if all(c.done for c in entry.cursors):
@@ -200,6 +213,19 @@ class RestorationStep:
         except Exception as error:  # this task's alone: what was applied may be applied again
             self._fail(entry, error, now_ms)
         return progress
+
+    def _begin(self, entry: RestoringTask) -> bool:
+        """With the checkpoint that was found, or with nothing. True once that is known."""
+        assert self._starts is not None
+        assert entry.looking is not None
+        if not entry.looking.done():
+            return False
+        task = entry.task
+        self._starts.adopt(str(task.id), entry.looking.result(), entry.specs, task.id.partition)
+        cursors = self._cursors(task, entry.specs)
+        with self._lock:
+            entry.cursors, entry.looking = cursors, None
+        return True
 
     def _read(self, cursor: ChangelogCursor, now_ms: int) -> bool:
         if cursor.done:

@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.app.backoff import HEALTHY, Backoff
 from flowql.runtime.app.changelog_cursor import ChangelogCursor, cursors_of
+from flowql.runtime.app.warm_starts import CheckpointStarts
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.log.base import Admin, KeyValues, TopicPartition
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.remote.warm_start import FoundCheckpoint
 
 LOOK_MS = 500  # between two looks for what is new in the changelogs
 CHUNK_RECORDS = 5_000
@@ -33,12 +36,16 @@ IDLE_MS = 1_000
 
 @dataclass(slots=True)
 class StandbyCopy:
-    """One task that is followed. openings: of the state, when it began. cursors: None until they are made. lag: offsets, as of the last look."""
+    """One task that is followed. openings: of the state, when it began. cursors: None until they are made. lag: offsets, as of the last look.
+
+    looking: for a checkpoint to begin with, until it is adopted.
+    """
 
     task: str
-    partition: int
+    record: TaskRecord
     specs: Sequence[StoreSpec]
     openings: int
+    looking: Future[FoundCheckpoint | None] | None
     cursors: list[ChangelogCursor] | None = None
     backoff: Backoff = HEALTHY
     lag: int | None = None
@@ -56,9 +63,10 @@ class StandbyCopies:
         application_id: str,
         clock: Clock,
         on_error: Callable[[str, Exception], None],
+        starts: CheckpointStarts | None = None,
     ) -> None:
         self._client, self._admin, self._state, self._app = client, admin, state, application_id
-        self._clock, self._on_error = clock, on_error
+        self._clock, self._on_error, self._starts = clock, on_error, starts
         self._lock = NamedLock("standby copies", guards="which tasks are followed, and removals")
         self._copies: dict[str, StandbyCopy] = {}
         self._ends: Future[dict[TopicPartition, int]] | None = None
@@ -71,17 +79,18 @@ class StandbyCopies:
 
     # -- called by anyone
 
-    def follow(self, task: str, partition: int, specs: Sequence[StoreSpec]) -> None:
-        """Keep a copy of the stores of a task. It has its restore row (`StateManager.rebuild`), and is not open here.
+    def follow(self, task: str, record: TaskRecord, specs: Sequence[StoreSpec]) -> None:
+        """Keep a copy of the stores of a task. `record` is its restore row (`StateManager.rebuild`), and it is not open here.
 
         It ends by itself if the state is opened again after an I/O error, which may lose rows and that row: `lag` is None then, and the caller
         begins again.
         """
         openings = self._state.openings
         assert task in self._state.restoring(), f"{task} has no restore row"
+        looking = None if self._starts is None else self._starts.look(task, record, specs)
         with self._lock:
             assert task not in self._copies, f"{task} is followed already"
-            self._copies[task] = StandbyCopy(task, partition, specs, openings)
+            self._copies[task] = StandbyCopy(task, record, specs, openings, looking)
         self.wake()
 
     def stop_following(self, task: str) -> Future[bool]:
@@ -164,10 +173,14 @@ class StandbyCopies:
 
     def _begin(self, copy: StandbyCopy, now_ms: int) -> None:
         """Cursors from the position of what is here."""
-        if copy.cursors is not None:
+        if copy.cursors is not None or (copy.looking is not None and not copy.looking.done()):
             return
         try:
-            cursors = cursors_of(self._admin, self._state, self._app, copy.specs, copy.partition, self._asked_ms)
+            partition = copy.record.partition
+            if copy.looking is not None and self._starts is not None:
+                self._starts.adopt(copy.task, copy.looking.result(), copy.specs, partition)
+                copy.looking = None
+            cursors = cursors_of(self._admin, self._state, self._app, copy.specs, partition, self._asked_ms)
             ends = self._admin.end_offsets([c.tp for c in cursors])
             for cursor in cursors:  # what an open transaction hides comes with a later look
                 cursor.end = ends.get(cursor.tp, cursor.position)

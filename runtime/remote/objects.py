@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from flowql.runtime.remote.errors import ObjectDamaged, ObjectInfo, ObjectMissing, RemoteError, RemoteRefused
@@ -84,10 +83,16 @@ class Objects(Protocol):
         ...
 
 
-@cache
+OPENED: dict[str, Objects] = {}
+"""By URL. The simulation puts stores with faults here."""
+
+
 def objects_at(url: str) -> Objects:
-    """The store behind a URL: file:///folder, s3, gs or az, a bucket and a folder in it. RemoteError if there is none."""
-    return Folder(url) if url.startswith("file://") else _Stored(url)
+    """The store behind a URL: file:///folder, or s3, gs or az with a bucket and a folder in it. RemoteError if there is none. Any thread."""
+    found = OPENED.get(url)
+    if found is None:
+        found = OPENED.setdefault(url, Folder(url) if url.startswith("file://") else _Stored(url))
+    return found
 
 
 class _Stored(Readers):

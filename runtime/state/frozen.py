@@ -120,9 +120,12 @@ class EncodedStore:
         entry, partition, fresh = self.store.entry, self.store.partition, self.store.detached
         if writer is None:
             return entry.place(self.keys, partition), self.values
-        if self.flat is not None:
+        flat = self.flat
+        if flat is None and self.keys and entry.prefix(partition) in writer.folding:
+            flat = newest([FlatRows.of(self.keys, self.values)])
+        if flat is not None:
             bound_ms = max(self.bound_ms, self.store.committed_bound_ms)
-            return writer.run(entry, partition, self.flat, sequence, bound_ms, fresh=fresh)
+            return writer.run(entry, partition, flat, sequence, bound_ms, fresh=fresh)
         return writer.rows(entry, partition, self.keys, self.values, fresh=fresh)
 
 

@@ -30,14 +30,16 @@ from flowql.runtime.state.layout import (
     task_key,
 )
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import Physical, WriteGuard, Writes
+from flowql.runtime.state.physical import Physical, PhysicalReader, WriteGuard, Writes
 from flowql.runtime.state.position_rows import PositionRenewals, position_rows, read_positions
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.redo import RedoAfter, replay
+from flowql.runtime.state.remote.copying import BlockCopier
 from flowql.runtime.state.restored_rows import RestoredRows
 from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
 from flowql.runtime.state.runs.merging import RunMerger
 from flowql.runtime.state.runs.physical import RunsPhysical
+from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.runs.writing import RunWriter
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from flowql.runtime.state.state_memory import StateMemory
@@ -236,6 +238,7 @@ class StateManager:
                 with self._guard.permit("apply"):  # positions come after all rows, so no crash leaves one ahead of them
                     self._guard.write([*writes.keys, *keys], [*writes.values, *values], writes.ranges, marker(sequence))
                 self.applied_sequence, self._written = sequence, epoch
+                self.writer.wrote(s.store.entry.prefix(s.store.partition) for s in epoch.stores)
                 self.wants_flush |= bool(keys and epoch.to_renew)
             if epoch.entries is not None:
                 self._committed = epoch.entries
@@ -398,6 +401,11 @@ class StateManager:
             entries = [e for e in map(self._catalog.get, stores) if e is not None]
         return read_positions(self._physical, entries, partition)
 
+    def prefixes_of(self, stores: Iterable[str], partition: int) -> set[bytes]:
+        """Where one partition of these stores has its rows."""
+        with self.epoch_lock.join():
+            return {e.prefix(partition) for e in map(self._catalog.get, stores) if e is not None}
+
     def rebuild(self, tasks: Mapping[str, TaskRecord | None], kept: Collection[StorePartition] = ()) -> None:
         """While others run: clear what is here of tasks that are not open. Those with a record are to be restored as of it.
 
@@ -479,9 +487,31 @@ class StateManager:
             self._physical.compact(low, high)
         return len(ranges)
 
+    def checkpoint_snapshot(self) -> tuple[RunsReader, dict[bytes, int]]:
+        """A snapshot between two commits, and by prefix how often rows that are in no run have changed. Close it."""
+        with self._commit_lock:
+            return self._physical.snapshot(), dict(self.writer.versions)
+
+    def stored_task(self, reader: PhysicalReader, task_id: str) -> tuple[TaskRecord | None, list[StoreEntry]]:
+        """A task as a snapshot has it, with its stores; None if it is not whole there."""
+        data = reader.get(task_key(task_id))
+        if data is None:
+            return None, []
+        record, stores = task_from_record(data), self.committed_stores()
+        return record, [stores[name] for name in record.stores if name in stores]
+
+    def open_task_of(self, task_id: str) -> ManagedTask | None:
+        """The task as it was opened last, if it is open and whole."""
+        with self.epoch_lock.join():
+            return None if task_id in self._restoring else self._tasks.get(task_id)
+
     def merger(self, clock: Clock) -> RunMerger:
         """The step that merges runs of stores."""
         return RunMerger(self._physical, self._write_between, self.committed_stores, self.writer.written, clock)
+
+    def block_copier(self) -> BlockCopier:
+        """Brings blocks here that are in a remote store."""
+        return BlockCopier(self._physical, self._write_between)
 
     def _write_between(self, writes: Writes, still: Callable[[], bool]) -> bool:
         """Writes what changes no row between two commits, if `still` says so then; whether it did."""

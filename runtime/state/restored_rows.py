@@ -13,8 +13,10 @@ from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.physical import WriteGuard, Writes
 from flowql.runtime.state.positions import ChangelogPosition
+from flowql.runtime.state.remote.warm_start import FoundStore
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.runs.physical import RunsPhysical
+from flowql.runtime.state.runs.run import floor_key, run_rows
 from flowql.runtime.state.task_state import ManagedTask
 
 # Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
@@ -84,6 +86,30 @@ class RestoredRows:
                 raise StateError("the state was opened again meanwhile")
             with self._guard.permit("restore"):
                 self._guard.write([entry.position_key(partition)], [position.record()])
+
+    def adopt(self, spec: StoreSpec, partition: int, found: FoundStore) -> None:
+        """What a checkpoint has of one partition of a store, which is empty here. Blocks of its runs stay where they are.
+
+        The position is written last, so a crash before leaves rows without one, which nobody uses.
+        """
+        entry = self._restored_store(spec, partition)
+        prefix, section = entry.prefix(partition), found.section
+        self._physical.cache.keep(prefix, ())
+        self._physical.expect_runs(prefix)
+        keys, values = found.rows
+        for start in range(0, len(keys), restore.RESTORE_ROWS_MAX):
+            part = slice(start, start + restore.RESTORE_ROWS_MAX)
+            self._restore_batch(Writes([], [prefix + k for k in keys[part]], list(values[part])))
+        rows: dict[bytes, bytes] = {}
+        if section.bound is not None:
+            rows[entry.bound_key(partition)] = section.bound
+        if section.floor:
+            rows[floor_key(prefix)] = section.floor
+        for name, tail, place in reversed(found.runs):
+            rows |= run_rows(prefix, name, tail, place)
+        self._restore_batch(Writes([], list(rows), list(rows.values())))
+        self._reach(entry, partition, found.position)
+        self._forget(spec.name, partition)
 
     @property
     def incoming(self) -> Path | None:

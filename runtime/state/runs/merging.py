@@ -138,7 +138,7 @@ class RunMerger:
         if not self._write(Writes([], list(rows), list(rows.values())), still):
             return False
         gone = [key for run in runs for key in run.tables()]
-        self._write(Writes([run.blocks() for run in runs], gone, [None] * len(gone)), lambda: True)
+        self._write(Writes([run.area() for run in runs], gone, [None] * len(gone)), lambda: True)
         return True
 
     def _is_orphan(self, prefix: bytes, name: bytes) -> bool:

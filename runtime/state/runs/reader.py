@@ -21,7 +21,7 @@ from flowql.runtime.state.columns.packed import pack
 from flowql.runtime.state.physical import PhysicalReader, PhysicalSnapshot
 from flowql.runtime.state.runs.blocks import decode_blocks, find_in_block
 from flowql.runtime.state.runs.flat import FlatRows, newest
-from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, Run, RunGone, keys_between, read_floor, read_runs
+from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, Run, keys_between, read_floor, read_runs
 
 TOMBSTONE = b"\xc0"
 _SYSTEM = b"\0\0\0\0"
@@ -63,21 +63,21 @@ class RunsReader:
     """Implements `PhysicalSnapshot` over another one."""
 
     def __init__(self, inner: PhysicalSnapshot, cache: RunCache | None = None) -> None:
-        self._inner, self._cache = inner, cache or RunCache()
+        self.inner, self._cache = inner, cache or RunCache()
         self._lists: dict[bytes, Runs] = {}
 
     def runs(self, prefix: bytes) -> Runs:
         found = self._lists.get(prefix)
         if found is None:
-            found = self._lists[prefix] = self._cache.list(self._inner, prefix)
+            found = self._lists[prefix] = self._cache.list(self.inner, prefix)
         return found
 
     def get(self, key: bytes) -> bytes | None:
         return self.multi_get([key])[0]
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        values = self._inner.multi_get(keys)
-        return look_through(self._inner, keys, values, self.runs)
+        values = self.inner.multi_get(keys)
+        return look_through(self.inner, keys, values, self.runs)
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         for keys, values in self.chunks(low, high):
@@ -86,18 +86,23 @@ class RunsReader:
     def chunks(self, low: bytes, high: bytes) -> Iterator[Chunk]:
         prefix = prefix_of(low)
         if prefix is None:
-            yield from self._inner.chunks(low, high)
+            yield from self.inner.chunks(low, high)
         elif (found := self.runs(prefix)).runs:
-            for rows in merged_rows(self._inner, prefix, found, low, high):
+            for rows in merged_rows(self.inner, prefix, found, low, high):
                 left = rows.without_deleted()
                 if len(left):
                     yield [prefix + k for k in left.keys.to_bytes()], left.values.to_pylist()
         else:
-            for keys, values in self._inner.chunks(low, min(high, prefix + AREA)):
+            for keys, values in self.inner.chunks(low, min(high, prefix + AREA)):
                 yield from without_tombstones(keys, values)
 
+    def rows_in_no_run(self, prefix: bytes) -> Iterator[Chunk]:
+        """Keys without prefix and values of some rows at a time, tombstones among them."""
+        for keys, values in self.inner.chunks(prefix, prefix + AREA):
+            yield [k[PREFIX_BYTES:] for k in keys], values
+
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
 
 def prefix_of(key: bytes) -> bytes | None:
@@ -150,12 +155,10 @@ def _find(reader: PhysicalReader, found: Runs, keys: Sequence[bytes]) -> list[by
             at = bisect_right(fences, keys[i]) - 1
             if at >= 0:
                 wanted.setdefault(at, []).append(i)
-        blocks = reader.multi_get([run.block_key(n) for n in wanted])
+        numbers = sorted(wanted)
         hit = np.zeros(len(keys), np.bool_)
-        for places, block in zip(wanted.values(), blocks, strict=True):
-            if block is None:
-                raise RunGone
-            for i in places:
+        for number, block in zip(numbers, run.blocks(reader, numbers), strict=True):
+            for i in wanted[number]:
                 value = find_in_block(block, keys[i])
                 if value is not None:
                     values[i], hit[i] = value or None, True
@@ -246,10 +249,7 @@ class _Blocks(Source):
         if first < 0:
             first = max(0, bisect_right(fences, self._begin) - 1)
         self._next = min(len(fences), first + max(1, rows // _ROWS_PER_BLOCK))
-        blocks = self._reader.multi_get([self._run.block_key(n) for n in range(first, self._next)])
-        if None in blocks:
-            raise RunGone
-        found = decode_blocks(blocks)  # type: ignore[arg-type]
+        found = decode_blocks(self._run.blocks(self._reader, range(first, self._next)))
         self.more = self._next < len(fences) and (self._end is None or fences[self._next] < self._end)
         a, b = keys_between(found.keys, self._begin, self._end)
         return found.part(a, max(a, b))  # none if the end is below the floor

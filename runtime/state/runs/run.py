@@ -4,6 +4,7 @@ id(4) partition(2) ff 'f'               the floor: rows of runs with lower keys 
 id(4) partition(2) ff 'h' run(10)       head: number of rows, bytes, last key
 id(4) partition(2) ff 'i' run(10)       the first key of each block
 id(4) partition(2) ff 'l' run(10)       filter: which keys may be there
+id(4) partition(2) ff 'r' run(10)       where blocks are that are not here, see `flowql.runtime.state.runs.objects`
 id(4) partition(2) ff 'z' run(10) n(4)  block
 
 A run's name has the sequence of the newest commit in it, and how often it was merged, so names rise with their age. Keys of rows
@@ -12,9 +13,11 @@ begin with less than ff.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -25,10 +28,11 @@ from flowql.runtime.state.columns.packed import PackedKeys, Words
 from flowql.runtime.state.physical import ByteRange, PhysicalReader
 from flowql.runtime.state.runs.blocks import encode_blocks
 from flowql.runtime.state.runs.flat import FlatRows
+from flowql.runtime.state.runs.objects import RemoteBlocks, RunPlace, Tail, place_from_record
 
 PREFIX_BYTES = 6
 AREA = b"\xff"  # where a prefix has its runs
-_FLOOR, _HEAD, _FENCES, _FILTER, _BLOCK = b"\xfff", b"\xffh", b"\xffi", b"\xffl", b"\xffz"
+_FLOOR, _HEAD, _FENCES, _FILTER, _PLACE, _BLOCK = b"\xfff", b"\xffh", b"\xffi", b"\xffl", b"\xffr", b"\xffz"
 _NAME = PREFIX_BYTES + 2
 _BITS, _PROBES = 10, 4  # of a filter, per key: 1.2 % of absent keys are looked for
 _LOW, _HALF, _SEVEN, _THREE = np.uint64((1 << 32) - 1), np.uint64(32), np.uint64(7), np.uint64(3)
@@ -38,11 +42,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Head(NamedTuple):
-    """What is read of a run when it is listed. size: bytes of keys and values; last: the last key."""
+    """What is read of a run when it is listed. size: bytes of keys and values; last: the last key; checksum: crc32 of all blocks, 0 where it is not known."""
 
     rows: int
     size: int
     last: bytes
+    checksum: int = 0
 
 
 _decode_head = msgspec.msgpack.Decoder(Head).decode
@@ -65,6 +70,7 @@ class Run:
     head: Head
     _fences: list[bytes] | None = field(default=None, repr=False)
     _filter: Bits | None = field(default=None, repr=False)
+    _remote: RemoteBlocks | None = field(default=None, repr=False)
 
     def fences(self, reader: PhysicalReader) -> list[bytes]:
         """The first key of each block. RunGone."""
@@ -81,20 +87,49 @@ class Run:
             found &= (self._filter[places >> _THREE] >> (places & _SEVEN).astype(np.uint8)) & 1 == 1
         return found
 
-    def block_key(self, number: int) -> bytes:
-        return block_key(self.prefix, self.name, number)
+    def blocks(self, reader: PhysicalReader, numbers: Sequence[int]) -> list[bytes]:
+        """Some blocks, whose numbers rise. RunGone, BlocksAway, ObjectDamaged."""
+        found = reader.multi_get([block_key(self.prefix, self.name, n) for n in numbers])
+        if None in found:
+            remote = self.remote(reader)
+            if remote is None:
+                raise RunGone
+            away = remote.fetch([n for n, block in zip(numbers, found, strict=True) if block is None])
+            found = [away[n] if block is None else block for n, block in zip(numbers, found, strict=True)]
+        return found  # type: ignore[return-value]
+
+    def remote(self, reader: PhysicalReader) -> RemoteBlocks | None:
+        """Blocks that are not here; None if all are here, or the run is gone."""
+        if self._remote is None:
+            place = reader.get(self.place_key)
+            if place is not None:
+                self._remote = RemoteBlocks(place_from_record(place))
+        return self._remote
 
     @property
     def head_key(self) -> bytes:
         """The row without which it is no run."""
         return self.prefix + _HEAD + self.name
 
-    def tables(self) -> list[bytes]:
-        """The rows of fences and filter."""
-        return [self.prefix + kind + self.name for kind in (_FENCES, _FILTER)]
+    @property
+    def place_key(self) -> bytes:
+        """The row that says where blocks are that are not here."""
+        return self.prefix + _PLACE + self.name
 
-    def blocks(self) -> ByteRange:
+    def tables(self) -> list[bytes]:
+        """The rows of fences and filter, and `place_key`."""
+        return [self.prefix + kind + self.name for kind in (_FENCES, _FILTER, _PLACE)]
+
+    def encoded(self, reader: PhysicalReader) -> tuple[bytes, bytes, bytes]:
+        """The rows of head, fences and filter. RunGone."""
+        return _part(reader, self.head_key), _part(reader, self.tables()[0]), _part(reader, self.tables()[1])
+
+    def area(self) -> ByteRange:
+        """All blocks that are here."""
         return block_range(self.prefix, self.name)
+
+    def block_key(self, number: int) -> bytes:
+        return block_key(self.prefix, self.name, number)
 
 
 def block_key(prefix: bytes, name: bytes, number: int) -> bytes:
@@ -131,6 +166,21 @@ def merged_name(name: bytes) -> bytes:
     return run_name(sequence_of(name), int.from_bytes(name[8:], "big") + 1)
 
 
+def run_rows(prefix: bytes, name: bytes, tail: Tail, place: RunPlace) -> dict[bytes, bytes]:
+    """The rows of a run whose blocks are in an object; the last of them makes it a run."""
+    return {
+        prefix + _PLACE + name: place.record(),
+        prefix + _FILTER + name: tail.filter,
+        prefix + _FENCES + name: tail.fences,
+        prefix + _HEAD + name: tail.head,
+    }
+
+
+def read_places(reader: PhysicalReader, prefix: bytes) -> list[bytes]:
+    """The names of runs of which not all blocks are here."""
+    return [key[_NAME:] for key, _ in reader.scan(prefix + _PLACE, prefix + _BLOCK)]
+
+
 def read_floor(reader: PhysicalReader, prefix: bytes) -> bytes:
     return reader.get(floor_key(prefix)) or b""
 
@@ -149,7 +199,7 @@ class RunBuilder:
         self._prefix, self._name = prefix, name
         self._fences: list[bytes] = []
         self._filter = np.zeros(-(-max(1, rows_max) * _BITS // 64) * 64, np.bool_)
-        self._size = self.rows = 0
+        self._size = self.rows = self._checksum = 0
         self._last = b""
 
     def add(self, rows: FlatRows) -> dict[bytes, bytes]:
@@ -162,6 +212,8 @@ class RunBuilder:
             self._filter[places] = True
         self.rows, self._size = self.rows + len(rows), self._size + int(rows.sizes().sum())
         self._last = rows.keys.at(len(rows) - 1)
+        for block in blocks:
+            self._checksum = crc32(block, self._checksum)
         return {block_key(self._prefix, self._name, begin + n): block for n, block in enumerate(blocks)}
 
     def heads(self) -> dict[bytes, bytes]:
@@ -169,7 +221,7 @@ class RunBuilder:
         return {
             self._prefix + _FILTER + self._name: np.packbits(self._filter, bitorder="little").tobytes(),
             self._prefix + _FENCES + self._name: _encode(self._fences),
-            self._prefix + _HEAD + self._name: _encode(Head(self.rows, self._size, self._last)),
+            self._prefix + _HEAD + self._name: _encode(Head(self.rows, self._size, self._last, self._checksum)),
         }
 
 

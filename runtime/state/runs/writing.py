@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import numpy as np
@@ -20,17 +20,26 @@ RowList = tuple[list[bytes], list[bytes | None]]
 
 
 class RunWriter:
-    """Asked between two commits. written: prefixes that have got runs, for the merger."""
+    """Asked between two commits. written: prefixes that have got runs, for the merger.
+
+    folding: prefixes whose next commit writes a run, however few its rows are, and so takes in rows that are in none; loose: about how many
+    those are. versions: how often rows of a prefix that are in no run have changed (under the commit lock).
+    """
 
     def __init__(self, physical: RunsPhysical, rows_min: int) -> None:
         self._physical, self.rows_min = physical, rows_min
         self.written: set[bytes] = set()
+        self.folding: set[bytes] = set()
+        self.loose: dict[bytes, int] = {}
+        self.versions: dict[bytes, int] = {}
 
     def rows(
         self, entry: StoreEntry, partition: int, keys: Sequence[bytes], values: list[bytes | None], *, fresh: bool
     ) -> RowList:
         """Encoded keys and values as rows of the physical store. fresh: what is there of the store is deleted with the same commit."""
-        if not fresh and None in values and self._physical.runs(entry.prefix(partition)).runs:
+        prefix = entry.prefix(partition)
+        self.loose[prefix] = self.loose.get(prefix, 0) + len(keys)
+        if not fresh and None in values and self._physical.runs(prefix).runs:
             values = [TOMBSTONE if v is None else v for v in values]
         return entry.place(keys, partition), values
 
@@ -55,12 +64,18 @@ class RunWriter:
         writes |= dict.fromkeys(gone)
         self._physical.expect_runs(prefix)
         self.written.add(prefix)
+        self.folding.discard(prefix)
         return list(writes), list(writes.values())
 
     def _unused(self, prefix: bytes, sequence: int) -> int:
         """The number of a new run: above all that are there. A crash may have left a run of a commit whose marker it lost."""
         runs = self._physical.runs(prefix).runs
         return max(sequence, sequence_of(runs[0].name) + 1) if runs else sequence
+
+    def wrote(self, prefixes: Iterable[bytes]) -> None:
+        """A commit has written to these. The commit lock is held."""
+        for prefix in prefixes:
+            self.versions[prefix] = self.versions.get(prefix, 0) + 1
 
     def floor(self, entry: StoreEntry, partition: int, bound_ms: int) -> dict[bytes, bytes]:
         """The row that hides segments below a bound, if there are runs; ranges delete those that are in none."""
@@ -78,6 +93,7 @@ class RunWriter:
         suffixes = [k[PREFIX_BYTES:] for k, _ in found]
         older = FlatRows.of(suffixes, [None if v == TOMBSTONE else v for _, v in found])
         gone = [k for k, _ in found]
+        self.loose[prefix] = self.loose.get(prefix, 0) - len(found) if len(found) == wanted else 0
         if len(found) == wanted:
             gone += [prefix + k for k in rows.keys.to_bytes() if k > suffixes[-1]]
         return newest([older, rows]), gone

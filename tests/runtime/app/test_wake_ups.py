@@ -58,7 +58,7 @@ def test_a_task_that_comes_or_goes_wakes_the_restoration_thread_and_so_does_what
     removed = restoration.remove(task)
     assert (woken, removed.done(), restoration.owns(task)) == (["left"], True, False)
     restoration.wake = lambda: woken.append("came" if restoration.owns(task) else "")
-    restoration.add(task, life.instance.state.restoring()[str(task.id)].stores)
+    restoration.add(task, life.instance.state.restoring()[str(task.id)])
     assert woken == ["left", "came"]
     step(life.clock.timer_ms())  # asks for chunks
     restoration.wake = lambda: woken.append("read")

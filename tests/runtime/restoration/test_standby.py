@@ -37,7 +37,7 @@ class Copies:
         self.state.rebuild(self.records)
         known = self.life.instance.state.committed_stores()
         for task, record in self.records.items():
-            self.standbys.follow(task, record.partition, [known[s].spec for s in record.stores if s in known])
+            self.standbys.follow(task, record, [known[s].spec for s in record.stores if s in known])
 
     def rounds(self, number: int) -> None:
         for _ in range(number):

@@ -1,0 +1,238 @@
+"""The step of the thread `remote`: checkpoints of the tasks that run here, copies of blocks that are away, and the removal of old objects.
+
+It takes a twentieth of one processor and nothing on the way of a commit but one short hold of the commit lock for each checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import StateError
+from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.remote.objects import Objects, RemoteError
+from flowql.runtime.state.layout import MARKER, decode_number
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of, write_lease
+from flowql.runtime.state.remote.manifest import Manifest, task_folder
+from flowql.runtime.state.remote.pace import IDLE_MS, Pace, Walk, awaited
+from flowql.runtime.state.remote.upload import TaskUpload, TaskUploads, Uploaded
+from flowql.runtime.state.runs.objects import BlocksAway
+from flowql.runtime.state.task_state import ManagedTask
+
+INTERVAL_MS = 10_000  # between two checkpoints of a task
+COLLECT_MS = 300_000
+LEASE_RENEWED_MS = 600_000
+RETRY_MS = 5_000  # after an error of the store, doubled up to a minute
+RETRY_MS_MAX = 60_000
+_CURRENT: Mapping[str, Any] = {"behind_commits": 0, "behind_ms": 0, "waiting_bytes": 0, "stored_bytes": 0}
+FOLD_ROWS = 2_000  # rows that are in no run, from which on they become one before a checkpoint
+FOLD_WAIT_MS = 2_000  # for the commit that does so
+
+
+@dataclass(slots=True)
+class OwnedTask:
+    """A task whose checkpoints are written here. task: as it was opened; another opening takes another term."""
+
+    task: ManagedTask
+    uploads: TaskUploads
+    due_ms: int = 0
+    collect_ms: int = 0
+
+
+class RemoteCheckpoints:
+    """A step. running: the names of open tasks whose rows are whole, those of the weightiest queries first."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        state: StateManager,
+        application_id: str,
+        reader: str,
+        running: Callable[[], list[str]],
+        clock: Clock,
+    ) -> None:
+        """reader: the name of this instance among those that hold leases."""
+        self._objects, self._state, self._app, self._reader = objects, state, application_id, reader
+        self._running, self._clock = running, clock
+        self._pace, self._copy_pace = Pace(clock), Pace(clock)
+        self._owned: dict[str, OwnedTask] = {}
+        self._walk: Walk[object] | None = None
+        self._copying: Walk[object] | None = None
+        self.copier = state.block_copier()
+        self._begun = False
+        self._retry_ms, self._away, self._lease_ms = 0, 0, 0
+        self._trouble = ""  # why the store does not answer
+        self.uploaded = Uploaded()
+
+    # -- the step
+
+    def run_once(self, now_ms: int) -> int:
+        if now_ms < self._retry_ms:
+            return self._retry_ms - now_ms
+        try:
+            wait = min(self._upload_on(now_ms), self._copy_on(now_ms))
+        except (RemoteError, BlocksAway) as error:
+            return self._failed(error, now_ms)
+        except StateError:  # it is being opened again, say
+            self._walk = self._copying = None
+            return IDLE_MS
+        return wait
+
+    def _upload_on(self, now_ms: int) -> int:
+        if self._walk is None:
+            self._walk = self._next(now_ms)
+            if self._walk is None:
+                return IDLE_MS
+        wait = self._pace.advance(self._walk, now_ms)
+        if wait is None:
+            self._walk = None
+            self._back()
+            return 0
+        return wait
+
+    def _copy_on(self, now_ms: int) -> int:
+        if self._copying is None:
+            if not self._begun:
+                self._begun, self._copying = True, self.copier.from_start(self._state.committed_stores())
+            elif self.copier.missing:
+                self._copying = self._copy(now_ms)
+            else:
+                return IDLE_MS
+        wait = self._copy_pace.advance(self._copying, now_ms)
+        if wait is None:
+            self._copying = None
+            return 0
+        return wait
+
+    def _copy(self, now_ms: int) -> Walk[None]:
+        if now_ms >= self._lease_ms:
+            self._lease_ms = now_ms + LEASE_RENEWED_MS
+            yield from self._renew_leases()
+        yield from self.copier.copy(self._copy_pace)
+
+    def _renew_leases(self) -> Walk[None]:
+        by_folder: dict[str, list[str]] = {}
+        for name in sorted(self.copier.objects(self.copier.missing)):
+            by_folder.setdefault(name.rpartition("/runs/")[0], []).append(name)
+        for folder, names in by_folder.items():
+            yield from awaited(self._objects.submit(write_lease, self._objects, folder, self._reader, names))
+
+    def _failed(self, error: Exception, now_ms: int) -> int:
+        """The store is away. What was under way begins anew."""
+        self._walk = self._copying = None
+        for owned in self._owned.values():
+            owned.uploads.term = 0  # a put whose answer was lost may have happened
+        wait = min(RETRY_MS << self._away, RETRY_MS_MAX)
+        if not self._away:
+            say(WARNING, "state.remote", f"checkpoints wait, queries go on: {error}")
+        self._away, self._trouble = min(self._away + 1, 10), str(error)
+        self._retry_ms = now_ms + wait
+        return wait
+
+    def _back(self) -> None:
+        if self._away:
+            self._away, self._trouble = 0, ""
+            say(INFO, "state.remote", "the remote store answers again")
+
+    # -- what is due
+
+    def _next(self, now_ms: int) -> Walk[object] | None:
+        running = self._running()
+        for name in self._owned.keys() - set(running):
+            del self._owned[name]
+        for name in running:
+            task = self._state.open_task_of(name)
+            if task is None:
+                continue
+            owned = self._owned.get(name)
+            if owned is None or owned.task is not task:
+                uploads = TaskUploads(task_folder(self._app, name))
+                owned = self._owned[name] = OwnedTask(task, uploads, collect_ms=now_ms + COLLECT_MS)
+            if now_ms >= owned.due_ms:
+                owned.due_ms = now_ms + INTERVAL_MS
+                return self._checkpoint(name, owned, now_ms)
+            if now_ms >= owned.collect_ms:
+                owned.collect_ms = now_ms + COLLECT_MS
+                return self._collect(owned)
+        return None
+
+    def _checkpoint(self, name: str, owned: OwnedTask, now_ms: int) -> Walk[None]:
+        uploads = owned.uploads
+        stores = [s.entry.prefix(s.partition) for s in owned.task.stores.values()]
+        yield from self._fold([p for p in stores if self._state.writer.loose.get(p, 0) >= FOLD_ROWS], now_ms)
+        reader, versions = self._state.checkpoint_snapshot()
+        try:
+            record, entries = self._state.stored_task(reader, name)
+            if record is None or not _has_changed(
+                uploads.newest, record.record(), [reader.get(e.position_key(record.partition)) for e in entries]
+            ):
+                return
+            upload = TaskUpload(self._objects, uploads, reader, self.uploaded, self._pace, name)
+            if not uploads.term:
+                yield from upload.learn()
+            applied = decode_number(reader.get(MARKER), 0)
+            yield from upload.upload(record, entries, versions, self._clock.wall_ms())
+            uploads.applied = applied
+        finally:
+            reader.close()
+
+    def _fold(self, prefixes: list[bytes], now_ms: int) -> Walk[None]:
+        """Rows in no run become one with the next commit that writes to their store. A store that nothing is written to keeps them."""
+        writer = self._state.writer
+        writer.folding.update(prefixes)
+        while writer.folding.intersection(prefixes) and self._clock.timer_ms() < now_ms + FOLD_WAIT_MS:
+            yield
+        writer.folding.difference_update(prefixes)
+
+    def _collect(self, owned: OwnedTask) -> Walk[None]:
+        uploads = owned.uploads
+        found = yield from awaited(self._objects.submit(garbage_of, self._objects, uploads.folder, KEPT_MS))
+        if uploads.term and found.newest > uploads.term:
+            uploads.term = 0  # the task was elsewhere meanwhile: its manifests would not be looked at
+        if found.names:
+            yield from awaited(self._objects.submit(self._objects.delete, found.names))
+
+    # -- what is shown
+
+    def status(self) -> dict[str, Any]:
+        """How far checkpoints are behind, in all and by query: commits, ms and bytes. Any thread.
+
+        behind_ms: None while a task has no checkpoint. to_copy_bytes: of rows that are not here yet.
+        """
+        now_ms, done = self._clock.wall_ms(), self.uploaded
+        queries: dict[str, dict[str, Any]] = {}
+        for name, owned in list(self._owned.items()):
+            found = self._behind(name, owned.uploads, now_ms)
+            query = queries.setdefault(name.rpartition("/")[0], dict(_CURRENT))
+            query["behind_commits"] = max(query["behind_commits"], found["behind_commits"])
+            ages = query["behind_ms"], found["behind_ms"]
+            query["behind_ms"] = None if None in ages else max(ages)
+            query["waiting_bytes"] += found["waiting_bytes"]
+            query["stored_bytes"] += found["stored_bytes"]
+        return {
+            "url": self._objects.url,
+            "away": self._trouble or None,
+            "queries": queries,
+            "uploaded_bytes": done.bytes,
+            "requests": done.requests,
+            "manifests": done.manifests,
+            "to_copy_bytes": self.copier.left_bytes if self.copier.missing else 0,
+        }
+
+    def _behind(self, name: str, uploads: TaskUploads, now_ms: int) -> dict[str, Any]:
+        newest = uploads.newest
+        if newest is None:
+            return {**_CURRENT, "behind_ms": None, "waiting_bytes": uploads.waiting_bytes}
+        found = {**_CURRENT, "stored_bytes": newest.stored_bytes(), "waiting_bytes": uploads.waiting_bytes}
+        record = self._state.local_record(name)
+        if record is not None and record.record() != newest.record:
+            found["behind_commits"] = max(1, self._state.applied_sequence - uploads.applied)
+            found["behind_ms"] = max(0, now_ms - newest.as_of_ms)
+        return found
+
+
+def _has_changed(newest: Manifest | None, record: bytes, positions: list[bytes | None]) -> bool:
+    return newest is None or newest.record != record or [s.position for s in newest.stores] != positions

@@ -1,0 +1,75 @@
+"""Deletes objects of a task that no checkpoint needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.remote.objects import ObjectInfo, ObjectMissing, Objects
+from flowql.runtime.state.remote.manifest import lease_name, place_of, read_manifest
+
+KEPT_MS = 3_600_000  # how long after it was replaced a manifest and its objects stay
+LEASE_MS = 3_600_000  # a reader renews its lease far more often
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """names: what can be deleted; size: its bytes. kept: objects that are needed; newest: term of the newest manifest, 0 if there is none."""
+
+    names: Sequence[str]
+    size: int
+    kept: int
+    newest: int
+
+
+def write_lease(objects: Objects, folder: str, reader: str, names: Sequence[str]) -> None:
+    """Says that these objects are still read by somebody who owns no task. RemoteError."""
+    name = lease_name(folder, reader)
+    objects.delete([name])
+    objects.put_new(name, msgspec.msgpack.encode(list(names)))
+
+
+def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
+    """What can go of a task. A manifest that was replaced stays for `kept_ms`, and objects that no manifest names stay as long after their upload.
+
+    The store's own clock counts: times of objects are compared with that of the newest one. RemoteError.
+    """
+    found = list(objects.list(folder))
+    now_ms = max((o.modified_ms for o in found), default=0)
+    by_kind: dict[str, list[ObjectInfo]] = {}
+    for o in found:
+        by_kind.setdefault(o.name.rpartition("/")[0].rpartition("/")[2], []).append(o)
+    manifests = sorted(by_kind.get("manifests", ()), key=lambda o: o.name)
+    old = [a for a, b in pairwise(manifests) if now_ms - b.modified_ms >= kept_ms]
+    leases = by_kind.get("leases", ())
+    over = [lease for lease in leases if now_ms - lease.modified_ms >= LEASE_MS]
+    needed: set[str] = set()
+    for manifest in manifests[len(old) :]:
+        needed |= _needed(objects, manifest.name)
+    for lease in leases:
+        if lease not in over:
+            needed |= set(_lease(objects, lease.name))
+    data = [o for kind in ("runs", "rows") for o in by_kind.get(kind, ())]
+    unused = [o for o in data if o.name not in needed and now_ms - o.modified_ms >= kept_ms]
+    gone = [*old, *over, *unused]
+    newest = place_of(manifests[-1].name)[0] if manifests else 0
+    return Garbage([o.name for o in gone], sum(o.size for o in gone), len(found) - len(gone), newest)
+
+
+def _needed(objects: Objects, name: str) -> set[str]:
+    """What a manifest names. One that cannot be read leads nobody to its objects; one that is gone meanwhile was deleted by somebody else."""
+    try:
+        return set(read_manifest(objects, name).objects())
+    except ObjectMissing:
+        return set()
+
+
+def _lease(objects: Objects, name: str) -> list[str]:
+    try:
+        return msgspec.msgpack.decode(objects.get(name), type=list[str])
+    except (RuntimeFailure, msgspec.DecodeError):
+        return []

@@ -1,0 +1,86 @@
+"""Brings blocks that are in a remote store here, those first that somebody asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from flowql.runtime.state.layout import StoreEntry
+from flowql.runtime.state.physical import Writes
+from flowql.runtime.state.remote.pace import Pace, Walk, awaited
+from flowql.runtime.state.runs.objects import RemoteBlocks
+from flowql.runtime.state.runs.physical import RunsPhysical
+from flowql.runtime.state.runs.run import Run, read_places
+
+RANGE_BLOCKS = 128  # about 1 MB
+
+Write = Callable[[Writes, Callable[[], bool]], bool]
+"""Writes if the condition holds, between two commits; whether it did."""
+
+
+class BlockCopier:
+    """Walks over all runs whose blocks are not here. missing: prefixes that have some, as far as it is known."""
+
+    def __init__(self, physical: RunsPhysical, write: Write) -> None:
+        self._physical, self._write = physical, write
+        self.missing: set[bytes] = set()
+        self.left_bytes = 0
+
+    def from_start(self, stores: Mapping[str, StoreEntry]) -> Walk[None]:
+        """Finds what an earlier start of the instance has left to do."""
+        for prefix in [e.prefix(p) for e in stores.values() for p in e.partitions]:
+            if read_places(self._physical.inner, prefix):
+                self.missing.add(prefix)
+            yield
+
+    def objects(self, prefixes: Iterable[bytes]) -> set[str]:
+        """The names of objects that blocks are still to be read from."""
+        return {remote.place.name for prefix in prefixes for _, remote in self._away(prefix)}
+
+    def copy(self, pace: Pace) -> Walk[None]:
+        """All of what is missing now. RemoteError."""
+        for prefix in sorted(self.missing):
+            for run, remote in self._away(prefix):
+                yield from self._copy(run, remote, pace)
+            if not read_places(self._physical.inner, prefix):
+                self.missing.discard(prefix)
+
+    def _away(self, prefix: bytes) -> list[tuple[Run, RemoteBlocks]]:
+        """The runs of a prefix of which blocks are missing; those first of which most were asked for."""
+        here = {run.name: run for run in self._physical.runs(prefix).runs}
+        found: list[tuple[Run, RemoteBlocks]] = []
+        for name in read_places(self._physical.inner, prefix):
+            run = here.get(name)
+            remote = None if run is None else run.remote(self._physical.inner)
+            if run is not None and remote is not None:
+                found.append((run, remote))
+        return sorted(found, key=lambda r: -len(r[1].read))
+
+    def _copy(self, run: Run, remote: RemoteBlocks, pace: Pace) -> Walk[None]:
+        inner = self._physical.inner
+        low, high = run.area()
+        here = {int.from_bytes(key[-4:], "big") for key, _ in inner.scan(low, high)}
+        yield
+        cache = self._physical.cache
+
+        def still() -> bool:
+            return self._physical.cache is cache and inner.get(run.place_key) is not None
+
+        left = [n for n in range(len(remote)) if n not in here]
+        self.left_bytes = sum(remote.size(n) for n in left)
+        while left:
+            asked = [n for n in list(remote.read) if n not in here]
+            wanted = (asked or left)[:RANGE_BLOCKS]
+            blocks = yield from awaited(remote.submit(wanted))
+            some = {n: blocks[n] for n in wanted if n in blocks}
+            rows = {run.block_key(n): block for n, block in some.items()}
+            if not self._write(Writes([], list(rows), list(rows.values())), still):
+                return  # it was merged, or dropped
+            here |= some.keys()
+            for n in some:
+                remote.read.pop(n, None)
+            moved = sum(map(len, some.values()))
+            self.left_bytes -= moved
+            pace.moved += moved
+            left = [n for n in left if n not in here]
+            yield
+        self._write(Writes([], [run.place_key], [None]), still)
