@@ -15,10 +15,11 @@ from flowql.pg.catalogue_rows import INFORMATION, Filled, described, filled, sys
 from flowql.pg.catalogue_sql import is_about_catalogue, label, translated
 from flowql.pg.errors import PgError
 from flowql.pg.portals import Rows
-from flowql.pg.reading import Begun, Reading
+from flowql.pg.reading import Reading
 from flowql.pg.settings import SessionSettings
 from flowql.pg.statements import Statement
 from flowql.pg.types import ALL, NUMERIC, PgColumn, columns_of
+from flowql.query.answer import Begun
 from flowql.query.of_plan import OfPlan
 
 MEMORY = "256MB"

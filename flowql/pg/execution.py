@@ -23,7 +23,6 @@ from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unsupported
 from flowql.pg.incoming import BYTES_MAX, Incoming
 from flowql.pg.parameters import inferred, literal, sample
-from flowql.pg.pins import Holder
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
 from flowql.pg.settings import REPORTED, SessionSettings
@@ -76,7 +75,6 @@ class Prepared:
     types: Sequence[PgType]
     returns: bool = False
     is_duckdbs: bool = False  # it is carried out as DuckDB's SQL
-    is_lookup: bool = False  # it may be answered by `Reading.found`
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +202,7 @@ class Execution:
         if self.shared.catalogue.has(statement):
             return Prepared(statement, inferred(statement, oids, SYSTEM_COLUMNS, ()), is_duckdbs=True)
         types = inferred(statement, oids, _columns(plan, statement), _targets(plan, statement))
-        is_lookup = self.shared.reading.lookup(statement, types) is not None
-        return Prepared(statement, types, returns, is_duckdbs=not self.is_standard, is_lookup=is_lookup)
+        return Prepared(statement, types, returns, is_duckdbs=not self.is_standard)
 
     def columns(self, prepared: Prepared, settings: SessionSettings) -> list[PgColumn] | None:
         """Those of its rows, before it has values; None for no rows. Raises PgError, CommandError."""
@@ -243,17 +240,10 @@ class Execution:
         formats: Sequence[int],
         transaction: Transaction,
         settings: SessionSettings,
-        lookup: tuple[Prepared, Sequence[str | None]] | None = None,
     ) -> Produced:
-        """Begins a statement. sql: with the values of its parameters. lookup: the prepared statement and these values,
-        where it is a look-up. Raises PgError, CommandError, CompileError, RuntimeFailure.
-        """
+        """Begins a statement. sql: with the values of its parameters. Raises PgError, CommandError, CompileError, RuntimeFailure."""
         if statement.is_write:
             return self._write(sql, formats, transaction)
-        if lookup is not None and not transaction.has_written:
-            found = self._looked_up(*lookup, formats, transaction.holder)
-            if found is not None:
-                return found
         if statement.verb == "COPY":
             copy = copy_of(statement)
             (inner,) = split(copy.sql)
@@ -267,20 +257,6 @@ class Execution:
         if statement.verb not in _UNSUPPORTED:
             raise syntax_error(statement, 0)
         raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
-
-    def _looked_up(
-        self, prepared: Prepared, values: Sequence[str | None], formats: Sequence[int], holder: Holder | None
-    ) -> Produced | None:
-        """None if it is none any more, as a deployment has changed its table."""
-        reading = self.shared.reading
-        pin = None if holder is None else holder.pinned(reading.pin, reading.unpin)
-        lookup = reading.lookup(prepared.statement, prepared.types, pin)
-        if lookup is None:
-            return None
-        rows = iter(reading.found(lookup, values, pin))
-        return Produced(
-            "SELECT", Rows(lookup.columns, rows, lambda: None, messages.spread(formats, len(lookup.columns)))
-        )
 
     def _subscribed(self, statement: Statement, formats: Sequence[int]) -> LiveRows:
         with self.shared.lock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -23,26 +23,24 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
-from flowql.pg.kept import KeptTopics, kept_if_table, pinned_relation
-from flowql.pg.lookups import Lookup, Lookups
+from flowql.pg.kept import PinnedTopics, pinned_relation
 from flowql.pg.pins import Files as FilesOf
 from flowql.pg.pins import Holder, Pin
-from flowql.pg.statements import Statement
 from flowql.pg.subscribing import Changes, Looked, Subscribe
-from flowql.pg.types import PgType
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
-from flowql.query.answer import Answer, Done
+from flowql.query.answer import Answer, Begun, Done
 from flowql.query.changing import carry_out
-from flowql.query.committed import Commit, dead_letter_source, makers, queries_behind
+from flowql.query.committed import SETTLE_S, Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
+from flowql.query.kept import kept_if_table
 from flowql.query.letters import LettersRelation
 from flowql.query.limits import QueryLimits
 from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.of_plan import OfPlan
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.room import Room
-from flowql.query.session import SETTLE_S, answer
+from flowql.query.session import answer
 from flowql.query.views import ViewMaker, store_views
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
@@ -51,8 +49,6 @@ from flowql.runtime.log.repairs import topic_name as repairs_topic
 from flowql.runtime.state.store import Snapshot
 from flowql.server.address import LOST, read_address
 from flowql.server.client import Client
-
-Begun = Callable[[Callable[[], None]], None]
 
 
 class NeedsInstance(Exception):
@@ -80,7 +76,7 @@ class _NoState:
 class _OfLog(Commit):
     """A commit of which topics alone are read. topics: what is kept of them. pin: as of which they are read; None: as they are."""
 
-    topics: KeptTopics | None = None
+    topics: PinnedTopics | None = None
     pin: Pin | None = None
 
     def at_rest(self) -> bool:
@@ -134,9 +130,7 @@ class Reading:
         self._repaired = RepairedLog(self._log, settings.application_id)
         limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits, beside_continuous=False)
-        self._lookups = Lookups()
-        self._tables = OfPlan(_tables)
-        self._kept = KeptTopics(limits.memory_bytes // 2)
+        self._kept = self.database.kept = PinnedTopics(limits.memory_bytes // 2, self.database.share)
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None
@@ -165,7 +159,6 @@ class Reading:
             if self._repaired_to != ends.get(repairs, 0):
                 self._repaired.repairs.read_on()
                 self._repaired_to = ends.get(repairs, 0)
-                self._kept.clear()
             if self._plan is None or self._plan[0] != end:
                 deployed = read_deployed(self._log, app)
                 if deployed is None:
@@ -212,30 +205,6 @@ class Reading:
                 spans.setdefault(tp.topic, {})[tp] = begins[tp], max(begins[tp], min(ends[tp], whole.get(tp, ends[tp])))
                 known.setdefault(tp.topic, {})[tp] = files[tp]
         return Pin(plan, sequence, spans, known, Room(self.database.memory))
-
-    def lookup(self, statement: Statement, types: Sequence[PgType], pin: Pin | None = None) -> Lookup | None:
-        """What a prepared statement looks up by key, if it does nothing else. pin: of the transaction. Raises QueryError."""
-        if not (self.is_standard and self._reads_log):
-            return None
-        plan = self.plan() if pin is None else pin.plan
-        return self._lookups.of(statement, types, plan, _Tables(self._tables(plan), self._repaired))
-
-    def found(self, lookup: Lookup, values: Sequence[str | None], pin: Pin | None = None) -> list[pa.RecordBatch]:
-        """The rows that are looked up. pin: of the transaction. Raises RuntimeFailure, QueryError, PgError."""
-        wanted = lookup.wanted(values)
-        source = self._tables(self.plan() if pin is None else pin.plan).get(lookup.relation)
-        if wanted is None or source is None:
-            return []
-        spans = spans_of(self._log, source.topic) if pin is None else pin.spans.get(source.topic, {})
-        relation = TopicRelation(source.name, source, self._repaired, spans)
-        room = Room(self.database.memory)
-        try:
-            if pin is not None:
-                rows = self._kept.pinned(pin, relation, room, lambda kept, seen: kept.matching(wanted, seen))
-                return lookup.shown(rows)
-            return lookup.shown(self._kept.matching(relation, wanted, room))
-        finally:
-            room.back()
 
     def describe(self, sql: str) -> pa.Schema:
         """The columns that the statement has in an answer: that over relations without rows."""
@@ -361,26 +330,6 @@ def _topics(plan: Plan, application_id: str, relations: Collection[str] | None =
     known = [*plan.sources, dead_letter_source(application_id)]
     names = None if relations is None else {name.casefold() for name in relations}
     return {s.topic for s in known if names is None or s.name.casefold() in names}
-
-
-def _tables(plan: Plan) -> dict[str, SourceDef]:
-    return {s.name: s for s in plan.sources if s.kind == "table" and s.relation and not s.is_hidden}
-
-
-class _Tables(Mapping[str, TopicRelation]):
-    """Tables as relations without rows: what binding a statement needs."""
-
-    def __init__(self, sources: Mapping[str, SourceDef], log: Log) -> None:
-        self._sources, self._log = sources, log
-
-    def __getitem__(self, name: str) -> TopicRelation:
-        return _topic(self._log, self._sources[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
 
 
 store_views_of = OfPlan(lambda plan: list(store_views(plan)))

@@ -299,8 +299,7 @@ class Session:
     async def _opened(self, portal: Portal) -> Produced:
         if portal.opened is None:
             try:
-                given = (portal.prepared, portal.values) if portal.prepared.is_lookup else None
-                portal.opened = await self._produce(portal.prepared.statement, portal.sql, portal.formats, given)
+                portal.opened = await self._produce(portal.prepared.statement, portal.sql, portal.formats)
             except PgError as error:
                 raise error.placed(portal.sql.sql, portal.sql.original) from None
         return portal.opened
@@ -310,7 +309,6 @@ class Session:
         statement: Statement,
         sql: Filled,
         formats: Sequence[int],
-        lookup: tuple[Prepared, Sequence[str | None]] | None = None,
     ) -> Produced:
         verb = commands.transaction_verb(statement)
         if verb:
@@ -326,9 +324,7 @@ class Session:
                 return Produced(done.tag)
             columns, table = done.shown
             return Produced(done.tag, Rows.of_table(table, columns, formats))
-        return await self._call(
-            self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings, lookup
-        )
+        return await self._call(self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings)
 
     async def _begin(self, statement: Statement) -> Produced:
         found: Produced = await self._call(

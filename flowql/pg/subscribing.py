@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.pg.errors import PgError
-from flowql.pg.kept import Kept
 from flowql.pg.portals import PIECE_BYTES, Encode, Rows
 from flowql.pg.statements import Statement, Word, name_after, syntax_error
 from flowql.pg.types import BOOL, INT8, PgColumn, pg_type
+from flowql.query.kept import Kept
 from flowql.query.relations import TopicRelation, answered_schema, as_shown, decode, records
 from flowql.query.room import Room
 from flowql.runtime.errors import OffsetOutOfRange
@@ -114,7 +114,7 @@ class Changes:
         self._room.back()
 
     def _told(self, tick: int, rows: pa.RecordBatch, diffs: np.ndarray) -> pa.RecordBatch:
-        n, shown = rows.num_rows, as_shown(rows, self._schema)
+        n, shown = rows.num_rows, as_shown(rows.columns, self._schema)
         progressed = [pa.array(np.zeros(n, np.bool_))] if self._subscribe.progress else []
         return self._batch([pa.array(np.full(n, tick)), *progressed, pa.array(diffs), *shown.columns])
 
@@ -159,6 +159,11 @@ class _Table(Kept):
         yield from self._taken(batches, gone, -1)
         yield from self._taken(self._batches, come, 1)
         touched.clear()
+
+    def _restart(self) -> None:
+        for key, place in self._index.items():
+            self.touch(key, place)
+        super()._restart()
 
     def touch(self, key: bytes, before: tuple[int, int] | None) -> None:
         self._touched.setdefault(key, before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from flowql.query.errors import NAMES
 
 CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
+Begun = Callable[[Callable[[], None]], None]  # gets what breaks a query off, from any thread
 QueryEngine = Literal["duckdb"]  # whose SQL an interactive query is in, if not the dialect's
 
 

@@ -126,7 +126,7 @@ def _pieces(
     given = answered_schema(Schema(tuple(Field(f"c{n}", c.type) for n, c in enumerate(columns))))
     types = orjson.dumps(to_data([c.type for c in columns]))
     schema = named_schema([c.name for c in columns], given.types, {**metadata, TYPES: types})
-    pieces = (_renamed(as_shown(_as_asked(c, columns), given), schema) for c in chunks)
+    pieces = (_renamed(as_shown(_as_asked(c, columns).columns, given), schema) for c in chunks)
     return schema, query.room.keep(pieces) if statement.is_short else query.room.passing(pieces)
 
 

@@ -14,25 +14,23 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
-from flowql.compiler.functions.folding import folded as folded_constants
 from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
 from flowql.compiler.functions.registry import AggregateFunction, Function, register_of_project, registered
-from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.changes import GroupAggregate, Over, SortKey, WindowCall
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
 from flowql.compiler.plan.expr import Literal as Constant
 from flowql.compiler.plan.logical import Explode, Node, Project, Scan, walk_nodes
-from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, INT, STRING, UUID, Kind
 from flowql.compiler.plan.visit import exprs_in
 from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.query.binding import plain, readable_of
 from flowql.query.bound_plans import BoundPlan, KnownQuery
 from flowql.query.errors import QueryError
 from flowql.query.interactive import InteractiveQuery
 from flowql.query.over_snapshot import Rendered, order_by, rendered
-from flowql.query.relations import Relation, StoreRelation, TopicRelation
+from flowql.query.relations import Relation
 from flowql.query.statement import EXPLAIN, SHORT_ROWS_MAX, Condition, Literal, Statement, parse
-from flowql.query.views import ROWTIME
 from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.operators.kernels import calls_in
 
@@ -48,7 +46,6 @@ ROWS = '"!rows"'  # the rows of the query, where the operators of views have com
 _PLACE = "!place"
 _BLANK = _Blank()
 _OPERATORS = {"sql_eq": "=", "sql_lt": "<", "sql_le": "<=", "sql_gt": ">", "sql_ge": ">=", "sql_in": "="}
-_SYSTEM = (ROWTIME, WINDOW_START, WINDOW_END, "KEY", "VALUE")
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _KINDS = {Kind.INT: "INTEGER", Kind.BIGINT: "INTEGER"}
 # What they make of strings, lists and the like is at most a few times as long as what they are given.
@@ -227,41 +224,16 @@ def _shown(asked: AskedQuery, body: str) -> str:
     return f"{text} OFFSET {asked.offset}" if asked.offset else text
 
 
-def readable_of(relation: Relation) -> Readable:
-    """As the dialect names it: names that the system gives are read without quotes."""
-    given = isinstance(relation, TopicRelation | StoreRelation)
-    fields = [
-        replace(f, name=f.name.lower(), type=folded(f.type, str.lower)) if not given or f.name in _SYSTEM else f
-        for f in relation.schema
-    ]
-    names = {f.name for f in fields}
-    key: tuple[str, ...] = ()
-    if isinstance(relation, TopicRelation) and relation.source.kind == "table":
-        key = tuple(f.name for f in relation.source.schema.key)
-    elif isinstance(relation, StoreRelation):
-        key = tuple(f.name if f is not None else "" for f in relation.view.key)
-    hidden = (ROWTIME.lower(),) if isinstance(relation, TopicRelation) else ()
-    return Readable(Schema(tuple(fields)), key if key and names.issuperset(key) else (), hidden)
-
-
 def _pushed(parts: Sequence[Expr]) -> Iterator[Condition]:
     for part in parts:
         if isinstance(part, Call) and part.name in _OPERATORS and len(part.args) >= 2:
-            first, *rest = map(_plain, part.args)
+            first, *rest = map(plain, part.args)
             operator = _OPERATORS[part.name]
             if isinstance(first, Constant) and len(rest) == 1:
                 first, rest, operator = rest[0], [first], _FLIPPED[operator]
             values = [_literal(v, first) for v in rest]
             if isinstance(first, Column) and all(v is not None for v in values):
                 yield Condition(first.name.casefold(), operator, tuple(v for v in values if v is not None))
-
-
-def _plain(e: Expr) -> Expr:
-    """A constant as its value, and a column that is widened for a comparison as it is."""
-    if isinstance(e, Call) and e.name == "cast" and e.type == BIGINT and e.args[0].type == INT:
-        (given,) = e.args
-        return given if isinstance(given, Column) else folded_constants(e)
-    return folded_constants(e)
 
 
 def _literal(value: Expr, column: Expr) -> Literal | None:

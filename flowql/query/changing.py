@@ -200,7 +200,7 @@ def returned_table(change: TableChange, rows: Sequence[Row]) -> pa.Table:
     try:
         arrays = [to_arrow(v, f.type) for v, f in zip(values, schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
-        return pa.Table.from_batches([as_shown(batch, answered_schema(schema))])
+        return pa.Table.from_batches([as_shown(batch.columns, answered_schema(schema))])
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise StatementFailed(f"RETURNING: {error}") from error
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from flowql.query.statement import Condition
 
 _OPEN_TRIES = 5
+SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
+SETTLE_STEP_S = 0.002
 REMADE = "flowql deploy   # the next start restores it, or rebuilds it from the inputs"
 Take = Callable[
     [Sequence[str]], "Commit"

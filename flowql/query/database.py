@@ -22,9 +22,11 @@ from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type, duckdb_type
 from flowql.query.bound_plans import BoundPlans
 from flowql.query.catalogue import offers
+from flowql.query.kept import KeptTopics
 from flowql.query.limits import QueryLimits
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share
+from flowql.query.point_lookups import PointLookups
 from flowql.query.query_pool import QueryPool
 from flowql.query.room import QueryMemory
 from flowql.query.spilling import SpillFolder, remove_left
@@ -62,6 +64,9 @@ class QueryDatabase:
         self.memory = QueryMemory(limits.memory_bytes)
         self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share(yields=beside_continuous)
         self.plans = BoundPlans()  # of standard SQL
+        self.lookups = PointLookups()
+        # An instance shares its memory with continuous queries.
+        self.kept = KeptTopics(limits.memory_bytes // (8 if beside_continuous else 2), self.share)
         self.running: set[BreaksOff] = set()  # interactive queries; adding and removing are atomic
         self._functions: frozenset[str] = frozenset()  # DuckDB's own, folded
         self._offered: set[str] = set()  # user-defined ones, by their names in plans

@@ -45,6 +45,11 @@ def no_process(why: Exception) -> QueryError:
     return QueryError(title, code=NO_PROCESS, help=help_)
 
 
+def broken_off() -> QueryError:
+    title = "the interactive query was cancelled: its client disconnected, or the instance is stopping"
+    return QueryError(title, code=TOO_LONG)
+
+
 def to_data(error: CommandError) -> dict[str, Any]:
     """An error as it travels; `query_error` makes it one again."""
     return {"code": error.code, "title": error.title, "help": error.help, "span": asdict(error.span)}

@@ -126,6 +126,7 @@ class Server:
             functions=lambda: offered,
             statement=statement,
             engine=engine,
+            looks_up=False,
         )
 
     def _copied(self, place: CopyPlace) -> Commit:

@@ -17,8 +17,9 @@ import pyarrow as pa
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import lookup, lookup_aggregate
+from flowql.compiler.plan.topology import Plan
 from flowql.query.database import QueryDatabase
-from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place_of_word
+from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, broken_off, place_of_word
 from flowql.query.own_functions import rejected, with_aggregates
 from flowql.query.query_process import QueryProcess
 from flowql.query.room import Room, too_large
@@ -124,6 +125,10 @@ class InteractiveQuery:
         if self.pool is not None and statement.unbounded - bounded:
             self.location = QueryLocation.ISOLATED
         return with_aggregates(statement, self.functions, self.connection)
+
+    def saw(self, plan: Plan) -> None:
+        """The plan of the commit that it reads."""
+        self._database.lookups.saw(plan)
 
     @property
     def is_other_engine(self) -> bool:
@@ -254,11 +259,6 @@ class InteractiveQuery:
             with suppress(duckdb.Error):  # it has just ended
                 self.connection.interrupt()
             self._ended.wait(_AGAIN_S)
-
-
-def broken_off() -> QueryError:
-    title = "the interactive query was cancelled: its client disconnected, or the instance is stopping"
-    return QueryError(title, code=TOO_LONG)
 
 
 class Rows:

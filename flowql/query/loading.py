@@ -101,4 +101,4 @@ def _read(query: InteractiveQuery, relation: Relation, statement: Statement) -> 
     plain, shown = arrow_schema(relation.schema), _schema(relation, statement)
     for batch in relation.batches(conditions, statement.columns, query.room):
         query.check()
-        yield batch if shown == plain else as_shown(batch, shown)
+        yield batch if shown == plain else as_shown(batch.columns, shown)

@@ -7,12 +7,13 @@ reads another, or they read different topics. Nothing is said of these if the co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan
 from flowql.query.committed import Commit, makers
+from flowql.query.of_plan import OfPlan
 from flowql.runtime.app.exchanges import STORE as EXCHANGES
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.position_names import topic_named
@@ -20,16 +21,35 @@ from flowql.runtime.task.position_names import topic_named
 
 def why_separate(commit: Commit, relations: Collection[str]) -> str:
     """A sentence about what is combined though it may be of different moments; empty if nothing is."""
+    if commit.apart:  # the answer says that already
+        return ""
+    known, key = _combined(commit.plan), (tuple(relations), commit.is_whole, commit.others is None)
+    found = known.get(key)
+    if found is None:
+        if len(known) >= _COMBINED_MAX:
+            known.clear()
+        found = known[key] = _what_is_combined(commit, relations)
+    said, upstream = found
+    return "" if said and _has_read_all(commit, upstream) else said
+
+
+_COMBINED_MAX = 1_000
+# By names of relations, whether views are whole, and whether an instance is alone.
+_combined = OfPlan[dict[tuple[tuple[str, ...], bool, bool], tuple[str, Sequence[QueryPlan]]]](lambda _: {})
+
+
+def _what_is_combined(commit: Commit, relations: Collection[str]) -> tuple[str, Sequence[QueryPlan]]:
+    """The sentence, whatever was read so far, and the queries that it is about."""
     plan = commit.plan
     made = makers(plan)
     behind = {name: made[name.casefold()] for name in relations if name.casefold() in made}
-    if not behind or commit.apart:  # the answer says that already
-        return ""
+    if not behind:
+        return "", ()
     upstream = _upstream(plan, behind.values())
     said = _side_by_side(commit, relations, behind)
     if not said and not commit.is_whole:
         said = next(filter(None, (_inside(plan, q) for q in upstream)), "")
-    return "" if said and _has_read_all(commit, upstream) else said
+    return said, upstream
 
 
 def _upstream(plan: Plan, queries: Iterable[QueryPlan]) -> list[QueryPlan]:

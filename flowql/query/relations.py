@@ -23,7 +23,7 @@ from flowql.runtime.batch import DELETE, Batch, to_arrow
 from flowql.runtime.log.base import Log, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
-from flowql.runtime.state.rows import Rows
+from flowql.runtime.state.rows import Key, Rows
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.state.values import encode_value
 
@@ -85,13 +85,21 @@ class StoreRelation:
             if shown.rows:
                 yield _batch(self.schema, shown, columns)
 
+    def points(self, keys: Sequence[Key], columns: frozenset[str] | None = None) -> list[pa.RecordBatch]:
+        """The rows with these keys. columns: as of `batches`."""
+        shown = self.view.show(*self._at(keys)) if self.present else None
+        return [_batch(self.schema, shown, columns)] if shown is not None and shown.rows else []
+
+    def _at(self, keys: Sequence[Key]) -> Rows:
+        rows = [(key, v) for key in keys if (v := self.snapshot.get(self.view.spec.name, key)) is not None]
+        return [k for k, _ in rows], [v for _, v in rows]
+
     def _chunks(self, conditions: Sequence[Condition]) -> Iterator[Rows]:
         if not self.present:
             return
         found = access(self.view.key, conditions)
         if isinstance(found, Points):
-            rows = [(key, v) for key in found.keys if (v := self.snapshot.get(self.view.spec.name, key)) is not None]
-            yield [k for k, _ in rows], [v for _, v in rows]
+            yield self._at(found.keys)
         else:
             yield from self.snapshot.chunks(self.view.spec.name, low=found.low, high=found.high)
 
@@ -198,9 +206,9 @@ def zoned_schema(schema: Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, pa.uuid() if f.type == UUID else _zoned(f.type)) for f in schema])
 
 
-def as_shown(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
-    """Rows in the types of `zoned_schema` or `answered_schema`."""
-    columns = [_shown(c, f.type) for c, f in zip(batch.columns, shown, strict=True)]
+def as_shown(given: Sequence[pa.Array], shown: pa.Schema) -> pa.RecordBatch:
+    """Columns in the types of `zoned_schema` or `answered_schema`."""
+    columns = [c if c.type == t else _shown(c, t) for c, t in zip(given, shown.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=shown)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -11,17 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.query.answer import CHUNK_ROWS, Answer, QueryEngine, named_schema
-from flowql.query.committed import Commit, Take
+from flowql.query.answer import CHUNK_ROWS, Answer, Begun, QueryEngine, named_schema
+from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.errors import (
     APART,
     BUSY,
-    COVERAGE,
     ENGINE,
     INVALID,
-    MISSING,
-    MOMENTS,
     SEQUENCE,
     UNKNOWN,
     QueryError,
@@ -31,20 +28,17 @@ from flowql.query.errors import (
 from flowql.query.interactive import Heavy, InteractiveQuery, Isolated, Offered, QueryLocation, Rows
 from flowql.query.ksql_names import with_escapes, with_words_in_quotes
 from flowql.query.loading import load
-from flowql.query.moments import why_separate
+from flowql.query.looking_up import looked_up
 from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
 from flowql.query.statement import Statement, parse
-from flowql.query.united import Coverage, restored, unite
+from flowql.query.united import restored, said, unite
 from flowql.runtime.state.copy import StateCopy
 
-SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
-_SETTLE_STEP_S = 0.002
 MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
 _MOVING_STEP_S = 0.1
 _INT64 = pa.int64()
-Begun = Callable[[Callable[[], None]], None]
 
 
 def evaluate(sql: str, take: Take, database: QueryDatabase = DEFAULT) -> pa.Table:
@@ -63,6 +57,7 @@ def answer(
     client: str = "",
     statement: Statement | None = None,
     engine: QueryEngine | None = None,
+    looks_up: bool = True,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
@@ -71,8 +66,13 @@ def answer(
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
     share the database. statement: of standard SQL, if it is bound already. engine: whose SQL it is, if that is not the dialect's.
+    looks_up: False where it is known that it is no point look-up.
     """
     language = engine or database.limits.settings.dialect
+    if looks_up and statement is None:
+        found = looked_up(sql, language, take, begun, database)
+        if found is not None:
+            return found
     query = InteractiveQuery(sql, database, functions, client, language=language)
     query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
     pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun, statement)
@@ -201,7 +201,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Statement, Commit, dict[str
         commit.snapshot.close()
         if time.monotonic() > limit:
             raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
-        time.sleep(_SETTLE_STEP_S)
+        time.sleep(SETTLE_STEP_S)
 
 
 def _gathered(
@@ -215,26 +215,18 @@ def _gathered(
     while True:
         query.room.back()  # what was gathered in vain is no longer held
         statement, commit, relations = _bind(statement, take)
+        query.saw(commit.plan)
         if commit.others is None:
-            return statement, commit, relations, _said(restored(commit, relations), commit, relations)
+            return statement, commit, relations, said(restored(commit, relations), commit, relations)
         try:
             united, coverage = unite(commit, relations, statement, query.room)
         except BaseException:
             commit.snapshot.close()
             raise
         if coverage.whole or time.monotonic() > limit:
-            return statement, commit, united, _said(coverage, commit, relations)
+            return statement, commit, united, said(coverage, commit, relations)
         commit.snapshot.close()
         time.sleep(_MOVING_STEP_S)
-
-
-def _said(coverage: Coverage, commit: Commit, relations: Mapping[str, Relation]) -> dict[bytes, bytes]:
-    separate = why_separate(commit, relations)
-    moments = {MOMENTS: separate.encode()} if separate else {}
-    if not coverage.of:
-        return moments
-    said = {**moments, COVERAGE: str(coverage).encode()}
-    return said if coverage.whole else {**said, MISSING: "; ".join(coverage.why).encode()}
 
 
 def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:

@@ -15,6 +15,8 @@ from flowql.compiler.plan.generations import plain, runtime_name, under_own_name
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.query.committed import Commit, Part, Wanted
+from flowql.query.errors import COVERAGE, MISSING, MOMENTS
+from flowql.query.moments import why_separate
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.room import Room
 from flowql.query.statement import Condition, Statement
@@ -98,6 +100,16 @@ def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
     named = under_own_name(query)
     facts = LogFacts(commit.log.admin(), commit.application_id, [named])
     return [t for t in facts.tasks(named) if t.subtopology == sub]
+
+
+def said(coverage: Coverage, commit: Commit, relations: Mapping[str, Relation]) -> dict[bytes, bytes]:
+    """What the metadata of an answer tells about it."""
+    separate = why_separate(commit, relations)
+    moments = {MOMENTS: separate.encode()} if separate else {}
+    if not coverage.of:
+        return moments
+    said = {**moments, COVERAGE: str(coverage).encode()}
+    return said if coverage.whole else {**said, MISSING: "; ".join(coverage.why).encode()}
 
 
 def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:

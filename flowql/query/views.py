@@ -16,7 +16,7 @@ from flowql.compiler.plan.generations import plain
 from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
-from flowql.compiler.plan.topology import Operator, Plan, StoreSpec
+from flowql.compiler.plan.topology import Operator, Plan, QueryPlan, StoreSpec
 from flowql.compiler.plan.types import BIGINT, STRING, SqlType
 from flowql.runtime.operators.fold import BoundAggregate, Fold
 from flowql.runtime.operators.keys import thaw
@@ -73,6 +73,16 @@ def store_views(plan: Plan) -> Iterator[tuple[str, ViewMaker]]:
                 inputs = tuple(by_id[i].schema for i in op.inputs)
                 for number, spec in enumerate(op.stores):
                     yield plain(spec.name, query.generation), ViewMaker(op, inputs, number, spec)
+
+
+def sink_view(query: QueryPlan) -> ViewMaker | None:
+    """The store in which a query keeps the rows of its result; None if it keeps none."""
+    for sub in query.subtopologies:
+        by_id = {op.id: op for op in sub.operators}
+        for op in sub.operators:
+            if isinstance(op.spec, Sink) and len(op.stores) == 1:
+                return ViewMaker(op, tuple(by_id[i].schema for i in op.inputs), 0, op.stores[0])
+    return None
 
 
 def _view(op: Operator, inputs: Sequence[Schema], number: int, spec: StoreSpec) -> StoreView:

@@ -13,10 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, Begun
 from flowql.query.errors import COVERAGE
 from flowql.query.pace import Share
-from flowql.query.session import Begun
 from flowql.runtime.events import WARNING, say
 from flowql.server.entries import Call
 from flowql.server.row_forms import FORMS, Form, chosen

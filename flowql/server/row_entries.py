@@ -13,11 +13,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from flowql.compiler.plan import codec
-from flowql.query.answer import Answer, Done, QueryEngine, returned
+from flowql.query.answer import Answer, Begun, Done, QueryEngine, returned
 from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
-from flowql.query.session import Begun
 from flowql.server import event_stream
 from flowql.server.access import authorize
 from flowql.server.answers import answered

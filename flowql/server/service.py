@@ -16,11 +16,11 @@ from flowql.deploy.functions import check_functions, interactive_functions
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
-from flowql.query.answer import Answer, QueryEngine
+from flowql.query.answer import Answer, Begun, QueryEngine
 from flowql.query.committed import Part, Wanted, limited_to
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.room import Room
-from flowql.query.session import Begun, answer
+from flowql.query.session import answer
 from flowql.query.united import parts_of
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery

@@ -154,6 +154,11 @@ class Repairs:
             offsets = sorted(known)
             self._sorted[tp] = _OfPartition(np.array(offsets, np.int64), tuple(known[o] for o in offsets))
 
+    @property
+    def position(self) -> int:
+        """Up to where their topic was read: it grows with each change."""
+        return self._position
+
     def get(self, tp: TopicPartition, offset: int) -> Repair | None:
         return self._known.get(tp, {}).get(offset)
 

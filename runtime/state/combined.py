@@ -18,6 +18,11 @@ class CombinedSnapshot:
         self._by_query, self._others, self._stores = by_query, others, stores
         self.sequence = others.sequence
 
+    @property
+    def newest(self) -> Snapshot:
+        """The last commit, which may have rows of a later moment. It is closed with this snapshot."""
+        return self._others
+
     def stores(self) -> Sequence[StoreSpec]:
         return [spec for s in self._parts() for spec in s.stores() if self._of(spec.name) is s]
 

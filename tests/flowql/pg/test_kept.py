@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from random import Random
+from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from flowql.config.load import read_project
 from flowql.deploy.settings import settings_of
-from flowql.pg import kept
 from flowql.pg.errors import PgError
 from flowql.pg.pins import Holder
 from flowql.pg.reading import Reading
+from flowql.query import kept
+from flowql.query.pace import Share
+from flowql.runtime.log.base import RawBatch, TopicPartition
 from tests.flowql.pg.conftest import Shop
 
 
@@ -111,7 +115,9 @@ def test_pins_read_what_was_there(shop: Shop, reading: Reading, monkeypatch: pyt
                 holder.pinned(reading.pin, reading.unpin)
                 pinned.append((holder, sorted(tuple(r.values()) for r in connection.sql(all_of))))
             case _ if rng.randrange(3) == 0:
-                reading._kept.clear()
+                monkeypatch.setattr(reading._kept, "_bytes_max", -1)
+                reading._kept.trim()
+                monkeypatch.setattr(reading._kept, "_bytes_max", 1 << 30)
         for holder, seen in pinned:
             if rng.randrange(3) == 0:
                 wanted = [r for r in seen if r[0] == ids[0]]
@@ -164,8 +170,35 @@ def test_a_pin_takes_no_more_memory_than_there_is(
     assert reading.database.memory.taken == 0
 
 
+def test_a_deletion_that_compaction_has_removed_is_noticed(
+    shop: Shop, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, usual = shop.instance.connection.execute, kept.records
+    execute("INSERT INTO notes VALUES (5000, 'a')")
+    question = "SELECT note FROM notes WHERE id = 5000"
+    assert rows(reading, question) == [("a",)]
+    execute("DELETE FROM notes WHERE id = 5000")
+    execute("INSERT INTO notes VALUES (5001, 'b')")
+
+    def compacted(*given: Any) -> Iterator[RawBatch]:
+        for raw in usual(*given):
+            left = raw.records.filter(pc.not_equal(raw.records.column("key"), key_5000))
+            yield RawBatch(raw.tp, left, raw.next_offset, raw.size_bytes)
+
+    key_5000 = next(
+        k.as_py()
+        for raw in usual(reading._log, TopicPartition("notes", 0), 0, 1 << 40)
+        for k in raw.records.column("key")
+        if b"5000" in k.as_py()
+    )
+    monkeypatch.setattr(kept, "records", compacted)
+    assert rows(reading, question) == []
+    assert rows(reading, "SELECT note FROM notes WHERE id = 5001") == [("b",)]
+    execute("DELETE FROM notes WHERE id >= 5000")
+
+
 def test_what_is_kept_has_a_limit(shop: Shop) -> None:
-    topics = kept.KeptTopics(0)
+    topics = kept.KeptTopics(0, Share())
     source = next(s for s in Reading(settings_of(read_project(shop.folder))).plan().sources if s.name == "orders")
     topics.of(source).size = 1
     topics.trim()

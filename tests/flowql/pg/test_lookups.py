@@ -1,74 +1,14 @@
-"""Prepared look-ups by key, which no query engine answers."""
+"""Look-ups by key, which no query engine answers, in both protocols of queries (`tests/flowql/query/test_point_lookups.py` compares the ways)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from flowql.config.load import read_project
-from flowql.deploy.settings import settings_of
-from flowql.pg.lookups import _FIRST_SAMPLE
-from flowql.pg.reading import Reading
-from flowql.pg.statements import split
-from flowql.pg.types import INT8, TEXT
+from flowql.query.point_lookups import WAY
 from tests.flowql.pg.conftest import Shop
 from tests.flowql.pg.wire import SYNC, bind, describe, execute, fields_of, parse, rows_of
-
-
-@pytest.fixture(scope="module")
-def reading(shop: Shop) -> Iterator[Reading]:
-    made = Reading(settings_of(read_project(shop.folder)))
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT * FROM kinds WHERE id = $1",
-        "SELECT name, id AS i, id FROM kinds AS k WHERE $1 = k.id",
-        "SELECT customer FROM orders WHERE id = $1;",
-        "SELECT id FROM kinds WHERE n = $1",
-    ],
-)
-def test_what_is_a_lookup(reading: Reading, sql: str) -> None:
-    assert reading.lookup(split(sql)[0], (INT8,)) is not None
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT id + 1 FROM kinds WHERE id = $1",
-        "SELECT id FROM kinds WHERE id > $1",
-        "SELECT id FROM kinds WHERE id = $1 AND n = 7",
-        "SELECT id FROM kinds WHERE id = $1 OR n = 7",
-        "SELECT id FROM kinds WHERE id = $1 LIMIT 1",
-        "SELECT id FROM kinds WHERE id = $1 ORDER BY n",
-        "SELECT DISTINCT n FROM kinds WHERE id = $1",
-        "SELECT COUNT(*) FROM kinds WHERE id = $1",
-        "SELECT a.id FROM kinds a JOIN orders b USING (id) WHERE a.id = $1",
-        "SELECT id FROM kinds WHERE id = $1 UNION SELECT 1",
-        "SELECT id FROM kinds WHERE NOT id = $1",
-        "SELECT id, $1::int FROM kinds WHERE id = 1",
-        f"SELECT id FROM kinds WHERE id = {_FIRST_SAMPLE} AND id = $1",
-        "SELECT id FROM kinds WHERE id = $1 AND id = $2",
-        "SELECT id FROM kinds WHERE x = $1",
-        "SELECT nope FROM kinds WHERE id = $1",
-        "SELECT * FROM nowhere WHERE id = $1",
-        "SELECT * FROM (SELECT id FROM kinds WHERE ok) x WHERE id = $1",
-    ],
-)
-def test_what_is_none(reading: Reading, sql: str) -> None:
-    (statement,) = split(sql)
-    assert reading.lookup(statement, (INT8,) * statement.parameters) is None
-
-
-def test_a_key_that_is_a_string(reading: Reading) -> None:
-    (statement,) = split("SELECT total FROM spent WHERE customer = $1")
-    assert reading.lookup(statement, (TEXT,)) is not None
-    assert reading.lookup(statement, (INT8,)) is None
 
 
 @pytest.mark.parametrize("binary", [0, 1])
@@ -78,8 +18,6 @@ def test_answers_are_those_of_a_query(shop: Shop, binary: int) -> None:
     with shop.wire() as w, shop.wire() as other:
         for table, key, values in (
             ("kinds", "id", [b"1", b"2", b"3", b"4", b"9223372036854775807", None]),
-            ("kinds", "n", [b"7", b"0", b"-2147483648", b"5", None]),
-            ("kinds", "name", [b"", b'it\'s "ada", \\n', None]),
             ("spent", "customer", [b"ada", b"bob", b"", b"x", None]),
         ):
             for value in values:
@@ -105,6 +43,18 @@ def test_answers_are_those_of_a_query(shop: Shop, binary: int) -> None:
             w.send(bind(b"9000", name="s"), execute(), SYNC)
             assert rows_of(w.until_ready()) == other.rows("SELECT note FROM notes WHERE id = 9000")
         other.ask("DELETE FROM notes WHERE id = 9000")
+
+
+def test_both_protocols_of_queries_look_up(shop: Shop) -> None:
+    way = [("way", WAY)]
+    with shop.wire() as w:
+        assert w.rows("EXPLAIN SELECT total FROM spent WHERE customer = 'ada'") == way
+        for sql, value in (
+            ("SELECT * FROM kinds WHERE id = $1", b"1"),
+            ("SELECT * FROM spent WHERE customer = $1", b"x"),
+        ):
+            w.send(parse(f"EXPLAIN {sql}"), bind(value), execute(), SYNC)
+            assert rows_of(w.until_ready()) == way
 
 
 def test_a_lookup_after_a_write_in_a_transaction_is_refused(shop: Shop) -> None:

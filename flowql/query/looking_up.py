@@ -1,0 +1,158 @@
+"""The answer to a point look-up over one commit: its rows from the state, or from what is kept of a table's topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from flowql.query.answer import Answer, Begun
+from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
+from flowql.query.errors import APART, BUSY, SEQUENCE, QueryError, broken_off
+from flowql.query.kept import ByKey, kept_if_table
+from flowql.query.point_lookups import WAY, Known, PointLookup, Shape, lookup_of, table_of
+from flowql.query.relations import Relation, StoreRelation, TopicRelation
+from flowql.query.room import Room
+from flowql.query.statement import EXPLAIN
+from flowql.query.united import restored, said
+from flowql.runtime.errors import OffsetOutOfRange
+from flowql.runtime.state.combined import CombinedSnapshot
+from flowql.runtime.state.rows import Key
+
+if TYPE_CHECKING:
+    from flowql.query.database import QueryDatabase
+
+
+def looked_up(sql: str, language: str, take: Take, begun: Begun, database: QueryDatabase) -> Answer | None:
+    """The answer to a point look-up. None if the query is none, or if rows of other instances are needed. begun, take: as of `session.answer`.
+    Raises QueryError.
+    """
+    explain = EXPLAIN.match(sql)
+    shape = Shape.of(sql[explain.end() :] if explain is not None else sql) if language != "duckdb" else None
+    if shape is None:
+        return None
+    known = database.lookups.get(language, shape)
+    table = known.table if known is not None else table_of(language, shape)
+    if not table or (known is not None and known.lookup is None):
+        if known is None:
+            database.lookups.keep(language, shape, Known("", None, None))
+        return None
+    asked = _Asked(language, shape, table, database)
+    database.running.add(asked)
+    begun(asked.break_off)
+    try:
+        found = asked.answer(take)
+    finally:
+        database.running.discard(asked)
+        asked.room.back()
+    if found is None or explain is None:
+        return found
+    return Answer.of(pa.table({"explain_key": ["way"], "explain_value": [WAY]}))
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A query of the shape of a look-up. table: that it reads, as it is written. Any thread may call `break_off`."""
+
+    language: str
+    shape: Shape
+    table: str
+    database: QueryDatabase
+    room: Room = field(init=False)
+    _is_broken_off: bool = False
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.database.memory, self._check)
+
+    def break_off(self) -> None:
+        self._is_broken_off = True
+
+    def _check(self) -> None:
+        if self._is_broken_off:
+            raise broken_off()
+
+    def answer(self, take: Take) -> Answer | None:
+        limit = time.monotonic() + SETTLE_S
+        while True:
+            self._check()
+            commit = take([self.table])
+            try:
+                relation = _named(commit, self.table)
+                lookup = self._lookup(commit, relation) if relation is not None and commit.others is None else None
+                if lookup is None or relation is None:
+                    return None
+                points = lookup.points(self.shape.constants)
+                if points is None:
+                    return None
+                found = self._rows(commit, relation, lookup, points.keys)
+                if found is not None:
+                    return _answer(lookup, found, commit, relation)
+            except OffsetOutOfRange:  # a rebuild has replaced its records meanwhile
+                pass
+            finally:
+                commit.snapshot.close()
+            if time.monotonic() > limit:
+                raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
+            time.sleep(SETTLE_STEP_S)
+
+    def _lookup(self, commit: Commit, relation: Relation) -> PointLookup | None:
+        """What the query looks up in this commit."""
+        lookups = self.database.lookups
+        lookups.saw(commit.plan)
+        known = lookups.get(self.language, self.shape)
+        if known is None or known.plan is not commit.plan:
+            connection = self.database.connection() if self.language == "ksql" else None
+            try:
+                found = lookup_of(self.language, self.shape, self.table, relation, commit.plan, connection)
+            finally:
+                if connection is not None:
+                    connection.close()
+            known = Known(self.table, commit.plan, found)
+            lookups.keep(self.language, self.shape, known)
+        return known.lookup
+
+    def _rows(
+        self, commit: Commit, relation: Relation, lookup: PointLookup, keys: Sequence[Key]
+    ) -> Sequence[pa.RecordBatch] | None:
+        """None if a topic has records after this commit."""
+        if isinstance(relation, TopicRelation):
+            in_state = _in_state(commit, lookup)
+            if in_state is None:
+                kept = kept_if_table(relation, self.database.kept)
+                assert isinstance(kept, ByKey), "a table"
+                return kept.points(keys, self.room) if commit.at_rest() else None
+            relation = in_state
+        assert isinstance(relation, StoreRelation)
+        return relation.points(keys, lookup.columns)
+
+
+def _in_state(commit: Commit, lookup: PointLookup) -> StoreRelation | None:
+    """The store of a view's query as of the newest commit, as its topic has it."""
+    if lookup.view is None or commit.restoring:
+        return None
+    snapshot = commit.snapshot.newest if isinstance(commit.snapshot, CombinedSnapshot) else commit.snapshot
+    if lookup.view.spec not in snapshot.stores():
+        return None
+    return StoreRelation(lookup.relation, lookup.view(), snapshot)
+
+
+def _answer(lookup: PointLookup, rows: Sequence[pa.RecordBatch], commit: Commit, relation: Relation) -> Answer:
+    metadata = {
+        **(lookup.schema.metadata or {}),
+        SEQUENCE: str(commit.snapshot.sequence).encode(),
+        **said(restored(commit, {relation.name: relation}), commit, {relation.name: relation}),
+        **({APART: commit.apart.encode()} if commit.apart else {}),
+    }
+    told = lookup.schema.with_metadata(metadata)
+    shown = [lookup.shown(b, told) for b in rows]
+    return Answer(told, (b for b in shown))
+
+
+def _named(commit: Commit, table: str) -> Relation | None:
+    """The relation of this name, whatever its case if there is no other."""
+    known = commit.relations()
+    name = table if table in known else next((n for n in known if n.casefold() == table.casefold()), None)
+    return known[name]() if name is not None else None
