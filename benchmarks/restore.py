@@ -50,15 +50,17 @@ RESTORING = ("consumer-restore", "restoration")  # threads that do nothing else 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSetup:
-    """Log and directories of the benchmark. kafka: None for the embedded log."""
+    """Log and directories of the benchmark. kafka: None for the embedded log. remote: URL of a store for checkpoints."""
 
     folder: Path
     partitions: int
     kafka: KafkaSettings | None
     app: str
+    remote: str = ""
 
     def open(self) -> Instance:
-        return open_on(self.log(), self.folder / "state", InstanceConfig(self.app, changelogs=True))
+        config = InstanceConfig(self.app, changelogs=True, remote_state=self.remote)
+        return open_on(self.log(), self.folder / "state", config)
 
     def log(self) -> Log:
         return log_at(self.folder / "log", self.kafka, self.app)
@@ -99,8 +101,22 @@ def build(setup: RestoreSetup, keys: int) -> int:
         lambda: (instance.metrics.query(TABLE).records_in, total),
     )
     rows = _rows(instance)
+    if instance.checkpoints is not None:
+        _wait(instance, "uploading", lambda: is_uploaded(instance), lambda: (_uploaded_bytes(instance), 0))
     instance.stop()
     return rows
+
+
+def is_uploaded(instance: Instance) -> bool:
+    """Whether the store has all that the instance has."""
+    assert instance.checkpoints is not None
+    queries = instance.checkpoints.status()["queries"]
+    return TABLE in queries and all(q["behind_ms"] == 0 and q["stored_bytes"] for q in queries.values())
+
+
+def _uploaded_bytes(instance: Instance) -> int:
+    assert instance.checkpoints is not None
+    return int(instance.checkpoints.status()["uploaded_bytes"])
 
 
 def write_input(instance: Instance, setup: RestoreSetup, keys: int) -> None:

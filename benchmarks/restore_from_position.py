@@ -3,8 +3,11 @@
     python -m benchmarks.restore_from_position [--keys 1000000] [--partitions 4] [--rate 200] [--bootstrap HOST:PORT]
 
 A table with a row per key is built. Then records of random keys come at a rate, for as long as it takes. The instance is killed and started
-again, twice: with the rows that are on its disk, and then as if they had no position, from the beginning of the changelogs. Both report the seconds
+again: with the rows that are on its disk, and then as if they had no position, from the beginning of the changelogs. Both report the seconds
 from the start of the process to the first committed result, how many of them the restoration took, and the records that it read.
+
+--remote: also with a directory that is gone, from checkpoints in an S3 that answers after 20 ms and lets 200 MB/s through (`benchmarks.slow_store`).
+Reports the time to the first right answer to a query, and to the last block that is copied.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -28,6 +32,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from benchmarks.restore import RestoreSetup, build
+from benchmarks.slow_store import slow_s3
 from flowql.bench.nexmark import kafka_bigint
 from flowql.kafka.broker import Broker
 from flowql.runtime.app import recovery
@@ -39,6 +44,7 @@ WARM_S = 10.0  # of input before a kill
 WAIT_S = 600.0
 TICK_S = 0.02
 TABLE = "CTAS_C"
+POSITION, STORE, BEGINNING = STARTS = "position", "store", "beginning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,12 @@ class Silence:
     opening: float
     restoring: float
     read: int
+    copied: float = 0.0
 
 
-def run(setup: RestoreSetup, *, from_nothing: bool) -> None:
-    """The process that is killed: says when its tasks run, and what they have read until then."""
-    if from_nothing:
+def run(setup: RestoreSetup, *, start: str) -> None:
+    """The process that is killed: says when its tasks run, and what they have read until then; and when all blocks are here."""
+    if start == BEGINNING:
         patch.object(recovery, "kept_rows", lambda *_, **__: set()).start()
     instance = setup.open()
     opened, begin = time.time(), time.perf_counter()
@@ -62,6 +69,9 @@ def run(setup: RestoreSetup, *, from_nothing: bool) -> None:
     while any(t.status is not TaskStatus.RUNNING for t in instance.queries[TABLE].built.tasks):
         time.sleep(TICK_S)
     print(f"{opened} {time.perf_counter() - begin:.2f} {instance.restoration.records}", flush=True)
+    while instance.checkpoints is not None and instance.checkpoints.copier.missing:
+        time.sleep(TICK_S)
+    print(f"{time.perf_counter() - begin:.2f}", flush=True)
     signal.pause()
 
 
@@ -111,13 +121,13 @@ def input_of(setup: RestoreSetup, at: InputTime, keys: int, rate: int) -> Iterat
 class Killed:
     """The instance in a process of its own."""
 
-    def __init__(self, setup: RestoreSetup, *, from_nothing: bool = False) -> None:
+    def __init__(self, setup: RestoreSetup, start: str = POSITION) -> None:
         assert setup.kafka is not None
         self._setup = setup
         self.begin, self._begin = time.perf_counter(), time.time()
         command = [sys.executable, "-m", "benchmarks.restore_from_position", "--run", str(setup.folder)]
         command += ["--app", setup.app, "--bootstrap", setup.kafka.bootstrap, "--partitions", str(setup.partitions)]
-        command += ["--from-nothing"] * from_nothing
+        command += ["--start", start, "--store", setup.remote if start != BEGINNING else ""]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def whole(self) -> tuple[float, float, int]:
@@ -126,14 +136,19 @@ class Killed:
         opened, seconds, read = self._process.stdout.readline().split()
         return float(opened) - self._begin, float(seconds), int(read)
 
+    def copied(self) -> float:
+        """Seconds from the opened instance until all blocks are here."""
+        assert self._process.stdout is not None
+        return float(self._process.stdout.readline())
+
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
 
-def silence(setup: RestoreSetup, keys: int, rate: int, *, from_nothing: bool) -> Silence:
+def silence(setup: RestoreSetup, keys: int, rate: int, start: str) -> Silence:
     """One kill and one start."""
-    log, at = setup.log(), InputTime(keys + (3 if from_nothing else 1))
+    log, at = setup.log(), InputTime(keys + 1 + 2 * STARTS.index(start))
     tps = [TopicPartition(f"{setup.app}-c", p) for p in range(setup.partitions)]
     with input_of(setup, at, keys, rate):
         before = Killed(setup)
@@ -141,7 +156,9 @@ def silence(setup: RestoreSetup, keys: int, rate: int, *, from_nothing: bool) ->
         time.sleep(WARM_S)
         before.kill()
         at.ms += 1  # results of what comes now are its own
-        after = Killed(setup, from_nothing=from_nothing)
+        if start == STORE:
+            shutil.rmtree(setup.folder / "state")
+        after = Killed(setup, start)
         readers = [log.reader(tp, end) for tp, end in log.admin().end_offsets(tps).items()]
         until = time.perf_counter() + WAIT_S
         while time.perf_counter() < until:
@@ -151,9 +168,10 @@ def silence(setup: RestoreSetup, keys: int, rate: int, *, from_nothing: bool) ->
             time.sleep(TICK_S)
         seconds = time.perf_counter() - after.begin
         opening, restoring, read = after.whole()
+        copied = opening + after.copied()
         after.kill()
     log.close()
-    return Silence(seconds, opening, restoring, read)
+    return Silence(seconds, opening, restoring, read, copied)
 
 
 def main() -> None:
@@ -164,31 +182,35 @@ def main() -> None:
     parser.add_argument("--bootstrap")
     for hidden in ("--run", "--app"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
-    parser.add_argument("--from-nothing", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--start", choices=STARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--store", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--remote", action="store_true")
     options = parser.parse_args()
     if options.run:
-        setup = RestoreSetup(Path(options.run), options.partitions, KafkaSettings(options.bootstrap), options.app)
-        run(setup, from_nothing=options.from_nothing)
+        kafka = KafkaSettings(options.bootstrap)
+        setup = RestoreSetup(Path(options.run), options.partitions, kafka, options.app, options.store)
+        run(setup, start=options.start)
         return
-    with tempfile.TemporaryDirectory(prefix="flowql-position-") as name:
+    with ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="flowql-position-"))
+        remote = stack.enter_context(slow_s3()) if options.remote else ""
         folder = Path(name)
         broker = None if options.bootstrap else Broker(folder / "broker")
         bootstrap = options.bootstrap if broker is None else broker.start().bootstrap
         try:
             setup = RestoreSetup(
-                folder, options.partitions, KafkaSettings(bootstrap), f"position-{uuid.uuid4().hex[:8]}"
+                folder, options.partitions, KafkaSettings(bootstrap), f"position-{uuid.uuid4().hex[:8]}", remote
             )
             made = multiprocessing.get_context("spawn").Process(target=build, args=(setup, options.keys))
             made.start()  # a process of its own: its end gives the state back, whatever still reads it
             made.join()
             assert made.exitcode == 0
-            for from_nothing in (False, True):
-                found = silence(setup, options.keys, options.rate, from_nothing=from_nothing)
-                told = "from the beginning" if from_nothing else "from the position"
+            for start in STARTS if options.remote else (POSITION, BEGINNING):
+                found = silence(setup, options.keys, options.rate, start)
                 print(
-                    f"{told}: first result after {found.seconds:.1f} s, of which {found.opening:.1f} s until the instance is open, "
+                    f"from the {start}: first result after {found.seconds:.1f} s, of which {found.opening:.1f} s until the instance is open, "
                     f"and {found.restoring:.1f} s until all tasks run; "
-                    f"{found.read:,} records read",
+                    f"{found.read:,} records read; all rows are here after {found.copied:.1f} s",
                     flush=True,
                 )
         finally:

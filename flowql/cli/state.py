@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flowql.api.querying import answer_of
+from flowql.cli import remote_state
 from flowql.cli.names import STORES, Names, find
 from flowql.cli.options import Output, Scope, scoped
 from flowql.cli.query import ResultOption, say_apart
@@ -28,6 +29,7 @@ from flowql.server.following import deployed
 from flowql.server.undeployed import telling_undeployed
 
 app = typer.Typer(help="Read the state stores of queries.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(remote_state.app, name="remote")
 Store = Annotated[str, typer.Argument(help="A table or an internal store (flowql state ls).", metavar="STORE")]
 Keys = Annotated[
     list[str] | None,

@@ -23,8 +23,10 @@ from flowql.runtime.state.runs.objects import BlocksAway
 from flowql.runtime.state.task_state import ManagedTask
 
 INTERVAL_MS = 10_000  # between two checkpoints of a task
+LOOK_MS = 1_000  # between two looks at a task that has nothing new
 COLLECT_MS = 300_000
 LEASE_RENEWED_MS = 600_000
+COPY_SHARE, COPY_BYTES_PER_S = 0.25, 256 << 20  # a task reads blocks from far away until they are here
 RETRY_MS = 5_000  # after an error of the store, doubled up to a minute
 RETRY_MS_MAX = 60_000
 _CURRENT: Mapping[str, Any] = {"behind_commits": 0, "behind_ms": 0, "waiting_bytes": 0, "stored_bytes": 0}
@@ -57,7 +59,7 @@ class RemoteCheckpoints:
         """reader: the name of this instance among those that hold leases."""
         self._objects, self._state, self._app, self._reader = objects, state, application_id, reader
         self._running, self._clock = running, clock
-        self._pace, self._copy_pace = Pace(clock), Pace(clock)
+        self._pace, self._copy_pace = Pace(clock), Pace(clock, COPY_SHARE, COPY_BYTES_PER_S)
         self._owned: dict[str, OwnedTask] = {}
         self._walk: Walk[object] | None = None
         self._copying: Walk[object] | None = None
@@ -152,7 +154,7 @@ class RemoteCheckpoints:
                 uploads = TaskUploads(task_folder(self._app, name))
                 owned = self._owned[name] = OwnedTask(task, uploads, collect_ms=now_ms + COLLECT_MS)
             if now_ms >= owned.due_ms:
-                owned.due_ms = now_ms + INTERVAL_MS
+                owned.due_ms = now_ms + LOOK_MS  # if there is nothing new
                 return self._checkpoint(name, owned, now_ms)
             if now_ms >= owned.collect_ms:
                 owned.collect_ms = now_ms + COLLECT_MS
@@ -170,6 +172,7 @@ class RemoteCheckpoints:
                 uploads.newest, record.record(), [reader.get(e.position_key(record.partition)) for e in entries]
             ):
                 return
+            owned.due_ms = now_ms + INTERVAL_MS
             upload = TaskUpload(self._objects, uploads, reader, self.uploaded, self._pace, name)
             if not uploads.term:
                 yield from upload.learn()

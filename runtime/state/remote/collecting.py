@@ -10,7 +10,7 @@ import msgspec
 
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.remote.objects import ObjectInfo, ObjectMissing, Objects
-from flowql.runtime.state.remote.manifest import lease_name, place_of, read_manifest
+from flowql.runtime.state.remote.manifest import application_of, lease_name, place_of, read_manifest
 
 KEPT_MS = 3_600_000  # how long after it was replaced a manifest and its objects stay
 LEASE_MS = 3_600_000  # a reader renews its lease far more often
@@ -58,6 +58,15 @@ def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage
     gone = [*old, *over, *unused]
     newest = place_of(manifests[-1].name)[0] if manifests else 0
     return Garbage([o.name for o in gone], sum(o.size for o in gone), len(found) - len(gone), newest)
+
+
+def dropped(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
+    """All that there is of a task that is not deployed any more, `kept_ms` after its last object was written. RemoteError."""
+    found = list(objects.list(folder))
+    newest_ms = max((o.modified_ms for o in objects.list(application_of(folder))), default=0)
+    if any(newest_ms - o.modified_ms < kept_ms for o in found):
+        return Garbage((), 0, len(found), 0)
+    return Garbage([o.name for o in found], sum(o.size for o in found), 0, 0)
 
 
 def _needed(objects: Objects, name: str) -> set[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
+from itertools import islice
 
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.physical import Writes
@@ -12,6 +16,7 @@ from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.run import Run, read_places
 
 RANGE_BLOCKS = 128  # about 1 MB
+FLYING = 4  # requests side by side
 
 Write = Callable[[Writes, Callable[[], bool]], bool]
 """Writes if the condition holds, between two commits; whether it did."""
@@ -56,31 +61,46 @@ class BlockCopier:
         return sorted(found, key=lambda r: -len(r[1].read))
 
     def _copy(self, run: Run, remote: RemoteBlocks, pace: Pace) -> Walk[None]:
-        inner = self._physical.inner
+        inner, cache = self._physical.inner, self._physical.cache
         low, high = run.area()
         here = {int.from_bytes(key[-4:], "big") for key, _ in inner.scan(low, high)}
         yield
-        cache = self._physical.cache
 
         def still() -> bool:
             return self._physical.cache is cache and inner.get(run.place_key) is not None
 
-        left = [n for n in range(len(remote)) if n not in here]
-        self.left_bytes = sum(remote.size(n) for n in left)
-        while left:
-            asked = [n for n in list(remote.read) if n not in here]
-            wanted = (asked or left)[:RANGE_BLOCKS]
-            blocks = yield from awaited(remote.submit(wanted))
-            some = {n: blocks[n] for n in wanted if n in blocks}
-            rows = {run.block_key(n): block for n, block in some.items()}
+        self.left_bytes = sum(remote.size(n) for n in range(len(remote)) if n not in here)
+        ranges, flying = _ranges(len(remote), here), deque[Future[dict[int, bytes]]]()
+        while True:
+            blocks = {n: block for n, block in list(remote.read.items()) if n not in here}
+            if not blocks:
+                flying += [remote.submit(some) for some in islice(ranges, FLYING - len(flying))]
+                if not flying:
+                    break
+                found = yield from awaited(flying.popleft())
+                blocks = {n: block for n, block in found.items() if n not in here}
+            rows = {run.block_key(n): block for n, block in blocks.items()}
             if not self._write(Writes([], list(rows), list(rows.values())), still):
                 return  # it was merged, or dropped
-            here |= some.keys()
-            for n in some:
+            here |= blocks.keys()
+            for n in blocks:
                 remote.read.pop(n, None)
-            moved = sum(map(len, some.values()))
+            moved = sum(map(len, blocks.values()))
             self.left_bytes -= moved
             pace.moved += moved
-            left = [n for n in left if n not in here]
             yield
         self._write(Writes([], [run.place_key], [None]), still)
+
+
+def _ranges(count: int, here: AbstractSet[int]) -> Iterator[list[int]]:
+    """Blocks that are not here, some that lie side by side at a time. `here` grows meanwhile."""
+    some: list[int] = []
+    for n in range(count):
+        if n in here or len(some) == RANGE_BLOCKS:
+            if some:
+                yield some
+            some = []
+        if n not in here:
+            some.append(n)
+    if some:
+        yield some

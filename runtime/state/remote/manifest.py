@@ -138,6 +138,16 @@ def task_folder(application_id: str, task: str) -> str:
     return f"{application_folder(application_id)}/{quote(task)}"
 
 
+def application_of(folder: str) -> str:
+    """The folder of all tasks, of the folder of one."""
+    return folder.partition("/tasks/")[0] + "/tasks"
+
+
+def task_of(folder: str) -> str:
+    """The inverse of `task_folder`, as it is quoted there."""
+    return folder.partition("/tasks/")[2]
+
+
 def manifest_name(folder: str, term: int, number: int) -> str:
     return f"{folder}/manifests/{term:016x}-{number:016x}"
 

@@ -104,14 +104,8 @@ class RemoteBlocks:
         return int(self._ends[number + 1] - self._ends[number])
 
     def submit(self, numbers: Sequence[int]) -> Future[dict[int, bytes]]:
-        """As `fetch`, of blocks that lie near each other, without waiting. RemoteError."""
-        known = {n: self.read[n] for n in numbers if n in self.read}
-        if known:
-            done: Future[dict[int, bytes]] = Future()
-            done.set_result(known)
-            return done
-        end = next((i for i, n in enumerate(numbers) if n != numbers[0] + i), len(numbers))
-        return objects_at(self.place.url).submit(self._range, numbers[0], numbers[0] + end)
+        """Blocks that lie side by side, without waiting. RemoteError."""
+        return objects_at(self.place.url).submit(self._range, numbers[0], numbers[-1] + 1)
 
     def fetch(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """Some blocks, which rise, and what is read along with them. BlocksAway, ObjectDamaged."""

@@ -1,0 +1,79 @@
+"""What a remote store has of an application's tasks, and whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+from zlib import crc32
+
+import numpy as np
+
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.remote.objects import ObjectDamaged, Objects
+from flowql.runtime.state.remote.manifest import (
+    Manifest,
+    StoreSection,
+    application_folder,
+    newest_manifests,
+    read_manifest,
+    rows_of,
+    task_of,
+)
+from flowql.runtime.state.runs.objects import read_tail
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """task: its name. folder: where its objects are. newest: None if no manifest can be read; problem: why."""
+
+    task: str
+    folder: str
+    objects: int
+    size: int
+    newest: Manifest | None
+    problem: str = ""
+
+
+def stored_tasks(objects: Objects, application_id: str) -> list[StoredTask]:
+    """By name. RemoteError."""
+    sizes: dict[str, list[int]] = {}
+    for found in objects.list(application_folder(application_id)):
+        sizes.setdefault(found.name.rpartition("/")[0].rpartition("/")[0], []).append(found.size)
+    return [_stored(objects, folder, of) for folder, of in sorted(sizes.items())]
+
+
+def _stored(objects: Objects, folder: str, sizes: Sequence[int]) -> StoredTask:
+    task, problem = unquote(task_of(folder)), "no manifest"
+    for name in newest_manifests(objects, folder)[:1]:
+        try:
+            return StoredTask(task, folder, len(sizes), sum(sizes), read_manifest(objects, name))
+        except RuntimeFailure as error:
+            problem = str(error)
+    return StoredTask(task, folder, len(sizes), sum(sizes), None, problem)
+
+
+def problems(objects: Objects, manifest: Manifest) -> Iterator[str]:
+    """A sentence for each object of a checkpoint that is not as it was written. Reads every byte."""
+    for section in manifest.stores:
+        try:
+            rows_of(objects, section)
+        except RuntimeFailure as error:
+            yield str(error)
+        yield from _of_runs(objects, section)
+
+
+def _of_runs(objects: Objects, section: StoreSection) -> Iterator[str]:
+    for run in section.runs:
+        try:
+            tail = read_tail(objects.url, run.name, run.size, run.tail_bytes)
+            data = objects.get(run.name)
+        except RuntimeFailure as error:
+            yield str(error)
+            continue
+        start = 0
+        sizes, checksums = (np.frombuffer(of, "<u4").tolist() for of in (tail.sizes, tail.checksums))
+        for n, (size, checksum) in enumerate(zip(sizes, checksums, strict=True)):
+            if crc32(data[start : start + size]) != checksum:
+                yield str(ObjectDamaged(objects.url, run.name, f"block {n}"))
+            start += size
