@@ -1,0 +1,165 @@
+"""What checkpoints in an object store cost an instance under a steady load, and what they leave there.
+
+    python -m benchmarks.remote_load [--minutes 5] [--keys 1000000] [--rate 20000] [--without]
+
+One table with so many keys, whose records are uniform, and a critical query beside it, on a broker of their own. The store is an S3 that answers after
+20 ms (`benchmarks.slow_store`). A line each half minute: bytes of changelogs that were committed, bytes uploaded and their ratio, requests, objects,
+bytes in the store and on the local disk, processor time of the thread `remote`, and the critical query's p99. --without: the same load without a store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.restore import cpu_seconds
+from benchmarks.slow_store import slow_s3
+from flowql.bench.nexmark import kafka_bigint
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.config.storage import log_at
+from flowql.deploy.engine import open_on
+from flowql.kafka.broker import Broker
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.status import statuses
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.remote.objects import objects_at
+
+PARTITIONS, REPORT_S, TICK_S, SAMPLE = 4, 30.0, 0.1, 1_000
+MIB = 1 << 20
+SQL = f"""CREATE STREAM S (K BIGINT KEY, V BIGINT)
+  WITH (KAFKA_TOPIC='{{app}}-s', PARTITIONS={PARTITIONS}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE C WITH (KAFKA_TOPIC='{{app}}-c') AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K EMIT CHANGES;
+CREATE STREAM P (K BIGINT KEY, V BIGINT)
+  WITH (KAFKA_TOPIC='{{app}}-p', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM A WITH (KAFKA_TOPIC='{{app}}-a', PRIORITY='critical') AS SELECT K, V + 1 AS V FROM P EMIT CHANGES;"""
+
+
+@contextmanager
+def load(log: Log, app: str, keys: int, rate: int) -> Iterator[None]:
+    """Records at a rate, and a tenth of that for the critical query, at most 200 a second."""
+    ended = threading.Event()
+
+    def write() -> None:
+        rng, producer = np.random.default_rng(1), log.producer(f"{app}-input")
+        due = time.monotonic()
+        while not ended.is_set():
+            now_ms = int(time.time() * 1000)
+            producer.begin()
+            chosen = rng.integers(0, keys, int(rate * TICK_S))
+            for p in range(PARTITIONS):
+                _send(producer, TopicPartition(f"{app}-s", p), chosen[chosen % PARTITIONS == p], now_ms)
+            _send(producer, TopicPartition(f"{app}-p", 0), chosen[: int(min(rate / 10, 200) * TICK_S)], now_ms)
+            producer.commit()
+            due += TICK_S
+            ended.wait(max(0.0, due - time.monotonic()))
+        producer.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _send(producer: Any, tp: TopicPartition, keys: np.ndarray[Any, Any], now_ms: int) -> None:
+    n = len(keys)
+    values = pa.array([b'{"V":1}'] * n, pa.binary())
+    columns = [pa.array([now_ms] * n), kafka_bigint(pa.array(keys)), values, pa.nulls(n, HEADERS_TYPE)]
+    producer.send(tp, pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA))
+
+
+class Figures:
+    """What is printed each time."""
+
+    def __init__(self, instance: Instance, log: Log, app: str, folder: Path, url: str) -> None:
+        self._instance, self._log, self._folder, self._url = instance, log, folder, url
+        names = [t for t in log.admin().topics() if t.startswith(f"{app}-") and t.endswith("-changelog")]
+        self._tps = [TopicPartition(t, p) for t in names for p in range(log.admin().partition_counts([t])[t])]
+        self._begin = self._ends()
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return dict(self._log.admin().end_offsets(self._tps))
+
+    def committed_bytes(self) -> int:
+        """Of changelogs since the begin: records by their number, bytes by the last ones."""
+        total = 0.0
+        for tp, end in self._ends().items():
+            records = end - self._begin[tp]
+            reader = self._log.key_values(tp, max(0, end - SAMPLE))
+            found = reader.read(SAMPLE, 1 << 20)
+            reader.close()
+            if found is not None and found.keys:
+                size = sum(map(len, found.keys)) + sum(len(v or b"") for v in found.values)
+                total += records * size / len(found.keys)
+        return int(total)
+
+    def line(self, seconds: float) -> str:
+        committed = self.committed_bytes()
+        status = statuses(self._instance)
+        critical = next(q for q in status if q["id"] == "CSAS_A")
+        p99 = (critical["latency_ms"] or {"p99": None})["p99"]
+        local = sum(f.stat().st_size for f in self._folder.rglob("*") if f.is_file())
+        said = (
+            f"{seconds:6.0f} s  committed {committed / MIB:8.1f} MB  local {local / MIB:7.1f} MB  critical p99 {p99} ms"
+        )
+        if self._instance.checkpoints is None:
+            return said
+        remote = self._instance.checkpoints.status()
+        objects = list(objects_at(self._url).list(""))
+        cpu = sum(cpu_seconds(t) for t in threading.enumerate() if t.name == "remote" or t.name.startswith("remote_"))
+        ratio = remote["uploaded_bytes"] / committed if committed else 0
+        return (
+            f"{said}  uploaded {remote['uploaded_bytes'] / MIB:8.1f} MB ({ratio:.2f})  {remote['requests']:,} requests  "
+            f"{len(objects):,} objects  {sum(o.size for o in objects) / MIB:.1f} MB there  remote {cpu / seconds:.1%} of a core"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.remote_load")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--rate", type=int, default=20_000)
+    parser.add_argument("--without", action="store_true")
+    options = parser.parse_args()
+    random.seed(1)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flowql-remote-")))
+        url = "" if options.without else stack.enter_context(slow_s3())
+        broker = Broker(folder / "broker")
+        kafka = KafkaSettings(broker.start().bootstrap)
+        stack.callback(broker.kill)
+        app = f"load-{uuid.uuid4().hex[:6]}"
+        compiled = compile_project([SourceText("load.sql", SQL.format(app=app))])
+        assert compiled.ok, compiled.diagnostics
+        config = InstanceConfig(app, changelogs=True, remote_state=url)
+        instance = open_on(log_at(folder / "log", kafka, app), folder / "state", config)
+        instance.start()
+        stack.callback(instance.stop)
+        instance.deploy(compiled.plan)
+        log = log_at(folder / "log2", kafka, f"{app}-input")
+        stack.callback(log.close)
+        with load(log, app, options.keys, options.rate):
+            figures, begin = Figures(instance, log, app, folder / "state", url), time.monotonic()
+            for n in range(int(options.minutes * 60 / REPORT_S)):
+                time.sleep(max(0.0, begin + (n + 1) * REPORT_S - time.monotonic()))
+                print(figures.line(time.monotonic() - begin), flush=True)
+
+
+if __name__ == "__main__":
+    main()
