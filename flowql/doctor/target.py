@@ -16,6 +16,7 @@ from flowql.config.memory import memory_there_is
 from flowql.config.project import Target
 from flowql.config.remote import RemoteSettings
 from flowql.doctor.finding import Finding, failed, ok, warning
+from flowql.doctor.remote_store import examine_remote_store
 from flowql.doctor.stored import examine_stored
 from flowql.errors import CommandError
 from flowql.runtime.errors import RuntimeFailure
@@ -47,6 +48,7 @@ def examine_target(
     yield from _folder(name, target)
     yield _instance(name, target)
     yield from examine_stored(name, target, application_id)
+    yield from examine_remote_store(name, target, application_id, running=process_of(target.data_dir) is not None)
     yield _memory(name, target)
     if target.log == "kafka":
         yield (brokers := _kafka(name, target))
