@@ -21,21 +21,24 @@ from flowql.runtime.app.plan_topic import read_deployed, read_others
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.base import Log
 from flowql.runtime.placement.reading import living
+from flowql.runtime.remote.objects import objects_at
+from flowql.runtime.state.remote.manifest import application_folder
 
 if TYPE_CHECKING:
     from flowql.runtime.log.kafka.groups import GroupAdmin
 
 RUNS, UNFIT = "FQ5320", "FQ5321"
 How = Literal["delete", "reset"]
+PartKind = Literal["topic", "group", "folder", "store"]
 WRITTEN = "its results would be written once more by a new deployment; --results deletes it"
 INSERTED = "its rows of INSERT VALUES would be written once more by a new deployment"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that is removed. records: of a topic. bytes: estimated for a topic, exact for a folder."""
+    """Something that is removed. records: of a topic. bytes: estimated for a topic, exact for others. A store has checkpoints of tasks."""
 
-    kind: Literal["topic", "group", "folder"]
+    kind: PartKind
     name: str
     records: int | None = None
     bytes: int | None = None
@@ -48,7 +51,7 @@ class Removal:
     parts: tuple[Part, ...]
     kept: Mapping[str, str]
 
-    def named(self, kind: Literal["topic", "group", "folder"]) -> list[str]:
+    def named(self, kind: PartKind) -> list[str]:
         return [p.name for p in self.parts if p.kind == kind]
 
 
@@ -69,7 +72,7 @@ def removal_of(settings: Settings, how: How, *, results: bool = False) -> Remova
         extents = extents_of(log, [*topics, *written], ())
         found = [Part("topic", t, extents[t].records, extents[t].bytes) for t in (*topics, *written)]
         groups = groups_of_application(log, app) if settings.kafka is not None else []
-        return Removal((*found, *(Part("group", g) for g in groups), *folders), kept)
+        return Removal((*found, *(Part("group", g) for g in groups), *folders, *_checkpoints(settings)), kept)
 
 
 def carry_out(settings: Settings, removal: Removal) -> None:
@@ -91,6 +94,9 @@ def carry_out(settings: Settings, removal: Removal) -> None:
             _delete_topics(log, removal)
     for folder in removal.named("folder"):
         shutil.rmtree(folder)
+    for _ in removal.named("store"):
+        objects = objects_at(settings.state.remote)
+        objects.delete([o.name for o in objects.list(application_folder(app))])
 
 
 def _check(settings: Settings, how: How) -> None:
@@ -150,6 +156,15 @@ def _delete_topics(log: Log, removal: Removal) -> None:
     for topic in removal.named("topic"):
         if topic in there:
             log.admin().delete_topic(topic)
+
+
+def _checkpoints(settings: Settings) -> list[Part]:
+    """Those of tasks, which mean nothing without the changelogs. Backups of the embedded log stay. RemoteError."""
+    if settings.kafka is None or not settings.state.remote:
+        return []
+    folder = application_folder(settings.application_id)
+    found = [o.size for o in objects_at(settings.state.remote).list(folder)]
+    return [Part("store", f"{settings.state.remote}/{folder}", None, sum(found))] if found else []
 
 
 def _size(folder: Path) -> int:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.events import INFO, WARNING, say
-from flowql.runtime.remote.objects import ObjectDamaged, ObjectMissing, Objects, RemoteError
-from flowql.runtime.state.layout import TaskRecord, entry_from_record, segment_length, task_from_record
+from flowql.runtime.remote.objects import Objects
+from flowql.runtime.state.layout import TaskRecord, entry_from_record, segment_length, store_key_codec, task_from_record
 from flowql.runtime.state.positions import ChangelogPosition, position_from_record
 from flowql.runtime.state.remote.manifest import (
     Manifest,
-    ManifestUnreadable,
     Rows,
     RunObject,
     StoreSection,
@@ -59,13 +58,13 @@ class WarmStarts:
     def _find(self, task: str, record: TaskRecord, specs: Mapping[str, StoreSpec]) -> FoundCheckpoint | None:
         try:
             names = newest_manifests(self._objects, task_folder(self._app, task))[:TRIED_MAX]
-        except RemoteError as error:
+        except Exception as error:  # whatever it is: the changelogs have everything
             say(WARNING, "state.remote", f"{task} is restored without its checkpoint: {error}", task=task)
             return None
         for name in names:
             try:
                 found = self._read(name, record, specs)
-            except (ObjectDamaged, ObjectMissing, ManifestUnreadable, RemoteError) as error:
+            except Exception as error:  # as above
                 say(WARNING, "state.remote", f"a checkpoint of {task} is not used: {error}", task=task)
                 continue
             if found is not None:
@@ -84,7 +83,8 @@ class WarmStarts:
             if spec is None or section.position is None:
                 continue
             entry = entry_from_record(section.entry)
-            if entry.spec != spec or entry.segment_ms != segment_length(spec):
+            same = (entry.spec.kind, entry.codec.types) == (spec.kind, store_key_codec(spec).types)
+            if not same or entry.segment_ms != segment_length(spec):
                 continue
             runs = [self._run(run) for run in section.runs]
             position = position_from_record(section.position)

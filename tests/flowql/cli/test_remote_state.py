@@ -46,11 +46,15 @@ def test_checkpoints_are_listed_verified_and_cleaned_up(flowql: Program, kafka: 
         typed("stop")
     assert json.loads(typed("state", "remote", "verify", "-o", "json"))["problems"] == []
     assert json.loads(typed("state", "remote", "gc", "-o", "json")) == []  # within an hour nothing goes
+    listed_parts = json.loads(typed("app", "delete", "-o", "json"))["parts"]
+    assert [p["name"].rpartition("/")[2] for p in listed_parts if p["kind"] == "store"] == ["tasks"]
     manifest = max((tmp_path / "store").rglob("manifests/*"))
     manifest.chmod(0o600)
     manifest.write_bytes(manifest.read_bytes()[:-1] + b"?")
     said = json.loads(typed("state", "remote", "verify", "-o", "json", code=1))
     assert "is damaged in its body" in said["problems"][0]
+    typed("app", "delete", "--results", "--yes")
+    assert not [f for f in (tmp_path / "store").rglob("*") if f.is_file()]
 
 
 def test_a_target_without_a_store_is_told_so(flowql: Program, tmp_path: Path) -> None:
