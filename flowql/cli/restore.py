@@ -12,20 +12,21 @@ from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_text
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
+from flowql.errors import CommandError
 
 
 @scoped("project target output var")
 def command(
     scope: Scope,
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
-            help="A directory or a URL (file, s3, gs, az) that `flowql backup` or an instance has written to.",
+            help="A directory or a URL (file, s3, gs, az) with backups; default: where the target's instance uploads them.",
             metavar="PLACE",
             show_default=False,
         ),
-    ],
+    ] = None,
     commit: Annotated[
         int | None,
         typer.Option("--commit", help="The newest commit to restore.", metavar="N", show_default=False),
@@ -48,6 +49,10 @@ def command(
     from flowql.backup.take import manifest_data
 
     settings = settings_of(scope.load())
+    source = source or settings.state.remote
+    if not source:
+        title = "where are the backups? This target has no `state: {remote: ...}`"
+        raise CommandError(title, code="FQ5701", help="flowql restore --from PLACE")
     with ExitStack() as stack:
         bar = Bar(stack, "restoring")
         done = restore_backup(settings, source, replace=replace, commit=commit, begin=bar.begin, advance=bar.advance)

@@ -77,6 +77,8 @@ def command(scope: Scope) -> None:
         note(held_up(stuck))
     for said in found["instance"].get("notes", ()):
         note(said)
+    if said := behind(found["instance"].get("remote")):
+        note(said)
     if not found["queries"]:
         note("nothing is deployed")
         return
@@ -136,6 +138,21 @@ def troubled(trouble: dict[str, Any]) -> str:
     where = f"{trouble['partition']} is not read" if trouble["partition"] else "the log is in trouble"
     tried = f", tried {trouble['times']:,} times" if trouble["times"] > 1 else ""
     return f"{where} for {trouble['for_ms'] / 1000:.0f} s{tried}: {trouble['error']}"
+
+
+def behind(remote: dict[str, Any] | None) -> str:
+    """How far the remote store is behind at most; empty if it has everything, or there is none."""
+    if remote is None:
+        return ""
+    commits = max((q["behind_commits"] for q in remote["queries"].values()), default=0)
+    if remote["away"] is not None:
+        return f"the remote store gets nothing, and lacks {commits:,} commits: {remote['away']}"
+    if not commits:
+        return ""
+    waiting = sum({q: f["waiting_bytes"] for q, f in remote["queries"].items()}.values())
+    ages = [q["behind_ms"] for q in remote["queries"].values() if q["behind_ms"] is not None]
+    since = f", the newest is {max(ages) / 1000:,.0f} s old" if ages else ", which are the first"
+    return f"the remote store lacks {commits:,} commits{since}; {waiting / (1 << 20):,.1f} MB wait"
 
 
 def held_up(stuck: dict[str, Any]) -> str:

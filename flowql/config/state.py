@@ -37,7 +37,7 @@ def state_settings(given: Mapping[str, Item], root: Path) -> tuple[StateSettings
     item = given["remote"]
     scheme, colon, _ = item.value.partition("://")
     if not colon:
-        return StateSettings("file://" + str((root / Path(item.value).expanduser()).resolve())), []
+        return StateSettings((root / Path(item.value).expanduser()).resolve().as_uri()), []
     if scheme in SCHEMES and "@" not in item.value:
         return StateSettings(item.value.rstrip("/")), []
     title = (

@@ -112,6 +112,27 @@ PANELS = (
         },
         "s",
     ),
+    Panel(
+        "Remote store: behind",
+        {
+            f"flowql_remote_behind_seconds{{{_ONLY}}}": "{{query}}, seconds",
+            f"flowql_remote_behind_commits{{{_ONLY}}}": "{{query}}, commits",
+            "flowql_remote_away": "1: gets nothing",
+        },
+        "short",
+        "With `state: {remote: ...}`. Should stay near 10 seconds.",
+    ),
+    Panel(
+        "Remote store: bytes",
+        {
+            f"flowql_remote_waiting_bytes{{{_ONLY}}}": "{{query}} waits",
+            "rate(flowql_remote_uploaded_bytes_total[$__rate_interval])": "uploaded in a second",
+        },
+        "bytes",
+    ),
+    Panel(
+        "Remote store: writes in a second", {"rate(flowql_remote_requests_total[$__rate_interval])": "writes"}, "short"
+    ),
     Panel("State: compactions", {"flowql_state_compactions": "in progress"}, "short"),
     Panel(
         "Rows that wait",

@@ -14,6 +14,7 @@ from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, En
 from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.topology import Plan
+from flowql.config.load import shown_path
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, open_on
 from flowql.deploy.extents import Extent, extents_of, free_bytes
@@ -34,10 +35,13 @@ from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.status import blocked, instance_metrics, statuses
+from flowql.runtime.app.uploads import OTHER_HISTORY
+from flowql.runtime.backup.place import Place
 from flowql.runtime.errors import StateError
 from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.remote.objects import RemoteError, objects_at
 from flowql.runtime.spark.log_append import epochs_topic
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.computed_history import ComputedHistory
@@ -61,6 +65,7 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
         title = "this target runs on the runtime, which has no batch mode"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="--until-caught-up gives the same results")
     app = settings.application_id
+    _check_not_lost(settings)
     last = metadata_topic(app) if settings.guarantee == "at_least_once" else None
     log = log_at(settings.log_dir, settings.kafka, app, at_least_once=last)
     if settings.kafka is not None:
@@ -69,6 +74,22 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
     unpin_left(settings.data_dir)
     shutil.rmtree(copies_in(settings.data_dir), ignore_errors=True)
     return engine
+
+
+def _check_not_lost(settings: Settings) -> None:
+    """CommandError for an empty directory of an application that has backups in the remote store: it was lost, and would begin from nothing."""
+    if not settings.state.remote or settings.kafka is not None or settings.log_dir.exists():
+        return
+    try:
+        lost = Place(objects_at(settings.state.remote), settings.application_id).manifests()
+    except (
+        RemoteError
+    ):  # whoever is here may go on; nothing that the store has will be hidden (`flowql.runtime.app.uploads`)
+        return
+    if lost:
+        title = f"{shown_path(settings.data_dir)} is empty, and {settings.state.remote} has backups of {settings.application_id}"
+        help_ = "flowql restore   # or name another place in `state: {remote: ...}`"
+        raise CommandError(title, code=OTHER_HISTORY, help=help_)
 
 
 class RuntimeEngine:

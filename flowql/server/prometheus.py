@@ -101,6 +101,30 @@ def _function(name: str, key: str, help_: str) -> Metric:
     return Metric(f"flowql_function_{name}", "counter", ("function", "module"), help_, samples)
 
 
+def _remote(name: str, kind: Literal["counter", "gauge"], key: str, help_: str, factor: float = 1) -> Metric:
+    """A figure by query of what the remote store lacks."""
+
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for query, found in (status["instance"].get("remote") or {}).get("queries", {}).items():
+            if found[key] is not None:
+                yield (query,), found[key] * factor
+
+    return Metric(f"flowql_remote_{name}", kind, ("query",), help_, samples)
+
+
+def _remote_total(name: str, key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        if (found := status["instance"].get("remote")) is not None:
+            yield (), found[key]
+
+    return Metric(f"flowql_remote_{name}", "counter", (), help_, samples)
+
+
+def _away(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if (found := status["instance"].get("remote")) is not None:
+        yield (), int(found["away"] is not None)
+
+
 def _info(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield (status["instance"]["engine"], status["instance"]["log"]), 1
 
@@ -193,6 +217,12 @@ METRICS = (
     _calls("calls_total", "counter", "count", "Calls of RocksDB; one may read or write many rows."),
     _calls("call_seconds_total", "counter", "seconds", "Time of these calls."),
     _calls("call_p99_seconds", "gauge", "p99_ms", "99th percentile of their times since RocksDB was opened.", 0.001),
+    Metric("flowql_remote_away", "gauge", (), "1 while the remote store gets nothing.", _away),
+    _remote("behind_commits", "gauge", "behind_commits", "Commits that the remote store lacks."),
+    _remote("behind_seconds", "gauge", "behind_ms", "Age of what it has; 0 if it has every commit.", 0.001),
+    _remote("waiting_bytes", "gauge", "waiting_bytes", "Bytes that are to be uploaded."),
+    _remote_total("uploaded_bytes_total", "uploaded_bytes", "Bytes uploaded since the start."),
+    _remote_total("requests_total", "requests", "Writes to the remote store since the start."),
     _partition("position", "position", "Offset of the next record it processes."),
     _partition("lag_records", "lag", "Records of the partition whose results are not committed."),
 )

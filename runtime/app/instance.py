@@ -245,12 +245,15 @@ class Instance:
         config = self.config
         if not config.remote_state or config.data_dir is None or not isinstance(self.log, EmbeddedLog):
             return None
-        open_objects, deployed = (
-            partial(objects_at, config.remote_state),
-            partial(deployed_ms, self.log, config.application_id),
-        )
         return InstanceUploads(
-            open_objects, config.data_dir, self.log, self.state, config.application_id, self.clock, deployed
+            partial(objects_at, config.remote_state),
+            config.data_dir,
+            self.log,
+            self.state,
+            config.application_id,
+            self.clock,
+            deployed_ms=partial(deployed_ms, self.log, config.application_id),
+            queries=lambda: list(self.queries),
         )
 
     def _remote(self) -> tuple[RemoteCheckpoints | None, CheckpointStarts | None]:

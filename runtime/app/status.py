@@ -107,8 +107,9 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
             for t in found.current(now)
         ],
     }
-    if instance.checkpoints is not None:
-        found["remote"] = instance.checkpoints.status()
+    remote = instance.checkpoints or instance.uploads
+    if remote is not None:
+        found["remote"] = remote.status()
     if instance.deployer.moved_positions:
         found["notes"] = [instance.deployer.moved_positions]
     found["stuck"] = [s.to_data() for s in instance.watchdog.stuck(instance.clock.timer_ms())]

@@ -6,7 +6,7 @@ redo after the copy before. An error of the store changes nothing for the instan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,22 +26,23 @@ from flowql.runtime.events import ERROR, INFO, WARNING, say
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.remote.pace import BYTES_PER_S, SHARE
 
 INTERVAL_MS = 10_000  # between the beginnings of two rounds
 POLL_MS, REST_MS, RETRY_MS, RETRY_MS_MAX = 20, 1_000, 5_000, 60_000
 COLLECT_MS = 600_000
+OTHER_HISTORY = "FQ5707"
 LAST_S = 10  # for the last round of an instance that stops
-SHARE, BYTES_PER_S = 0.05, 64 << 20  # of one processor; both while an upload is under way
 
 
 class OtherHistory(RuntimeFailure):
     """The store has backups that this directory does not go on from, or another process goes on from there. Uploads end."""
 
-    code = "FQ5707"
+    code = OTHER_HISTORY
 
 
 class InstanceUploads:
-    """A step. deployed_ms: when the plan was deployed."""
+    """A step. deployed_ms: when the plan was deployed. queries: names of those that run."""
 
     def __init__(
         self,
@@ -52,9 +53,10 @@ class InstanceUploads:
         application_id: str,
         clock: Clock,
         deployed_ms: Callable[[], int | None],
+        queries: Callable[[], Iterable[str]],
     ) -> None:
         self._open, self._data_dir, self._log, self._state = open_objects, data_dir, log, state
-        self._app, self._clock, self._deployed_ms = application_id, clock, deployed_ms
+        self._app, self._clock, self._deployed_ms, self._queries = application_id, clock, deployed_ms, queries
         self._place: Place | None = None
         self._uploads: PieceUploads | None = None
         self._collector: Collector | None = None
@@ -69,7 +71,8 @@ class InstanceUploads:
         self._trouble = ""
         self._given_up = False
         self._newest: Manifest | None = None
-        self._current_ms = clock.wall_ms()  # when the store had all commits
+        self._newest_ms = 0  # wall clock of the newest manifest
+        self.manifests = 0  # since the start
         self._waiting = self._next_ms = self._copied_commit = 0
 
     # -- the step
@@ -105,7 +108,7 @@ class InstanceUploads:
             moved, spent_ns = done.result()
         except OtherHistory as error:
             self._given_up, self._walk, self._trouble = True, None, str(error)
-            say(ERROR, "remote.given_up", str(error), code=error.code)
+            say(ERROR, "state.remote", str(error), code=error.code)
             return POLL_MS
         except (RuntimeFailure, OSError) as error:
             return self._failed(error, now_ms)
@@ -114,7 +117,7 @@ class InstanceUploads:
             self._walk, self._failures = None, 0
             if self._trouble:
                 self._trouble = ""
-                say(INFO, "remote.back", "backups of the instance go on")
+                say(INFO, "state.remote", "backups of the instance go on")
             rest_ms = max(rest_ms, self._next_ms - now_ms)
         self._due_ms = now_ms + rest_ms
         return POLL_MS
@@ -122,7 +125,7 @@ class InstanceUploads:
     def _failed(self, error: Exception, now_ms: int) -> int:
         self._walk = None
         if not self._trouble:
-            say(WARNING, "remote.away", f"backups of the instance wait, queries go on: {error}")
+            say(WARNING, "state.remote", f"backups of the instance wait, queries go on: {error}")
         self._trouble = str(error)
         self._due_ms = now_ms + min(RETRY_MS << min(self._failures, 8), RETRY_MS_MAX)
         self._failures += 1
@@ -130,10 +133,11 @@ class InstanceUploads:
 
     def finish(self) -> None:
         """Uploads the last commits of an instance that stops, for at most `LAST_S`. After the thread of this step has ended."""
-        if self._given_up or self._trouble or self._place is None:
+        if self._given_up or self._trouble:
             return
         until_ms = self._clock.timer_ms() + LAST_S * 1000
         try:
+            self._place = self._place or Place(self._open(), self._app)
             if self._step is not None:  # of a round that may be older than the last commit
                 self._step.result(LAST_S)
                 self._step = None
@@ -142,7 +146,7 @@ class InstanceUploads:
                 while more is not None and (left_ms := until_ms - self._clock.timer_ms()) > 0:
                     more, _ = self._place.objects.submit(self._advance, walk).result(left_ms / 1000)
         except (RuntimeFailure, OSError, TimeoutError) as error:
-            say(WARNING, "remote.last", f"the last commits are not uploaded: {error or 'no time is left'}")
+            say(WARNING, "state.remote", f"the last commits are not uploaded: {error or 'no time is left'}")
         self._walk = None
 
     def close(self) -> None:
@@ -162,7 +166,6 @@ class InstanceUploads:
         if seen != self._seen and self._log.topics():
             yield from self._backup(at_ms)
             self._seen = seen
-        self._current_ms = at_ms
         if now_ms >= self._collect_ms:
             self._collect_ms = now_ms + COLLECT_MS
             assert self._collector is not None
@@ -195,6 +198,7 @@ class InstanceUploads:
                 if known in own.bases:
                     uploads.learn(manifest, same=self._same)
                     self._newest, self._state_commit = manifest, manifest.state_commit
+                    self._newest_ms = int(datetime.fromisoformat(manifest.taken_at).timestamp() * 1000)
                     self._state_files = [f for f in manifest.files if f.path.startswith("state/")]
         yield 0
         self._uploads, self._collector = uploads, Collector(place)
@@ -235,6 +239,7 @@ class InstanceUploads:
             unpin(self._data_dir, UPLOAD)
         self._waiting = 0
         yield from self._write(self._manifest(files, entries, at_ms))
+        self._newest_ms = at_ms
         self._uploads.keep_only([s.path for s in files.log] + [f.path for f in self._state_files])
 
     def _hold(self) -> Held:
@@ -279,23 +284,37 @@ class InstanceUploads:
         if not self._place.put(name, data):
             raise RemoteError(f"{self._place.url}: {name.object} is there already")
         self._note, self._newest = Note([known]), manifest
+        self.manifests += 1
         write_note(self._data_dir, self._note)
         yield 0
 
     # -- what is shown
 
     def status(self) -> dict[str, Any]:
-        """The newest backup and what waits. Any thread."""
+        """How far the newest backup is behind, in all and by query, with the fields of `RemoteCheckpoints.status`. Any thread.
+
+        All queries are equally far behind, as a backup is of all of them.
+        """
         newest, uploads = self._newest, self._uploads
+        commits = self._log.last_sequence(self._app) - (newest.commit if newest is not None else 0)
+        age_ms = max(0, self._clock.wall_ms() - self._newest_ms)
+        behind = {
+            "behind_commits": commits,
+            "behind_ms": None if newest is None else age_ms if commits else 0,
+            "waiting_bytes": self._waiting,
+            "stored_bytes": newest.size if newest is not None else 0,
+        }
         return {
             "url": self._place.url if self._place is not None else None,
+            "away": self._trouble or None,
             "commit": newest.commit if newest is not None else None,
             "taken_at": newest.taken_at if newest is not None else None,
-            "age_s": round(max(0, self._clock.wall_ms() - self._current_ms) / 1000, 1),
-            "waiting_bytes": self._waiting,
+            **behind,
+            "queries": {query: behind for query in self._queries()},
             "uploaded_bytes": uploads.bytes if uploads is not None else 0,
             "requests": uploads.requests if uploads is not None else 0,
-            "trouble": self._trouble or None,
+            "manifests": self.manifests,
+            "to_copy_bytes": 0,
         }
 
 

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from flowql.config.sections import MetricsSettings
+from flowql.config.state import StateSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.server.client import Client
@@ -44,7 +45,8 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    made = Host(Settings(tmp_path, "demo", 1, 64 << 20, metrics=MetricsSettings(free_port())))
+    state = StateSettings((tmp_path / "store").as_uri())
+    made = Host(Settings(tmp_path, "demo", 1, 64 << 20, metrics=MetricsSettings(free_port()), state=state))
     made.start()
     yield made
     made.close()
@@ -86,8 +88,10 @@ def test_every_metric_is_there_with_its_kind_and_labels(client: Client) -> None:
             "flowql_query_entitled_ratio",
             "flowql_query_state_bytes",
             "flowql_trouble_seconds",
+            "flowql_remote_behind_seconds",
         ) and not metric.name.startswith(FUNCTIONS):
-            # no query worked just now; no store was counted yet; no function is called; no row waits; every partition can be read
+            # no query worked just now; no store was counted yet; no function is called; no row waits; every partition can be read;
+            # nothing is uploaded yet
             assert family.samples, metric.name
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(metric.labels), sample
