@@ -48,7 +48,7 @@ def values(column: pa.Array, t: PgType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray) and column.type != pa.uuid():
         column = column.storage
     if t.element is not None:
-        return _arrays(column, t.element)
+        return _arrays(column, t.element, 0 if t.is_vector else 1)
     make = _FORMS.get(t.name)
     return texts.values(column, t).cast(_BINARY) if make is None or pa.types.is_null(column.type) else make(column)
 
@@ -141,8 +141,8 @@ def numeric_bytes(value: Decimal) -> bytes:
     return head + struct.pack(f"!{len(figures)}h", *figures)
 
 
-def _arrays(column: pa.Array, element: PgType) -> pa.Array:
-    """Arrays of one dimension. Those of several are written one by one, where PostgreSQL wants all rows to be of one length."""
+def _arrays(column: pa.Array, element: PgType, first: int) -> pa.Array:
+    """Arrays of one dimension, whose first place has this number. Those of several are written one by one, where PostgreSQL wants all rows to be of one length."""
     column = column.cast(pa.list_(column.type.value_type))
     flat = column.flatten()
     if pa.types.is_list(flat.type):
@@ -156,15 +156,15 @@ def _arrays(column: pa.Array, element: PgType) -> pa.Array:
     body = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), pa.scalar(b"", _BINARY))
     nulls = np.concatenate([[0], np.cumsum(pc.is_null(inner).to_numpy(zero_copy_only=False))])
     has_null = (nulls[offsets[1:]] - nulls[offsets[:-1]]) > 0
-    heads = [_head(int(c), bool(h), element.oid) for c, h in zip(counts, has_null, strict=True)]
+    heads = [_head(int(c), bool(h), element.oid, first) for c, h in zip(counts, has_null, strict=True)]
     made = pc.binary_join_element_wise(pa.array(heads, _BINARY), body, pa.scalar(b"", _BINARY))
     return pc.if_else(column.is_valid(), made, pa.scalar(None, _BINARY))
 
 
-def _head(count: int, has_null: bool, oid: int) -> bytes:
+def _head(count: int, has_null: bool, oid: int, first: int) -> bytes:
     if not count:
         return struct.pack("!iiI", 0, 0, oid)
-    return struct.pack("!iiIii", 1, has_null, oid, count, 1)
+    return struct.pack("!iiIii", 1, has_null, oid, count, first)
 
 
 def _nested(rows: pa.Scalar, t: pa.DataType, element: PgType) -> bytes:

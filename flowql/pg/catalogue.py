@@ -18,7 +18,7 @@ from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
 from flowql.pg.settings import SessionSettings
 from flowql.pg.statements import Statement
-from flowql.pg.types import ALL, NUMERIC, PgColumn, columns_of
+from flowql.pg.types import ALL, INT2, INT2VECTOR, NUMERIC, OID, OIDVECTOR, PgColumn, PgType, columns_of
 from flowql.query.answer import Begun
 from flowql.query.of_plan import OfPlan
 
@@ -41,6 +41,10 @@ _TYPES = {
     **dict.fromkeys(("regclass", "regtype", "regnamespace"), "UINTEGER"),
     **dict.fromkeys(("name", "regproc", "xid"), "VARCHAR"),
 }
+# The types of DuckDB that stand for vectors here, and for nothing else.
+_VECTORS = {"int2vector": "USMALLINT[]", "oidvector": "UBIGINT[]"}
+_OF_VECTORS = {pa.uint16(): (INT2, INT2VECTOR), pa.uint64(): (OID, OIDVECTOR)}
+_IS_VECTOR = f"typeof(a) IN ({', '.join(repr(t) for t in _VECTORS.values())})"
 _NULLS = {
     1: "pg_get_ruledef pg_get_triggerdef pg_get_functiondef pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments "
     "pg_get_partkeydef pg_get_statisticsobjdef_columns pg_tablespace_location obj_description pg_get_partition_constraintdef",
@@ -120,14 +124,14 @@ _MACROS = (
     f"pg_get_constraintdef(o) AS {_FOUND}, (o, b) AS {_FOUND}",
     f"pg_get_indexdef(o) AS {_FOUND}, (o, n, b) AS CASE WHEN n = 0 THEN {_FOUND} ELSE "
     "(SELECT fq_a.attname FROM pg_attribute fq_a WHERE fq_a.attrelid = o::BIGINT AND fq_a.attnum = n) END",
-    "array_upper(a, d) AS len(a)",
-    "array_lower(a, d) AS 1",
+    f"array_upper(a, d) AS (len(a) - ({_IS_VECTOR})::INTEGER)::INTEGER",
+    f"array_lower(a, d) AS 1 - ({_IS_VECTOR})::INTEGER",
     "current_schemas(b) AS ['pg_catalog', 'public']",
     "_pg_expandarray(a) AS unnest([{'x': a[n], 'n': n} for n in range(1, len(a) + 1)])",
     "quote_ident(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') THEN s ELSE '\"' || replace(s, '\"', '\"\"') || '\"' END",
     f"pg_table_is_visible(o) AS coalesce((SELECT fq_c.relnamespace <> {INFORMATION} FROM pg_class fq_c WHERE fq_c.oid = o::BIGINT), false)",
     "to_regtype(s) AS (SELECT max(fq_t.oid) FROM fq_types fq_t WHERE fq_t.formatted = s OR fq_t.name = s)",
-    "generate_subscripts(a, d) AS unnest(range(1, len(a) + 1))",
+    f"generate_subscripts(a, d) AS unnest(range(1 - ({_IS_VECTOR})::INTEGER, len(a) + 1 - ({_IS_VECTOR})::INTEGER))",
     "pg_get_keywords() AS TABLE SELECT unnest(['analyze', 'ilike', 'limit', 'offset', 'returning', 'select']) AS word, 'R' AS catcode",
     "array_remove(a, v) AS list_filter(a, lambda e: e IS DISTINCT FROM v)",
     "pg_char_to_encoding(s) AS 6",
@@ -254,14 +258,25 @@ class _Database:
             connection.close()
         names = [label(n) for n in table.column_names]
         found = columns_of(table.schema)
-        return table, [PgColumn(n, c.type) for n, c in zip(names, found, strict=True)]
+        return table, [
+            PgColumn(n, _of_vector(t, c.type)) for n, t, c in zip(names, table.schema.types, found, strict=True)
+        ]
 
 
 def _said(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
+def _of_vector(t: pa.DataType, other: PgType) -> PgType:
+    """The type of a vector or of one of its values."""
+    if pa.types.is_list(t):
+        return _OF_VECTORS[t.value_type][1] if t.value_type in _OF_VECTORS else other
+    return _OF_VECTORS[t][0] if t in _OF_VECTORS else other
+
+
 def _duckdb_type(t: object) -> str:
+    if getattr(t, "name", "") in _VECTORS:
+        return _VECTORS[getattr(t, "name", "")]
     element = getattr(t, "element", None)
     if element is not None:
         return f"{_DUCKDB.get(element.name, 'VARCHAR')}[]"

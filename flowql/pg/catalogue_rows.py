@@ -133,9 +133,13 @@ def _fixed(f: Filled) -> None:
     )
 
 
+_FUNCTIONS = {"input": "in", "output": "out", "receive": "recv", "send": "send"}
+
+
 def _types(f: Filled) -> None:
     for t in ALL:
         element = t.element
+        function = t.name if element is None or t.is_vector else "array_"
         f.add(
             "pg_type",
             oid=t.oid,
@@ -152,10 +156,7 @@ def _types(f: Filled) -> None:
             typrelid=0,
             typelem=0 if element is None else element.oid,
             typarray=t.array,
-            typinput=f"{t.name}in" if element is None else "array_in",
-            typoutput=f"{t.name}out" if element is None else "array_out",
-            typreceive=f"{t.name}recv" if element is None else "array_recv",
-            typsend=f"{t.name}send" if element is None else "array_send",
+            **{f"typ{what}": f"{function}{short}" for what, short in _FUNCTIONS.items()},
             typnotnull=False,
             typbasetype=0,
             typtypmod=-1,
@@ -395,4 +396,4 @@ _LONG = {
 
 def type_name(t: PgType) -> str:
     """As `format_type` gives it, without a modifier."""
-    return f"{type_name(t.element)}[]" if t.element is not None else _LONG.get(t.name, t.name)
+    return f"{type_name(t.element)}[]" if t.element is not None and not t.is_vector else _LONG.get(t.name, t.name)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 
-from flowql.pg.catalogue_rows import CATALOG, INFORMATION, PUBLIC
+from flowql.pg.catalogue_rows import CATALOG, INFORMATION, PUBLIC, described
 from flowql.pg.errors import PgError
 from flowql.pg.parameters import items_of
 from flowql.pg.settings import SessionSettings, version_text
@@ -213,6 +214,9 @@ class _Translation:
         if (word.name or "").startswith(_OF_DUCKDB):
             raise PgError("42501", f"{word.text} is not of the catalogue", position=word.start + 1)
         name, called = self._name(0), self._upper(1) == "("
+        if name in _vectors() and self._upper(1) == "[":  # their first place is 0
+            self._put(f"{word.text}[1 +", 2)
+            return
         if (
             word.kind == "word"
             and name is not None
@@ -354,3 +358,8 @@ def label(name: str) -> str:
     if (column := _COLUMN.fullmatch(name)) is not None:
         return column[1]
     return name if name.isprintable() and not set(name) & _OF_EXPRESSIONS else "?column?"
+
+
+@cache
+def _vectors() -> frozenset[str]:
+    return frozenset(c for d in described() for c, t in d.columns.items() if t.endswith("vector"))

@@ -47,7 +47,7 @@ def values(column: pa.Array, t: PgType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         return _one_by_one(column, str) if column.type == pa.uuid() else values(column.storage, t)
     if t.element is not None:
-        return _arrays(column, t.element)
+        return _arrays(column, t.element, *("", " ", "") if t.is_vector else _BRACES)
     make = _FORMS.get(t.name)
     return column.cast(_STRING) if make is None else make(column)
 
@@ -197,12 +197,15 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, UUID | timedelta) else value
 
 
-def _arrays(column: pa.Array, element: PgType) -> pa.Array:
+_BRACES = "{", ",", "}"
+
+
+def _arrays(column: pa.Array, element: PgType, begin: str, between: str, end: str) -> pa.Array:
     """`{1,NULL,"a b"}`. Elements of arrays are in braces of their own."""
     column = column.cast(pa.list_(column.type.value_type))
     flat = column.flatten()
     if pa.types.is_list(flat.type):
-        inner = _arrays(flat, element)
+        inner = _arrays(flat, element, begin, between, end)
     else:
         inner = values(flat, element)
         if element.category not in "BN":
@@ -212,7 +215,7 @@ def _arrays(column: pa.Array, element: PgType) -> pa.Array:
         np.int32
     )
     lists = pa.ListArray.from_arrays(pa.array(offsets), inner)
-    made = pc.binary_join_element_wise("{", pc.binary_join(lists, ","), "}", "")
+    made = pc.binary_join_element_wise(begin, pc.binary_join(lists, between), end, "")
     return pc.if_else(column.is_valid(), made, pa.scalar(None, _STRING))
 
 

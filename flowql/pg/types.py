@@ -38,6 +38,10 @@ class PgType:
     element: PgType | None = None
 
     @property
+    def is_vector(self) -> bool:
+        return self.element is not None and not self.name.startswith("_")
+
+    @property
     def as_array(self) -> PgType:
         sql = f"{self.sql}[]" if self.sql else ""
         return PgType(f"_{self.name}", self.array, -1, 0, "A", sql, element=replace(self, modifier=UNSET))
@@ -69,9 +73,13 @@ JSONB = PgType("jsonb", 3802, -1, 3807, "U", "JSONB")
 VOID = PgType("void", 2278, 4, 0, "P")
 REGCLASS = PgType("regclass", 2205, 4, 2210, "N")
 
+# Vectors of the catalogue: arrays that are shown without braces, and whose first place is 0.
+INT2VECTOR = PgType("int2vector", 22, -1, 1006, "A", element=INT2)
+OIDVECTOR = PgType("oidvector", 30, -1, 1013, "A", element=OID)
+
 SCALARS = (
     *(BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID, JSON, FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR, DATE, TIME),
-    *(TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC, UUID_, JSONB, VOID, REGCLASS),
+    *(TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC, UUID_, JSONB, VOID, REGCLASS, INT2VECTOR, OIDVECTOR),
 )
 ALL = (*SCALARS, *(t.as_array for t in SCALARS if t.array))
 BY_OID = {t.oid: t for t in ALL}
