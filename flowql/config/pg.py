@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.config.api import ROLES
 from flowql.config.reader import Item
-from flowql.config.shape import Key, MapOf, Record, Secret, Text, Whole
+from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Secret, Text, Whole
 
 if TYPE_CHECKING:
     import ssl
@@ -25,8 +26,30 @@ PG = Record(
             "Address that it listens on; default: 127.0.0.1. Other addresses need `users`, `certificate` and `key`.",
         ),
         "users": Key(
-            MapOf(Secret("a password"), "a user"),
-            f"Users and their passwords, best in a variable: {_REFERENCE}, or as SCRAM-SHA-256 verifiers. Without users everybody on this machine may connect.",
+            MapOf(
+                Record(
+                    "a user",
+                    {
+                        "password": Key(
+                            Secret("a password"),
+                            f"Password, best in a variable: {_REFERENCE}, or a SCRAM-SHA-256 verifier.",
+                            required=True,
+                            example=f"'{_REFERENCE}'",
+                        ),
+                        "roles": Key(
+                            ListOf(Choice(ROLES), single=True),
+                            "What the user may do: `read` queries and subscriptions, `write` rows, `operate`, `deploy`; default: all.",
+                        ),
+                        "results": Key(
+                            ListOf(Text("a stream or table"), single=True),
+                            "Streams and tables that the user is limited to; default: all.",
+                        ),
+                    },
+                    short="password",
+                ),
+                "a user",
+            ),
+            "Users and their passwords, each with rights. Without users everybody on this machine may connect.",
         ),
         "certificate": Key(
             Text("a file"), "Certificate for TLS, with those it depends on (PEM), relative to this file."
@@ -38,12 +61,21 @@ PG = Record(
 
 
 @dataclass(frozen=True, slots=True)
+class PgUser:
+    """password: or a verifier of it. results: the streams and tables that the user may use; empty: all."""
+
+    password: str = field(repr=False)
+    roles: Sequence[str] = ROLES
+    results: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PgSettings:
-    """Where clients of PostgreSQL's protocol reach the instance. users: passwords. certificate, key: absolute, both empty without TLS."""
+    """Where clients of PostgreSQL's protocol reach the instance. certificate, key: absolute, both empty without TLS."""
 
     port: int
     address: str = "127.0.0.1"
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    users: Mapping[str, PgUser] = field(default_factory=dict, repr=False)
     certificate: str = ""
     key: str = ""
 
@@ -74,7 +106,7 @@ def pg_settings(given: Mapping[str, Item], root: Path) -> tuple[PgSettings | Non
     if "port" not in given:
         return None, []
     values = {k: i.value for k, i in given.items()}
-    values["users"] = {n: i.value for n, i in values.get("users", {}).items()}
+    values["users"] = {n: _user(i.value) for n, i in values.get("users", {}).items()}
     found = [
         Diagnostic("FQ3006", f"`{other}` is missing in pg", given[one].key, help=f"add  {other}: {other}.pem")
         for one, other in (("certificate", "key"), ("key", "certificate"))
@@ -100,3 +132,11 @@ def pg_settings(given: Mapping[str, Item], root: Path) -> tuple[PgSettings | Non
             if not values.get(key)
         ]
     return made, found
+
+
+def _user(given: Mapping[str, Item]) -> PgUser:
+    values = {k: i.value for k, i in given.items()}
+    for key in ("roles", "results"):
+        if key in values:
+            values[key] = tuple(i.value for i in values[key])
+    return PgUser(values.get("password", ""), values.get("roles", ROLES), values.get("results", ()))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.config.api import ApiSettings, TokenSettings
-from flowql.config.pg import PgSettings
+from flowql.config.pg import PgSettings, PgUser
 from flowql.config.project import Project, check_here
 from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.config.state import StateSettings
@@ -78,7 +78,8 @@ class Settings:
             lists = {key: tuple(api[key]) for key in ("names", "origins")}
             data["api"] = ApiSettings(**{**api, **lists, "tokens": tokens})
         if (pg := data["pg"]) is not None:
-            data["pg"] = PgSettings(**pg)
+            users = {n: PgUser(u["password"], tuple(u["roles"]), tuple(u["results"])) for n, u in pg["users"].items()}
+            data["pg"] = PgSettings(**{**pg, "users": users})
         data["without"] = tuple(data["without"])
         data["state"] = StateSettings(**data["state"])
         data["members"] = MembersSettings(**data["members"])

@@ -15,7 +15,7 @@ from flowql.pg.catalogue_rows import INFORMATION, Filled, described, filled, sys
 from flowql.pg.catalogue_sql import is_about_catalogue, label, translated
 from flowql.pg.errors import PgError
 from flowql.pg.portals import Rows
-from flowql.pg.reading import Reading
+from flowql.pg.reading import Reading, Visible
 from flowql.pg.settings import SessionSettings
 from flowql.pg.statements import Statement
 from flowql.pg.types import ALL, INT2, INT2VECTOR, NUMERIC, OID, OIDVECTOR, PgColumn, PgType, columns_of
@@ -155,35 +155,43 @@ class Catalogue:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._lock = threading.Lock()  # guards the databases
-        self._made: dict[str, tuple[Plan, _Database]] = {}  # by the name by which clients connect
+        self._made: dict[
+            tuple[str, Visible], tuple[Plan, _Database]
+        ] = {}  # by the name by which clients connect, and what they see
 
-    def has(self, statement: Statement) -> bool:
-        """Whether a statement is about the catalogue."""
+    def has(self, statement: Statement, visible: Visible) -> bool:
+        """Whether a statement is about the catalogue. visible: folded names of the relations that its client sees; None: all."""
         return (statement.is_read or statement.verb == "SHOW") and is_about_catalogue(
-            statement, _TABLES, lambda: _names(self._plan())
+            statement, _TABLES, lambda: _names(self._plan(visible))
         )
 
     def rows(
-        self, sql: str, settings: SessionSettings, formats: Sequence[int], begun: Begun = lambda _: None, pid: int = 0
+        self,
+        sql: str,
+        settings: SessionSettings,
+        formats: Sequence[int],
+        begun: Begun = lambda _: None,
+        pid: int = 0,
+        visible: Visible = None,
     ) -> Rows:
-        """The answer. Raises PgError."""
-        database = self._database(settings.database)
+        """The answer. visible: see `has`. Raises PgError."""
+        database = self._database(settings.database, visible)
         text = translated(sql, database.filled.names, settings, pid)
         return Rows.of_table(*database.ask(text, begun), formats)
 
-    def _plan(self) -> Plan:
+    def _plan(self, visible: Visible) -> Plan:
         with suppress(CommandError):  # nothing is deployed
-            return self._reading.plan()
+            return self._reading.plan(visible)
         return _NOTHING
 
-    def _database(self, name: str) -> _Database:
-        plan = self._plan()
+    def _database(self, name: str, visible: Visible) -> _Database:
+        plan = self._plan(visible)
         with self._lock:
-            known = self._made.get(name)
+            known = self._made.get((name, visible))
             if known is None or known[0] is not plan:
                 if len(self._made) >= DATABASES_MAX:
                     self._made.clear()
-                self._made[name] = known = plan, _Database(filled(plan, name))
+                self._made[name, visible] = known = plan, _Database(filled(plan, name))
             return known[1]
 
 

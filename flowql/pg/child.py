@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 
-from flowql.config.pg import PgSettings
+from flowql.config.pg import PgSettings, PgUser
 from flowql.deploy.settings import Settings
 from flowql.pg.connection import Access, Connections
 from flowql.pg.execution import Shared
@@ -20,6 +20,7 @@ from flowql.pg.scram import Verifier
 from flowql.query.query_worker import TENTH, killed_first, killed_with_parent
 from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.secret import revealed
+from flowql.server.access import Caller, folded
 
 BACKLOG = 128
 SWITCH_S = 0.001  # of the interpreter, between the loop and the threads of queries
@@ -52,9 +53,12 @@ async def _serve(settings: Settings, access: Access, listener: socket.socket) ->
 
 
 def access_of(pg: PgSettings) -> Access:
-    return Access(
-        {user: Verifier.of(revealed(password)) for user, password in pg.users.items()}, pg.tls(), not pg.is_loopback
-    )
+    users = {name: (Verifier.of(revealed(u.password)), caller_of(name, u)) for name, u in pg.users.items()}
+    return Access(users, pg.tls(), not pg.is_loopback)
+
+
+def caller_of(name: str, user: PgUser) -> Caller:
+    return Caller(name, frozenset(user.roles), folded(user.results) if user.results else None, "user")
 
 
 if __name__ == "__main__":

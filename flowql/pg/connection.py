@@ -17,6 +17,7 @@ from flowql.pg.messages import CANCEL, GSS, MESSAGE_BYTES_MAX, SSL, STARTUP_BYTE
 from flowql.pg.scram import MECHANISM, Exchange, Verifier
 from flowql.pg.session import Session
 from flowql.pg.settings import SessionSettings
+from flowql.server.access import Caller
 
 BEGIN_S = 60.0  # until a client has given its password
 TAKE_S = 600.0  # for a client to take a part of an answer: as the instance's HTTP
@@ -28,9 +29,11 @@ BUFFER_BYTES = 256 << 10  # that may wait for a client
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may connect, and how. users: verifiers of passwords; empty: everybody. tls: None for none. needs_tls: connections without it are refused."""
+    """Who may connect, and how. users: verifiers of passwords, and rights; empty: everybody. tls: None for none. needs_tls: connections without it
+    are refused.
+    """
 
-    users: Mapping[str, Verifier]
+    users: Mapping[str, tuple[Verifier, Caller]]
     tls: ssl.SSLContext | None
     needs_tls: bool
 
@@ -78,7 +81,8 @@ class Connections:
                 raise PgError("28000", "no PostgreSQL user name specified in startup packet")
             await self._authenticate(client, user)
         database = given.pop("database", user)
-        execution = Execution(self._shared, client.is_gone)
+        caller = self._access.users[user][1] if self._access.users else Caller(user, kind="user")
+        execution = Execution(self._shared, client.is_gone, caller, client.address)
         settings = SessionSettings(user, given, database)
         number, secret = self._register(execution)
         execution.number = number
@@ -142,7 +146,8 @@ class Connections:
         if not self._access.users:
             return
         client.write(messages.authentication(messages.SASL, messages.text(MECHANISM) + b"\0"))
-        exchange = Exchange(self._access.users.get(user, self._nobody))
+        known = self._access.users.get(user)
+        exchange = Exchange(self._nobody if known is None else known[0])
         r = await self._password(client)
         if r.string() != MECHANISM:
             raise PgError("28000", "client selected an invalid SASL authentication mechanism")
@@ -150,7 +155,7 @@ class Connections:
         client.write(messages.authentication(messages.SASL_CONTINUE, challenge.encode()))
         r = await self._password(client)
         signature = exchange.last(_decoded(r.rest()))
-        if signature is None or user not in self._access.users:
+        if signature is None or known is None:
             raise PgError("28P01", f'password authentication failed for user "{user}"')
         client.write(messages.authentication(messages.SASL_FINAL, signature.encode()))
 
@@ -182,6 +187,12 @@ class _Client:
         self._reader, self._writer = reader, writer
         self.is_encrypted = False
         writer.transport.set_write_buffer_limits(BUFFER_BYTES)
+
+    @property
+    def address(self) -> str:
+        """The machine of the client."""
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     def is_gone(self) -> bool:
         return self._reader.at_eof() or self._writer.is_closing()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.server.failures import FORBIDDEN
 
 # Codes of FlowQL and the SQLSTATE that PostgreSQL has for the like (its documentation, appendix "PostgreSQL Error Codes").
 _STATES = {
@@ -41,6 +42,7 @@ _STATES = {
     "FQ5109": "57014",
     "FQ5110": "53200",
     "FQ5111": "53000",
+    FORBIDDEN: "42501",
     "FQ5302": "57P03",
 }
 _OF_ROWS = ("FQ4030", "FQ4062")  # a value cannot be computed; a row cannot be written

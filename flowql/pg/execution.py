@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
@@ -21,7 +21,7 @@ from flowql.pg import commands, messages
 from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
 from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unsupported
-from flowql.pg.incoming import BYTES_MAX, Incoming
+from flowql.pg.incoming import BYTES_MAX, Incoming, copies_from
 from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
@@ -33,6 +33,8 @@ from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
 from flowql.pg.writes import Pinned, Write
 from flowql.query.errors import TOO_LONG, QueryError
 from flowql.query.of_plan import OfPlan
+from flowql.server.access import Action, Caller, authorize
+from flowql.server.audit import AuditLog
 
 LOOK_S = 0.5  # how often to check that the client is still connected
 ABANDON_S = 5.0  # for a query that was cancelled to end
@@ -64,6 +66,9 @@ _UNSUPPORTED = frozenset(
         "TRUNCATE",
     ]
 )
+_READS = frozenset(
+    ("FROM", "JOIN", "TABLE", "SUBSCRIBE", "TABLES", "COPY")
+)  # without one of these a query reads no relation
 AT_ONCE_MAX = 8  # statements that begin at the same time; more wait
 
 
@@ -100,6 +105,7 @@ class Shared:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.catalogue = Catalogue(reading)
+        self.audit = AuditLog(reading.settings.data_dir)
         self.lock = threading.Lock()  # guards the subscriptions
         self.subscriptions: list[ref[LiveRows]] = []
         self.threads = ThreadPoolExecutor(THREADS, "pg")
@@ -108,10 +114,12 @@ class Shared:
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """The statements of one session, one at a time. is_gone: whether the client has disconnected."""
+    """The statements of one session, one at a time. is_gone: whether the client has disconnected. caller, address: who it is, and from where."""
 
     shared: Shared
     is_gone: Callable[[], bool]
+    caller: Caller = field(default_factory=lambda: Caller("", kind="user"))
+    address: str = ""
     number: int = 0  # by which a client cancels
     _break_off: Callable[[], None] | None = None
     _cancelled: str = ""  # why
@@ -199,7 +207,7 @@ class Execution:
         if not statement.parameters and not oids:
             return Prepared(statement, (), returns)
         plan = self._plan()
-        if self.shared.catalogue.has(statement):
+        if self.shared.catalogue.has(statement, self._visible):
             return Prepared(statement, inferred(statement, oids, SYSTEM_COLUMNS, ()), is_duckdbs=True)
         types = inferred(statement, oids, _columns(plan, statement), _targets(plan, statement))
         return Prepared(statement, types, returns, is_duckdbs=not self.is_standard)
@@ -213,7 +221,7 @@ class Execution:
             done = commands.run(statement, settings, lambda _: None)
             return None if done is None or done.shown is None else done.shown[0]
         if statement.verb == "SUBSCRIBE":
-            return self.shared.reading.subscribe(subscribe_of(statement)).columns
+            return self.shared.reading.subscribe(subscribe_of(statement), self._visible).columns
         if not (statement.is_read or prepared.returns):
             return None
         standard = not prepared.is_duckdbs
@@ -225,9 +233,9 @@ class Execution:
         try:
             if prepared.returns:
                 return self._returned_columns(sql.sql)
-            if self.shared.catalogue.has(statement):
-                return self.shared.catalogue.rows(sql.sql, settings, ()).columns
-            return columns_of(self.shared.reading.describe(sql.sql))
+            if self.shared.catalogue.has(statement, self._visible):
+                return self.shared.catalogue.rows(sql.sql, settings, (), visible=self._visible).columns
+            return columns_of(self.shared.reading.describe(sql.sql, self._visible))
         except PgError as error:
             raise error.placed(sql.sql, sql.original) from None
         except (CommandError, CompileError, RuntimeFailure) as error:
@@ -242,8 +250,9 @@ class Execution:
         settings: SessionSettings,
     ) -> Produced:
         """Begins a statement. sql: with the values of its parameters. Raises PgError, CommandError, CompileError, RuntimeFailure."""
+        self._authorize(statement)
         if statement.is_write:
-            return self._write(sql, formats, transaction)
+            return self._write(statement, sql, formats, transaction)
         if statement.verb == "COPY":
             copy = copy_of(statement)
             (inner,) = split(copy.sql)
@@ -258,6 +267,54 @@ class Execution:
             raise syntax_error(statement, 0)
         raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
 
+    @property
+    def _visible(self) -> frozenset[str] | None:
+        """Folded names of the relations that it may read; None: all."""
+        return self.caller.visible("read")
+
+    def _authorize(self, statement: Statement) -> None:
+        """Raises CommandError 42501 for a statement that no role of the user permits. Names are limited where they are looked up."""
+        action: Action = "read"
+        if statement.is_write or copies_from(statement):
+            action = "write"
+        elif statement.verb in _UNSUPPORTED:
+            action = "deploy"
+        elif not any(w.upper in _READS for w in statement.words) or self.shared.catalogue.has(statement, self._visible):
+            return
+        try:
+            authorize(replace(self.caller, results=None) if action != "deploy" else self.caller, action, None)
+        except CommandError as error:
+            self._note(action, statement.verb, (), error)
+            raise
+
+    def _note(self, action: Action, verb: str, results: Sequence[str], error: Exception | None) -> None:
+        """Writes a line of the audit log: no rows and no statements."""
+        found = None
+        if error is not None:
+            known = isinstance(error, CommandError | CompileError | RuntimeFailure)
+            found = pg_error(error) if known else error if isinstance(error, PgError) else PgError("XX000", "")  # type: ignore[arg-type]
+        self.shared.audit.write(
+            {
+                "who": self.caller.name,
+                "from": self.address,
+                "action": action,
+                "request": f"postgres {verb}",
+                "status": "00000" if found is None else found.state,
+                "error": getattr(error, "code", None),
+                **({"results": sorted(set(results))} if results else {}),
+            }
+        )
+
+    @contextmanager
+    def _noted(self, verb: str, results: list[str]) -> Iterator[None]:
+        """Notes a write when its outcome is known. results: the tables and streams, once they are known."""
+        try:
+            yield
+        except Exception as error:
+            self._note("write", verb, results, error)
+            raise
+        self._note("write", verb, results, None)
+
     def _subscribed(self, statement: Statement, formats: Sequence[int]) -> LiveRows:
         with self.shared.lock:
             self.shared.subscriptions = [s for s in self.shared.subscriptions if s() is not None]
@@ -265,7 +322,7 @@ class Execution:
                 raise PgError(
                     "53300", f"at most {SUBSCRIPTIONS_MAX} subscriptions run at the same time", help="end one of them"
                 )
-            rows = LiveRows(self.shared.reading.subscribe(subscribe_of(statement)), formats)
+            rows = LiveRows(self.shared.reading.subscribe(subscribe_of(statement), self._visible), formats)
             self.shared.subscriptions.append(ref(rows))
         return rows
 
@@ -277,10 +334,10 @@ class Execution:
         transaction: Transaction,
         settings: SessionSettings,
     ) -> Rows:
-        if self.shared.catalogue.has(statement):
-            return self.shared.catalogue.rows(sql, settings, formats, self._begun, self.number)
+        if self.shared.catalogue.has(statement, self._visible):
+            return self.shared.catalogue.rows(sql, settings, formats, self._begun, self.number, self._visible)
         self._check_reads_no_write(statement, transaction)
-        return Rows.of(self.shared.reading.ask(sql, self._begun, transaction.holder), formats)
+        return Rows.of(self.shared.reading.ask(sql, self._begun, transaction.holder, self._visible), formats)
 
     def _check_reads_no_write(self, statement: Statement, transaction: Transaction) -> None:
         """Raises PgError for a query of relations after a write."""
@@ -288,10 +345,13 @@ class Execution:
             title = "a query after a write in the same transaction is not supported: the rows are written at COMMIT"
             raise unsupported(title, "COMMIT first")
 
-    def _write(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
+    def _write(self, statement: Statement, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
         if transaction.is_open:
             return self._rehearsed(sql, formats, transaction)
-        (done,) = self.shared.reading.execute(sql)[-1:]
+        results = list[str]()
+        with self._noted(statement.verb, results):
+            (done,) = self.shared.reading.execute(sql, self._visible, self.caller.visible("write"))[-1:]
+            results.append(done.table)
         return _done(done.verb, done.rows, done.returned, formats)
 
     def _rehearsed(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
@@ -303,16 +363,18 @@ class Execution:
             return _done("INSERT", len(changes), None, formats)
         if change.select:
             self._check_reads_no_write(split(change.select)[0], transaction)
-        write, rows, returned = self.shared.reading.rehearsed(change, writes, transaction.holder)
+        write, rows, returned = self.shared.reading.rehearsed(change, writes, transaction.holder, self._visible)
         writes.add([write])
         return _done(change.kind.upper(), rows, returned, formats)
 
-    def carry_out(self, writes: Sequence[Write], pinned: Mapping[str, Pinned] | None) -> None:
-        """Carries out the writes of a transaction. pinned: see `carried_out`. Raises PgError, CommandError, RuntimeFailure."""
-        self.shared.reading.carry_out(writes, pinned)
+    def carry_out(self, writes: Sequence[Write], pinned: Mapping[str, Pinned] | None, verb: str = "COMMIT") -> None:
+        """Carries out the writes of a transaction. verb: for the audit log. pinned: see `carried_out`. Raises PgError, CommandError, RuntimeFailure."""
+        with self._noted(verb, [w.change.target for w in writes]):
+            self.shared.reading.carry_out(writes, pinned)
 
     def begin_copy(self, sql: str, rest: Sequence[Statement] | None, transaction: Transaction) -> Incoming:
         """COPY ... FROM STDIN. Raises PgError, CompileError."""
+        self._authorize(split(sql)[0])
         (change,) = self._compiled(sql)
         assert isinstance(change, TableChange)
         assert change.copied is not None
@@ -334,7 +396,7 @@ class Execution:
         if transaction.is_open:
             transaction.writes.add([write])
         else:
-            self.carry_out([write], None)
+            self.carry_out([write], None, "COPY")
         return len(given)
 
     def _compiled(self, sql: str) -> list[TableChange | InsertValues]:
@@ -342,7 +404,9 @@ class Execution:
 
         reading = self.shared.reading
         dialect = reading.settings.interactive_queries.dialect
-        return list(compile_changes(SourceText("", sql), reading.plan().sources, dialect=dialect))
+        return list(
+            compile_changes(SourceText("", sql), reading.plan(self.caller.visible("write")).sources, dialect=dialect)
+        )
 
     def _returned_columns(self, sql: str) -> list[PgColumn] | None:
         (change, *_) = self._compiled(sql)
@@ -352,7 +416,7 @@ class Execution:
 
     def _plan(self) -> Plan:
         with suppress(CommandError):  # nothing is deployed
-            return self.shared.reading.plan()
+            return self.shared.reading.plan(self._visible)
         return Plan()
 
 

@@ -23,6 +23,7 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
+from flowql.pg.errors import unsupported
 from flowql.pg.kept import PinnedTopics, pinned_relation
 from flowql.pg.pins import Files as FilesOf
 from flowql.pg.pins import Holder, Pin
@@ -47,8 +48,12 @@ from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.log.repairs import topic_name as repairs_topic
 from flowql.runtime.state.store import Snapshot
+from flowql.server.access import visible_plan
 from flowql.server.address import LOST, read_address
 from flowql.server.client import Client
+
+Visible = frozenset[str] | None  # folded names of relations; None: all
+LIMITED_MAX = 64  # plans of which some relations are seen
 
 
 class NeedsInstance(Exception):
@@ -74,16 +79,23 @@ class _NoState:
 
 @dataclass(frozen=True, slots=True)
 class _OfLog(Commit):
-    """A commit of which topics alone are read. topics: what is kept of them. pin: as of which they are read; None: as they are."""
+    """A commit of which topics alone are read. topics: what is kept of them. pin: as of which they are read; None: as they are. visible: folded
+    names of the relations that there are; None: all.
+    """
 
     topics: PinnedTopics | None = None
     pin: Pin | None = None
+    visible: frozenset[str] | None = None
 
     def at_rest(self) -> bool:
         return self.pin is not None or super(_OfLog, self).at_rest()
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
-        return {name: partial(self._made, make) for name, make in super(_OfLog, self).relations().items()}
+        return {
+            name: partial(self._made, make)
+            for name, make in super(_OfLog, self).relations().items()
+            if self.visible is None or name.casefold() in self.visible
+        }
 
     def _made(self, make: Callable[[], Relation]) -> Relation:
         found = make()
@@ -96,10 +108,17 @@ class _OfLog(Commit):
         return kept_if_table(found, self.topics) if self.pin is None else pinned_relation(found, self.topics, self.pin)
 
 
+@dataclass(frozen=True, slots=True)
 class _Empty(Commit):
-    """A commit in which no relation has rows: it tells columns and types."""
+    """A commit in which no relation has rows: it tells columns and types. visible: as in `_OfLog`."""
+
+    visible: frozenset[str] | None = None
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
+        names = self.visible
+        return {n: make for n, make in self._all().items() if names is None or n.casefold() in names}
+
+    def _all(self) -> dict[str, Callable[[], Relation]]:
         letters = dead_letter_source(self.application_id)
         found: dict[str, Callable[[], Relation]] = {s.name: partial(_topic, self.log, s) for s in self.plan.sources}
         found[letters.name] = lambda: LettersRelation(_topic(self.log, letters), letters.name)
@@ -134,6 +153,9 @@ class Reading:
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None
+        self._limited = dict[
+            frozenset[str], tuple[Plan, Plan]
+        ]()  # by names that are visible: a plan, and what they see of it
         self._lock = threading.Lock()  # guards the plan and the client
         self._changing = LocalTables(
             lambda: log_at(settings.log_dir, settings.kafka, settings.application_id),
@@ -149,8 +171,19 @@ class Reading:
         self._changing.close()
         self._log.close()
 
-    def plan(self) -> Plan:
-        """The serving plan. Raises QueryError if nothing was deployed."""
+    def plan(self, visible: Visible = None) -> Plan:
+        """The serving plan with these relations. Raises QueryError if nothing was deployed."""
+        found = self._whole_plan()
+        if visible is None:
+            return found
+        known = self._limited.get(visible)
+        if known is None or known[0] is not found:
+            if len(self._limited) >= LIMITED_MAX:
+                self._limited.clear()
+            self._limited[visible] = known = found, visible_plan(found, visible)
+        return known[1]
+
+    def _whole_plan(self) -> Plan:
         app = self.settings.application_id
         tp, repairs = TopicPartition(topic_name(app), 0), TopicPartition(repairs_topic(app), 0)
         with self._lock:
@@ -166,13 +199,15 @@ class Reading:
                 self._plan = end, deployed.serving
             return self._plan[1]
 
-    def ask(self, sql: str, begun: Begun = lambda _: None, holder: Holder | None = None) -> Answer:
-        """The answer. begun: gets what breaks it off. holder: of the transaction that asks, whose queries all read the same. Raises CommandError,
-        CompileError, RuntimeFailure, PgError.
+    def ask(
+        self, sql: str, begun: Begun = lambda _: None, holder: Holder | None = None, visible: Visible = None
+    ) -> Answer:
+        """The answer. begun: gets what breaks it off. holder: of the transaction that asks, whose queries all read the same. visible: folded names
+        of the relations that it may read; None: all. Raises CommandError, CompileError, RuntimeFailure, PgError.
         """
-        if self._reads_log:
+        if self._reads_log or visible is not None:
             try:
-                return self._answer(sql, partial(self._take, holder=holder), begun)
+                return self._answer(sql, partial(self._take, holder=holder, visible=visible), begun)
             except NeedsInstance:
                 pass
         return self._of_instance(sql)
@@ -206,33 +241,35 @@ class Reading:
                 known.setdefault(tp.topic, {})[tp] = files[tp]
         return Pin(plan, sequence, spans, known, Room(self.database.memory))
 
-    def describe(self, sql: str) -> pa.Schema:
-        """The columns that the statement has in an answer: that over relations without rows."""
-        with closing(self._answer(sql, self._empty, lambda _: None)) as found:
+    def describe(self, sql: str, visible: Visible = None) -> pa.Schema:
+        """The columns that the statement has in an answer: that over relations without rows. visible: see `ask`."""
+        with closing(self._answer(sql, partial(self._empty, visible=visible), lambda _: None)) as found:
             return found.schema
 
-    def execute(self, sql: str) -> list[Done]:
-        """Carries out INSERT, UPDATE and DELETE, each as one transaction. Raises CommandError, CompileError, RuntimeFailure."""
+    def execute(self, sql: str, visible: Visible = None, written: Visible = None) -> list[Done]:
+        """Carries out INSERT, UPDATE and DELETE, each as one transaction. visible, written: what it may read and write. Raises CommandError,
+        CompileError, RuntimeFailure.
+        """
         settings = self.settings
         return carry_out(
             sql,
-            self.plan().sources,
+            self.plan(written).sources,
             self._changing.writers(),
-            self._table,
+            partial(self._table, visible),
             self.settings.writer("pg"),
             dialect=settings.interactive_queries.dialect,
             variables={},
         )
 
     def rehearsed(
-        self, change: TableChange, writes: Writes, holder: Holder | None
+        self, change: TableChange, writes: Writes, holder: Holder | None, visible: Visible
     ) -> tuple[Write, int, pa.Table | None]:
-        """A statement of a transaction that changes a table: see `flowql.pg.writes`. holder: of what its query reads."""
+        """A statement of a transaction that changes a table: see `flowql.pg.writes`. holder, visible: see `ask`."""
         source = self.plan().source(change.target)
         assert source is not None, "it was compiled over it"
 
         def ask(sql: str) -> pa.Table:
-            with closing(self.ask(sql, holder=holder)) as found:
+            with closing(self.ask(sql, holder=holder, visible=visible)) as found:
                 return found.table()
 
         return rehearsed(change, source, writes, self._changing.writers(), ask)
@@ -245,9 +282,9 @@ class Reading:
         """Carries out the writes of a transaction, as one commit. Raises PgError, CommandError, RuntimeFailure."""
         carried_out(writes, self.plan().sources, self._changing.writers(), self.settings.writer("pg"), pinned)
 
-    def subscribe(self, subscribe: Subscribe) -> Changes:
-        """What a subscription has to tell; close it. Raises QueryError, PgError."""
-        sources = self.plan().sources
+    def subscribe(self, subscribe: Subscribe, visible: Visible = None) -> Changes:
+        """What a subscription has to tell; close it. visible: see `ask`. Raises QueryError, PgError."""
+        sources = self.plan(visible).sources
         source = next((s for s in sources if s.name == subscribe.name), None)
         source = source or next((s for s in sources if s.name.casefold() == subscribe.name.casefold()), None)
         if source is None or source.is_hidden:
@@ -268,20 +305,28 @@ class Reading:
             if self._log.last_sequence(app) == tick or time.monotonic() > limit:
                 return Looked(tick, relation)
 
-    def _table(self, sql: str) -> pa.Table:
-        with closing(self.ask(sql)) as found:
+    def _table(self, visible: Visible, sql: str) -> pa.Table:
+        with closing(self.ask(sql, visible=visible)) as found:
             return found.table()
 
     def _answer(self, sql: str, take: Callable[[Sequence[str]], Commit], begun: Begun) -> Answer:
         functions = partial(interactive_functions, self.settings.project_dir)
         return answer(sql, take, begun, database=self.database, functions=functions)
 
-    def _take(self, relations: Sequence[str], holder: Holder | None = None) -> Commit:
+    def _take(self, relations: Sequence[str], holder: Holder | None = None, visible: Visible = None) -> Commit:
         """Raises NeedsInstance."""
         if not relations and not self.is_standard:
+            if visible is not None:
+                raise unsupported("a user that is limited to some results cannot list all", "ask pg_catalog.pg_class")
             raise NeedsInstance  # SHOW TABLES
         pin = None if holder is None else holder.pin
         plan, app = self.plan() if pin is None else pin.plan, self.settings.application_id
+        if visible is not None and any(name.casefold() not in visible for name in relations):
+            # As for a name that does not exist.
+            names = visible & _in_topics(plan, app)
+            return _OfLog(plan, _NoState(0), self._repaired, app, topics=self._kept, visible=names)  # type: ignore[arg-type]
+        if not self._reads_log:
+            raise NeedsInstance
         known = _in_topics(plan, app)
         stores = {name.casefold() for name, _ in store_views_of(plan)} - known
         if any(name.casefold() in stores for name in relations):
@@ -300,9 +345,10 @@ class Reading:
         sequence = self._log.last_sequence(app) if relations else 0
         return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
 
-    def _empty(self, relations: Sequence[str]) -> Commit:
+    def _empty(self, relations: Sequence[str], visible: Visible = None) -> Commit:
         del relations
-        return _Empty(self.plan(), _NoState(0), self._repaired, self.settings.application_id)  # type: ignore[arg-type]
+        app = self.settings.application_id
+        return _Empty(self.plan(), _NoState(0), self._repaired, app, visible=visible)  # type: ignore[arg-type]
 
     def _of_instance(self, sql: str) -> Answer:
         with ExitStack() as stack:

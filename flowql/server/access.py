@@ -19,11 +19,12 @@ SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request. results: folded names of the streams and tables that it is limited to; None: of all."""
+    """Who sends a request: a token, or a user. results: folded names of the streams and tables that it is limited to; None: of all."""
 
     name: str
     roles: frozenset[str] = frozenset(ROLES)
     results: frozenset[str] | None = None
+    kind: str = "token"
 
     def visible(self, action: Action) -> frozenset[str] | None:
         """The folded names that an action may concern; None: all. Without the role, none."""
@@ -32,18 +33,19 @@ class Caller:
 
 def authorize(caller: Caller, action: Action, result: str | None) -> None:
     """Raises CommandError if the caller may not do that. result: the stream or table that it concerns; None: the whole target."""
+    who = f"{caller.kind} `{caller.name}`"
     if action not in caller.roles:
         roles = ", ".join(sorted(caller.roles)) or "no role"
-        title = f"the token `{caller.name}` may not {action}: it has {roles}"
-        raise CommandError(title, code=FORBIDDEN, help=f"use a token with the role `{action}`")
+        title = f"the {who} may not {action}: it has {roles}"
+        raise CommandError(title, code=FORBIDDEN, help=f"use a {caller.kind} with the role `{action}`")
     if caller.results is None:
         return
     if result is None:
-        title = f"the token `{caller.name}` is limited to some results, and this concerns the whole target"
-        raise CommandError(title, code=FORBIDDEN, help="use a token without `results`")
+        title = f"the {who} is limited to some results, and this concerns the whole target"
+        raise CommandError(title, code=FORBIDDEN, help=f"use a {caller.kind} without `results`")
     if result.casefold() not in caller.results:
-        title = f"the token `{caller.name}` may not {action} {result[:SHOWN]}"
-        raise CommandError(title, code=FORBIDDEN, help=f"add it to `results` of the token `{caller.name}`")
+        title = f"the {who} may not {action} {result[:SHOWN]}"
+        raise CommandError(title, code=FORBIDDEN, help=f"add it to `results` of the {who}")
 
 
 class Tokens:

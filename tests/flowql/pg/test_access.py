@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import ssl
@@ -123,6 +124,87 @@ def test_an_unknown_user_is_asked_for_a_password_as_well(guarded: Shop) -> None:
             secure.close()
 
 
+USERS = """{{port: {port}, users: {{
+  all: p, reader: {{password: p, roles: read}}, some: {{password: p, roles: [read, write], results: [spent, notes]}},
+  writer: {{password: p, roles: [write]}}, operator: {{password: p, roles: operate}}, deployer: {{password: p, roles: [deploy]}}}}}}"""
+NO, NONE, REFUSED = "42501", "42P01", "0A000"
+# Per statement, what each user gets: rows or a tag, or an SQLSTATE. Users come one after the other.
+RIGHTS: dict[str, dict[str, str]] = {
+    "SELECT 1": dict.fromkeys(("all", "reader", "some", "writer", "operator", "deployer"), "1"),
+    "SELECT customer FROM spent WHERE orders = 2": {"all": "ada", "reader": "ada", "some": "ada", "writer": NO, "operator": NO, "deployer": NO},
+    "SELECT COUNT(*) FROM orders": {"all": "3", "reader": "3", "some": NONE, "writer": NO, "operator": NO, "deployer": NO},
+    "SELECT COUNT(*) FROM nowhere": {"all": NONE, "reader": NONE, "some": NONE, "writer": NO, "operator": NO, "deployer": NO},
+    "WITH o AS (SELECT * FROM orders) SELECT COUNT(*) FROM o": {"all": "3", "reader": "3", "some": NONE, "writer": NO},
+    "SELECT (SELECT COUNT(*) FROM orders) FROM notes": {"some": NONE},
+    "SELECT COUNT(*) FROM pg_class WHERE relname IN ('orders', 'spent')": {"all": "2", "reader": "2", "some": "1", "writer": "0", "operator": "0"},
+    "SELECT table_name FROM information_schema.tables WHERE table_name = 'orders'": {"all": "orders", "some": "", "deployer": ""},
+    "SELECT to_regclass('orders') IS NULL": {"all": "f", "some": "t", "writer": "t"},
+    "EXPLAIN SELECT * FROM orders": {"some": NONE, "writer": NO},
+    "COPY (SELECT COUNT(*) FROM orders) TO STDOUT": {"all": "3", "reader": "3", "some": NONE, "writer": NO, "operator": NO},
+    "COPY orders (customer) TO STDOUT": {"some": NONE, "writer": NO, "deployer": NO},
+    "BEGIN; SELECT COUNT(*) FROM orders; ROLLBACK": {"all": "BEGIN\n3\nROLLBACK", "some": NONE, "writer": NO},
+    "BEGIN; DECLARE c CURSOR FOR SELECT * FROM orders; ROLLBACK": {"reader": "BEGIN\nDECLARE CURSOR\nROLLBACK", "some": NONE, "writer": NO},
+    "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE orders; ROLLBACK": {"reader": "BEGIN\nDECLARE CURSOR\nROLLBACK", "some": NONE, "writer": NO, "operator": NO},
+    "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE notes; ROLLBACK": {"some": "BEGIN\nDECLARE CURSOR\nROLLBACK", "deployer": NO},
+    "INSERT INTO notes VALUES (1, 'a')": {"reader": NO, "operator": NO, "deployer": NO, "writer": "INSERT 0 1"},
+    "UPDATE notes SET note = 'b' WHERE id = 1": {"reader": NO, "operator": NO, "some": "UPDATE 0", "writer": "UPDATE 1"},
+    "INSERT INTO notes SELECT 7, customer FROM orders WHERE id = 2": {"some": NONE, "writer": NONE, "reader": NO},
+    "UPDATE notes SET note = 'c' WHERE id IN (SELECT id FROM orders)": {"some": NONE, "writer": NONE, "reader": NO},
+    "BEGIN; DELETE FROM notes WHERE id = 1; COMMIT": {"some": "BEGIN\nDELETE 0\nCOMMIT", "reader": NO, "writer": "BEGIN\nDELETE 1\nCOMMIT"},
+    "DELETE FROM orders WHERE id = 77": {"some": NONE, "writer": "DELETE 0", "reader": NO},
+    "COPY orders FROM STDIN": {"some": NONE, "reader": NO, "operator": NO},
+    "CREATE TABLE x (a INT)": {"all": REFUSED, "deployer": REFUSED, "reader": NO, "writer": NO, "operator": NO, "some": NO},
+    "DROP TABLE orders": {"all": REFUSED, "deployer": REFUSED, "reader": NO, "writer": NO, "operator": NO, "some": NO},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    yield from started(tmp_path_factory.mktemp("ranked"), USERS)
+
+
+@needs_psql
+def test_each_kind_of_statement_needs_its_role(ranked: Shop) -> None:
+    wrong = []
+    for user in ("all", "reader", "some", "writer", "operator", "deployer"):
+        asked = [sql for sql, given in RIGHTS.items() if user in given]
+        script = "\\set VERBOSITY sqlstate\n" + "".join(f"\\echo =====\n{sql};\nROLLBACK;\n" for sql in asked)
+        environment = {
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(ranked.port),
+            "PGUSER": user,
+            "PGPASSWORD": "p",
+            "PGDATABASE": "x",
+        }
+        done = subprocess.run(
+            ["psql", "-X", "-At", "-v", "ON_ERROR_STOP=0"],
+            input=script,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        shown = done.stdout.split("=====\n")[1:]
+        assert len(shown) == len(asked), done.stdout
+        for sql, text in zip(asked, shown, strict=True):
+            wanted, lines = RIGHTS[sql][user], text.replace("WARNING:  25P01\n", "").removesuffix("ROLLBACK\n").strip()
+            states = [line.rpartition(" ")[2] for line in lines.splitlines() if line.startswith("ERROR: ")]
+            found = states[0] if states else lines
+            if found != wanted:
+                wrong.append(f"{user}: {sql}\n  {found!r}, not {wanted!r}")
+    assert not wrong, "\n".join(wrong)
+    lines = [json.loads(line) for line in (ranked.folder / "data" / "audit.jsonl").read_text().splitlines()]
+    by_user = [(x["who"], x["request"], x["action"], x["status"], x.get("results")) for x in lines]
+    assert ("writer", "postgres INSERT", "write", "00000", ["notes"]) in by_user
+    assert ("some", "postgres COMMIT", "write", "00000", ["notes"]) in by_user
+    assert ("some", "postgres DELETE", "write", "42P01", None) in by_user
+    assert ("reader", "postgres INSERT", "write", "42501", None) in by_user
+    assert ("writer", "postgres SELECT", "read", "42501", None) in by_user
+    assert ("operator", "postgres DROP", "deploy", "42501", None) in by_user
+    assert not [x for x in lines if x["action"] == "read" and x["status"] == "00000"]
+
+
 @pytest.mark.parametrize(
     ("pg", "codes"),
     [
@@ -134,6 +216,10 @@ def test_an_unknown_user_is_asked_for_a_password_as_well(guarded: Shop) -> None:
         ("{port: 5432, certificate: c.pem}", ["FQ3006"]),
         ("{address: 127.0.0.1}", ["FQ3006"]),
         ("{port: 0}", ["FQ3004"]),
+        ("{port: 5432, users: {ada: {password: x, roles: [read, write], results: orders}}}", []),
+        ("{port: 5432, users: {ada: {password: {env: HOME}}}}", []),
+        ("{port: 5432, users: {ada: {roles: read}}}", ["FQ3006"]),
+        ("{port: 5432, users: {ada: {password: x, roles: admin}}}", ["FQ3004"]),
     ],
 )
 def test_what_flowql_yaml_takes(tmp_path: Path, pg: str, codes: list[str]) -> None:
