@@ -16,10 +16,11 @@ from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.layout import MARKER, decode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of, write_lease
-from flowql.runtime.state.remote.manifest import Manifest, task_folder
+from flowql.runtime.state.remote.manifest import Manifest, RunObject, task_folder
 from flowql.runtime.state.remote.pace import IDLE_MS, Pace, Walk, awaited
 from flowql.runtime.state.remote.upload import TaskUpload, TaskUploads, Uploaded
-from flowql.runtime.state.runs.objects import BlocksAway
+from flowql.runtime.state.runs.objects import BlocksAway, RunPlace, read_tail
+from flowql.runtime.state.runs.run import Run
 from flowql.runtime.state.task_state import ManagedTask
 
 INTERVAL_MS = 10_000  # between two checkpoints of a task
@@ -30,6 +31,9 @@ COPY_SHARE, COPY_BYTES_PER_S = 0.25, 256 << 20  # a task reads blocks from far a
 RETRY_MS = 5_000  # after an error of the store, doubled up to a minute
 RETRY_MS_MAX = 60_000
 _CURRENT: Mapping[str, Any] = {"behind_commits": 0, "behind_ms": 0, "waiting_bytes": 0, "stored_bytes": 0}
+# Below the first blocks that the store has leave the disk, until there are the second one's bytes; none are copied here meanwhile.
+FREE_LEAST_BYTES, FREE_ENOUGH_BYTES = 256 << 20, 1 << 30
+FREE_LOOK_MS = 10_000
 FOLD_ROWS = 2_000  # rows that are in no run, from which on they become one before a checkpoint
 FOLD_WAIT_MS = 2_000  # for the commit that does so
 
@@ -55,10 +59,13 @@ class RemoteCheckpoints:
         reader: str,
         running: Callable[[], list[str]],
         clock: Clock,
+        free_bytes: Callable[[], int] = lambda: FREE_ENOUGH_BYTES,
     ) -> None:
-        """reader: the name of this instance among those that hold leases."""
+        """reader: the name of this instance among those that hold leases. free_bytes: of the disk."""
         self._objects, self._state, self._app, self._reader = objects, state, application_id, reader
-        self._running, self._clock = running, clock
+        self._running, self._clock, self._free_bytes = running, clock, free_bytes
+        self._free_look_ms, self._is_full = 0, False
+        self._left: set[bytes] = set()  # runs whose blocks have left the disk since it was full
         self._pace, self._copy_pace = Pace(clock), Pace(clock, COPY_SHARE, COPY_BYTES_PER_S)
         self._owned: dict[str, OwnedTask] = {}
         self._walk: Walk[object] | None = None
@@ -74,6 +81,7 @@ class RemoteCheckpoints:
     def run_once(self, now_ms: int) -> int:
         if now_ms < self._retry_ms:
             return self._retry_ms - now_ms
+        self._look_at_disk(now_ms)
         try:
             wait = min(self._upload_on(now_ms), self._copy_on(now_ms))
         except (RemoteError, BlocksAway) as error:
@@ -85,7 +93,7 @@ class RemoteCheckpoints:
 
     def _upload_on(self, now_ms: int) -> int:
         if self._walk is None:
-            self._walk = self._next(now_ms)
+            self._walk = self._leave() if self._is_full else self._next(now_ms)
             if self._walk is None:
                 return IDLE_MS
         wait = self._pace.advance(self._walk, now_ms)
@@ -99,7 +107,7 @@ class RemoteCheckpoints:
         if self._copying is None:
             if not self._begun:
                 self._begun, self._copying = True, self.copier.from_start(self._state.committed_stores())
-            elif self.copier.missing:
+            elif self.copier.missing and not self._is_full:
                 self._copying = self._copy(now_ms)
             else:
                 return IDLE_MS
@@ -181,6 +189,43 @@ class RemoteCheckpoints:
             uploads.applied = applied
         finally:
             reader.close()
+
+    def _look_at_disk(self, now_ms: int) -> None:
+        if now_ms < self._free_look_ms:
+            return
+        self._free_look_ms = now_ms + FREE_LOOK_MS
+        free, was_full = self._free_bytes(), self._is_full
+        self._is_full = free < (FREE_ENOUGH_BYTES if was_full else FREE_LEAST_BYTES)
+        if not self._is_full:
+            self._left.clear()
+        elif not was_full:
+            say(WARNING, "state.remote", f"the disk has {free >> 20} MB left: rows that the remote store has leave it")
+
+    def _leave(self) -> Walk[object] | None:
+        """One run whose blocks can leave the disk, the largest first; the next checkpoint if there is none."""
+        found: list[tuple[Run, RunObject]] = []
+        for owned in self._owned.values():
+            there = (
+                {(s.store, r.run): r for s in owned.uploads.newest.stores for r in s.runs}
+                if owned.uploads.newest
+                else {}
+            )
+            for store in owned.task.stores.values():
+                for run in self._state.runs_of(store.entry.prefix(store.partition)):
+                    known = there.get((store.spec.name, run.name))
+                    if known is not None and (known.rows, known.checksum) == (run.head.rows, run.head.checksum):
+                        found.append((run, known))
+        for run, known in sorted(found, key=lambda r: -r[0].head.size):
+            if run.head_key not in self._left:
+                self._left.add(run.head_key)
+                return self._leave_run(run, known)
+        return self._next(self._clock.timer_ms())
+
+    def _leave_run(self, run: Run, known: RunObject) -> Walk[None]:
+        url = self._objects.url
+        tail = yield from awaited(self._objects.submit(read_tail, url, known.name, known.size, known.tail_bytes))
+        if self._state.leave_in_store(run, RunPlace(url, known.name, tail.sizes, tail.checksums)):
+            self.copier.missing.add(run.prefix)
 
     def _fold(self, prefixes: list[bytes], now_ms: int) -> Walk[None]:
         """Rows in no run become one with the next commit that writes to their store. A store that nothing is written to keeps them."""

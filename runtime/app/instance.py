@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
 from flowql.runtime.app.beat_file import BeatFile
 from flowql.runtime.app.careful import CarefulQueries
-from flowql.runtime.app.checkpoints import RemoteCheckpoints
+from flowql.runtime.app.checkpoints import FREE_ENOUGH_BYTES, RemoteCheckpoints
 from flowql.runtime.app.consistent_snapshot import REFUSED, TIMEOUT_S, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
 from flowql.runtime.app.deployment import Deployment
@@ -263,11 +264,18 @@ class Instance:
             return None, None
         objects = objects_at(url)
         reader = self.config.transactional_id
-        checkpoints = RemoteCheckpoints(objects, self.state, app, reader, self._running_tasks, self.clock)
+        checkpoints = RemoteCheckpoints(
+            objects, self.state, app, reader, self._running_tasks, self.clock, self._free_bytes
+        )
         on_adopted = checkpoints.copier.missing.update
         warm = WarmStarts(objects, app)
         starts = CheckpointStarts(warm, self.log, self.admin, self.state, app, self.clock, on_adopted)
         return checkpoints, starts
+
+    def _free_bytes(self) -> int:
+        """Of the disk that has the state."""
+        folder = self.config.data_dir
+        return FREE_ENOUGH_BYTES if folder is None else shutil.disk_usage(folder).free
 
     def _running_tasks(self) -> list[str]:
         """Those that are open, of the weightiest queries first."""

@@ -98,6 +98,10 @@ class Run:
             found = [away[n] if block is None else block for n, block in zip(numbers, found, strict=True)]
         return found  # type: ignore[return-value]
 
+    def is_away(self, reader: PhysicalReader) -> bool:
+        """Whether not all blocks are here."""
+        return reader.get(self.place_key) is not None
+
     def remote(self, reader: PhysicalReader) -> RemoteBlocks | None:
         """Blocks that are not here; None if all are here, or the run is gone."""
         if self._remote is None:

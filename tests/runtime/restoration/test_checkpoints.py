@@ -10,7 +10,9 @@ import pytest
 
 from flowql.runtime.app import checkpoints
 from flowql.runtime.app.checkpoints import COLLECT_MS, INTERVAL_MS
+from flowql.runtime.app.instance import Instance
 from flowql.runtime.remote.objects import OPENED
+from flowql.runtime.state.runs.run import blocks_area
 from flowql.runtime.task.status import TaskStatus
 from tests.objects import MemoryObjects
 from tests.runtime.restoration.test_restoration import COUNTS, WINDOWS, Life, no_redo, undisturbed
@@ -216,3 +218,30 @@ def test_what_no_checkpoint_needs_is_deleted_an_hour_later(store: MemoryObjects)
     life.settle()
     straight = undisturbed(COUNTS, *PARTS, *[(200 + 30 * n, 230 + 30 * n) for n in range(30)])
     assert life.table("C") == straight.table("C")
+
+
+def test_rows_that_the_store_has_leave_a_full_disk_and_come_back(
+    store: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [checkpoints.FREE_ENOUGH_BYTES]
+    monkeypatch.setattr(Instance, "_free_bytes", lambda self: free[0])
+    life = fed()
+    uploaded(life)
+
+    def blocks() -> int:
+        prefixes = [e.prefix(p) for e in life.instance.state.committed_stores().values() for p in e.partitions]
+        inner = life.instance.state._physical.inner
+        return sum(1 for prefix in prefixes for _ in inner.scan(*blocks_area(prefix)))
+
+    here = blocks()
+    assert here
+    free[0] = 0
+    pass_time(life, 4 * INTERVAL_MS)
+    assert blocks() == 0
+    before = life.table("C")
+    assert len(before) == 40
+    free[0] = checkpoints.FREE_ENOUGH_BYTES
+    pass_time(life, 4 * INTERVAL_MS)
+    assert blocks() > 0
+    assert life.table("C") == before
+    ends_as_if_nothing_was_lost(life)
