@@ -50,5 +50,13 @@ def test_the_site_shows_every_page() -> None:
     assert [page for page in named if page != "README.md" and f"({page})" not in listed] == [], "docs/llms.txt"
 
 
+def test_dead_links_of_the_site_are_errors() -> None:
+    """With --quiet, mkdocs counts no warnings: `make docs` passed with dead links."""
+    makefile = (DOCS.parent / "Makefile").read_text(encoding="utf-8")
+    assert "bin/mkdocs build --strict" in makefile
+    assert "--quiet" not in makefile.partition("bin/mkdocs build")[2].splitlines()[0]
+    assert "section docs make docs" in (DOCS.parent / ".ci" / "run").read_text(encoding="utf-8")
+
+
 def _pages(entry: Any) -> list[str]:
     return [entry] if isinstance(entry, str) else [page for item in entry for page in item.values()]
