@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from flowql.errors import CommandError
 from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE
 from flowql.query.far_times import far_time
 
@@ -68,10 +70,12 @@ class Result:
 
     def df(self) -> pandas.DataFrame:
         """A pandas frame; pandas must be installed."""
+        _need("pandas", "df()")
         return self._table.to_pandas()
 
     def pl(self) -> polars.DataFrame:
         """A polars frame; polars must be installed."""
+        _need("polars", "pl()")
         import polars
 
         found = polars.from_arrow(self._table)
@@ -108,3 +112,9 @@ def _rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     except OverflowError as error:
         raise far_time() from error
     return found
+
+
+def _need(package: str, method: str) -> None:
+    """CommandError if an optional package is missing: an import deep inside of Arrow would not name the method."""
+    if find_spec(package) is None:
+        raise CommandError(f"{method} needs {package}, which is not installed: pip install {package}")

@@ -147,6 +147,16 @@ def test_a_row_of_a_table_without_values_deletes(instance: flowql.Instance) -> N
     until(shop, "SELECT MAX(N) FROM CITIES", 1)
 
 
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`df()` without pandas ended with ModuleNotFoundError from within Arrow."""
+    monkeypatch.setattr("flowql.api.result.find_spec", lambda package: None)
+    found = flowql.Result(pa.table({"N": [1]}))
+    with pytest.raises(flowql.CommandError, match=r"df\(\) needs pandas, which is not installed: pip install pandas"):
+        found.df()
+    with pytest.raises(flowql.CommandError, match=r"pl\(\) needs polars"):
+        found.pl()
+
+
 def test_frames_are_rows(instance: flowql.Instance) -> None:
     shop = instance.connection
     frame = pd.DataFrame({"CUSTOMER": ["eve"] * 7, "ID": range(7), "AMOUNT": [1.25] * 7, "AT": [AT] * 7})
