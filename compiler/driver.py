@@ -195,7 +195,7 @@ def _once_refused(bound: BoundChange) -> CompileError:
     }
     title = shown[bound.change.kind]
     help = 'carry it out once, when its inputs are there:  flowql exec "..."'
-    return unsupported(title, bound.span, "a table of one's own", help=help)
+    return unsupported(title, bound.span, "a local table", help=help)
 
 
 def _empty(dialect: DialectName, registry: SchemaLookup) -> Catalog:

@@ -111,7 +111,7 @@ def start(
     if isinstance(checkpoint, Path) and is_address(str(checkpoint)):
         title = f"the checkpoint {checkpoint!r} is an address, and a Path has lost a slash of it"
         raise CommandError(
-            title, code="FQ3004", help="pass the address as a text:  checkpoint='s3a://bucket/checkpoints'"
+            title, code="FQ3004", help="pass the address as a string:  checkpoint='s3a://bucket/checkpoints'"
         )
     from flowql.runtime.spark.engine.over_streams import start_streams
 

@@ -109,7 +109,7 @@ class Binder:
             raise mistake(
                 "FQ2005", f"the lambda {text_of(node)} is not an argument of a function", node.span, "stands alone"
             )
-        raise mistake("FQ2005", f"{text_of(node)} cannot stand inside an expression", node.span, "not a value")
+        raise mistake("FQ2005", f"{text_of(node)} cannot be used inside an expression", node.span, "not a value")
 
     def condition(self, node: Ast) -> Expr:
         """`node` as the condition of the clause; it must be BOOLEAN."""
@@ -187,7 +187,7 @@ class Binder:
     def _unknown(self, node: Func) -> CompileError:
         if node.name == "PROCTIME" and self.standard:
             title = "PROCTIME(), processing time as a value, is not supported yet"
-            return unsupported(title, node.span, "not built yet", help=ADVICE[node.name])
+            return unsupported(title, node.span, "not supported yet", help=ADVICE[node.name])
         known = [n for n in (*all_functions(), *(STANDARD_NAMES if self.standard else ())) if n.isupper()]
         known += [*all_aggregates(), *self._catalog.functions]
         hint, edit = did_you_mean(node.name, known), correction(node.span, node.name, known, first=True)

@@ -142,7 +142,7 @@ def check_columns(side: str, name: str, fields: Sequence[Field], span: Span) -> 
     """Whether a format can hold the columns of a side (`key`, `value`)."""
     if name == (DEBEZIUM if side == "key" else JSON_OBJECT):
         help = "write  KEY_FORMAT = 'JSON_OBJECT'" if side == "key" else "write  VALUE_FORMAT = 'JSON'"
-        raise mistake("FQ2013", f"{name} is no format of a {side}", span, f"not for a {side}", help=help)
+        raise mistake("FQ2013", f"{name} is not a format of a {side}", span, f"not for a {side}", help=help)
     if name == "NONE" and fields:
         title = f"the 'NONE' format can only be used when no columns are defined; got {describe(fields)} in the {side}"
         raise mistake("FQ2013", title, span, f"{side} has columns")

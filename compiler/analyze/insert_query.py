@@ -46,7 +46,7 @@ def placed(node: Node, columns: tuple[str, ...], named: tuple[str, ...], target:
         raise mistake("FQ2040", f"cannot insert into windowed stream {target.name}", at, "its key has a window")
     moved = [(n, c) for n, c in zip(names, columns, strict=False) if n != c and c in wanted and not named]
     if moved:
-        title = f"column {moved[0][1]} of the query stands at the place of {moved[0][0]} of {target.name}"
+        title = f"column {moved[0][1]} of the query is at the position of {moved[0][0]} of {target.name}"
         why = f"columns go by their places, which are {', '.join(names)}"
         help = f"write  INSERT INTO {target.name} ({', '.join(columns)}) SELECT ..."
         raise mistake("FQ2040", title, at, "at another place", why=why, help=help)

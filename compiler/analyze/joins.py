@@ -266,7 +266,7 @@ class _Joiner:
                     f"invalid join type: {words} is not supported for stream-table joins. Got {got}",
                     self._clause.span,
                     "inner or left only",
-                    why="a table alone has no events to emit",
+                    why="a table has no events to emit",
                 )
             self._check_right_key("stream-table joins require to join on the table's primary key")
             return "stream-table"

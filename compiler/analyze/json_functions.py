@@ -39,8 +39,8 @@ def adapted(node: Func, name: str, args: Sequence[Expr]) -> list[Expr]:
     made = [_adapted(a, i, json, lists) for i, a in enumerate(args)]
     if made and made[0].type == STRING:
         shown = text_of(node.args[0])
-        title = f"{shown} is a text, and {text_of(node)} takes JSONB"
-        raise mistake("FQ2005", title, node.span, "a text", help=f"write  CAST({shown} AS JSONB)")
+        title = f"{shown} is a string, and {text_of(node)} takes JSONB"
+        raise mistake("FQ2005", title, node.span, "a string", help=f"write  CAST({shown} AS JSONB)")
     return made
 
 

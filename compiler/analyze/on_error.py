@@ -33,7 +33,7 @@ def on_errors(columns: Sequence[ColumnDef], schema: Schema, values: Format) -> t
 def _check_place(column: ColumnDef, field: Field, schema: Schema, values: Format) -> None:
     at = column.properties[0].span
     if field.role != "value":
-        title = f"ON_ERROR of {column.name}: it is no column of the value"
+        title = f"ON_ERROR of {column.name}: it is not a column of the value"
         help_ = "a record whose key cannot be read is a dead letter"
         raise mistake("FQ2011", title, at, "not for keys and headers", help=help_)
     if not (reads_by_name(values, schema.value) or values.name == "DELIMITED"):

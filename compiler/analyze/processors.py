@@ -130,7 +130,7 @@ def _targets(topology: Topology, steps: Sequence[ProcessorStep], catalog: Catalo
     tables = [t.name for t in targets if t.kind == "table"]
     if tables and len(targets) > 1:
         title = f"topology {topology.name} writes the table {tables[0]} and {next(n for n in sinks if n != tables[0])}"
-        raise unsupported(title, help=f"write {tables[0]} by a topology of its own")
+        raise unsupported(title, help=f"write {tables[0]} with a separate topology")
     return targets
 
 

@@ -171,7 +171,7 @@ def _text(given: Mapping[str, Property], name: str) -> str | None:
         return None
     text = str(given[name].value)
     if not text.strip():
-        raise mistake("FQ2011", f"{name} cannot be empty", given[name].value_span, "needs a text")
+        raise mistake("FQ2011", f"{name} cannot be empty", given[name].value_span, "needs a string")
     return text
 
 

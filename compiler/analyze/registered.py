@@ -148,7 +148,7 @@ def _by_id(fmt: Format, side: Side, fields: Sequence[Field], catalog: Catalog) -
     needed = avro.required_fields(ref.text) if ref.kind == "AVRO" and fmt.wrap else []
     ungiven = [n for n in needed if n not in [f.name for f in fields]]
     if ungiven and not whole:
-        title = f"schema {ref.id} needs the field {listing(ungiven)}, which has no default and is no {side.name} column"
+        title = f"schema {ref.id} needs the field {listing(ungiven)}, which has no default and is not a valid {side.name} column"
         raise mistake("FQ2017", title, side.properties.span, "a field without a value", help="select a column for it")
     return replace(ref, subject=_subject(side))
 

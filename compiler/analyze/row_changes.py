@@ -241,7 +241,7 @@ def _not_generated(target: SourceDef, at: Span) -> tuple[str, ...]:
     made = _generated(target)
     given = tuple(n for n in target.visible if n not in made)
     if given != target.visible[: len(given)]:
-        title = f"columns of {target.name} that are computed stand before others: name the columns that are given"
+        title = f"columns of {target.name} that are computed come before others: list the columns that you give"
         help = f"write  INSERT INTO {target.name} ({', '.join(given)}) SELECT ..."
         raise mistake("FQ2040", title, at, "which columns?", help=help)
     return given

@@ -39,7 +39,7 @@ def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlTyp
         found = catalog.types.get(ref.custom)
         if found is None and catalog.standard and ref.custom.lower() in MISSING_UNLESS_DECLARED:
             title = f"the type {ref.custom.upper()} is not supported yet"
-            raise unsupported(title, at, "not built yet", help=MISSING_UNLESS_DECLARED[ref.custom.lower()])
+            raise unsupported(title, at, "not supported yet", help=MISSING_UNLESS_DECLARED[ref.custom.lower()])
         if found is None:
             names = [*catalog.types, *(SPELLINGS if catalog.standard else (k.value for k in Kind))]
             hint, edit = did_you_mean(ref.custom, names), correction(at, ref.custom, names, first=True)

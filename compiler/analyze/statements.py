@@ -173,7 +173,7 @@ _EMPTY: dict[str, str] = {}
 
 
 def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY) -> Bound:
-    """Bind one statement. Raises CompileError (UnsupportedError for what is not built yet)."""
+    """Bind one statement. Raises CompileError (UnsupportedError for what is not supported yet)."""
     try:
         return _checked(statement, catalog, session)
     except CompileError as error:
@@ -247,8 +247,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             )
         case OtherStatement():
             help_ = "change the definition in its file and deploy it" if statement.verb == "ALTER" else ""
-            raise unsupported(f"{statement.verb} is not built yet", at, "not built yet", help=help_)
-    raise unsupported(f"{type(statement).__name__} is not built yet", at, "not built yet")
+            raise unsupported(f"{statement.verb} is not supported yet", at, "not supported yet", help=help_)
+    raise unsupported(f"{type(statement).__name__} is not supported yet", at, "not supported yet")
 
 
 def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
@@ -265,7 +265,7 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
     if statement.kind != "view" or found is None:
         return "table" if statement.kind == "view" else statement.kind
     if found.query is None:
-        title = f"{found.name} is no view, but a {found.kind} over a topic"
+        title = f"{found.name} is not a view, but a {found.kind} over a topic"
         raise mistake("FQ2053", title, at, f"a {found.kind}", help=f"write DROP {found.kind.upper()} {found.name}")
     return found.kind
 
@@ -413,10 +413,10 @@ def _check_formats(properties: Properties, session: Mapping[str, str], at: Span)
     values = value_format(properties, session, (), Format("JSON"), at)
     if properties.key_format not in (None, "JSON") or values.name != "JSON":
         raise unsupported(
-            "a view over tables in another format than JSON is not built yet", at, help="leave the format out"
+            "a view over tables in another format than JSON is not supported yet", at, help="leave the format out"
         )
     if properties.timestamp is not None:
-        raise unsupported("TIMESTAMP of a view over tables is not built yet", at, help="leave it out")
+        raise unsupported("TIMESTAMP of a view over tables is not supported yet", at, help="leave it out")
 
 
 def _check_kind(statement: CreateAs, bound: BoundSelect, at: Span) -> None:
@@ -526,8 +526,8 @@ def _insert_relation(statement: InsertSelect, target: SourceDef, catalog: Catalo
     properties = read_properties(statement.properties, FOR_INSERT)
     check_insertable(target, at)
     if statement.query is None:
-        title = "a sub-query in VALUES for a stream is not built yet"
-        raise unsupported(title, at, "not built yet", help="write  INSERT INTO stream SELECT ...")
+        title = "a sub-query in VALUES for a stream is not supported yet"
+        raise unsupported(title, at, "not supported yet", help="write  INSERT INTO stream SELECT ...")
     view, columns = bind_view(statement.query, (), catalog, at, Retention())
     records = stream_of(view, statement.query, target.name)
     node = placed(records, columns, statement.columns, target, at)

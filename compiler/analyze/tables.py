@@ -34,7 +34,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
     """The table. Raises CompileError."""
     name = statement.name
     if statement.or_replace:
-        title = f"CREATE OR REPLACE of {name}, a table with rows of its own, is not supported"
+        title = f"CREATE OR REPLACE of {name}, a local table, is not supported"
         help = f"write  ALTER TABLE {name} ADD COLUMN ..., or DROP TABLE {name} first"
         raise unsupported(title, at, "would lose its rows", help=help)
     fields = _fields(statement, catalog)
@@ -42,7 +42,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
     for field in schema.key:
         if field.type.kind in _NOT_KEYS or field.type == SPAN:
             title = f"column {field.name} of the PRIMARY KEY of {name} is {field.type}"
-            raise mistake("FQ2022", title, at, "cannot be compared as a key", help="use a number, a text or a time")
+            raise mistake("FQ2022", title, at, "cannot be compared as a key", help="use a number, a string or a time")
     if statement.on_duplicate != "error" and not statement.primary_key:
         raise mistake("FQ2022", f"ON CONFLICT of {name} needs a PRIMARY KEY", at, "no PRIMARY KEY")
     for field in fields:
@@ -51,7 +51,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
         ):
             title = f"column {field.name}, the VERSION COLUMN of {name}, is {field.type}"
             raise mistake(
-                "FQ2022", title, at, "cannot be compared as a version", help="use a whole number, a text or a time"
+                "FQ2022", title, at, "cannot be compared as a version", help="use a whole number, a string or a time"
             )
     key_format, value_format = Format("JSON", wrap=False), Format("JSON")
     check_columns("key", "JSON", schema.key, at)
@@ -147,7 +147,11 @@ def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog
         if others:
             title = f"column {field.name} is computed from {others[0]}, which is computed itself"
             raise mistake(
-                "FQ2005", title, at, "computed from a computed column", help=f"write what {others[0]} is made of"
+                "FQ2005",
+                title,
+                at,
+                "computed from a computed column",
+                help=f"write the expression of {others[0]} instead",
             )
         _refuse_unrepeatable(e, f"column {field.name} is computed", "write  DEFAULT, or give the value in INSERT", at)
         refuse_failing([e])

@@ -357,6 +357,6 @@ class QueryControl(Statement):
 
 @dataclass(frozen=True, slots=True)
 class OtherStatement(Statement):
-    """A statement FlowQL knows by name and that defines nothing, or is not built yet (LIST, PRINT, ...): `verb` names it."""
+    """A statement FlowQL knows by name and that defines nothing, or is not supported yet (LIST, PRINT, ...): `verb` names it."""
 
     verb: str = ""

@@ -257,7 +257,7 @@ class Cursor:
         span = at if at is not None else self.span_of(self.tok)
         title = f"{what} is not supported yet"
         raise UnsupportedError(
-            Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True, edit=edit)
+            Diagnostic("FQ1901", title, span, label="not supported yet", help=help, unsupported=True, edit=edit)
         )
 
     def _not_a_name(self, what: str) -> NoReturn:

@@ -113,7 +113,7 @@ def _constant(cur: Cursor, start: Tok) -> int | float | str | bool | Decimal | N
         return parse_number(cur, start, negative=negative).value
     if start.kind in ("word", "quoted"):
         cur.expected("a constant", help=f"write it in quotes: '{start.text}'")
-    cur.expected("a constant", help="a property is a text in quotes, a number, TRUE or FALSE")
+    cur.expected("a constant", help="a property is a string in quotes, a number, TRUE or FALSE")
 
 
 def check_window_properties(cur: Cursor, properties: tuple[Property, ...], at: Tok) -> None:

@@ -223,9 +223,9 @@ def _no_expression(cur: Cursor, start: Tok) -> NoReturn:
         cur.expect_name("an expression")  # complains about the reserved word
     help = ""
     if cur.tok.op == "*":
-        help = "`*` stands alone in a select list, or in COUNT(*)"
+        help = "use `*` by itself in a select list, or in COUNT(*)"
     elif start.op in (")", ","):
-        help = "is a comma too much, or a value missing?"
+        help = "is there an extra comma, or is a value missing?"
     cur.expected("an expression", help=help)
 
 

@@ -165,7 +165,7 @@ def _refuse_other_sources(cur: Cursor) -> None:
     if cur.at_name() and cur.after.upper == "JOIN":
         cur.fail(
             "FQ1001",
-            f"{cur.tok.shown()} is no kind of join",
+            f"{cur.tok.shown()} is not a kind of join",
             label="before JOIN",
             help="the kinds are INNER, LEFT, RIGHT and FULL",
         )
@@ -223,7 +223,7 @@ def _check_tail(cur: Cursor) -> None:
         word = cur.tok.text.upper()
         cur.fail(
             "FQ1003",
-            f"{word} cannot stand here",
+            f"{word} cannot be used here",
             label="out of order, or given twice",
             help="the order is FROM, WINDOW, WHERE, GROUP BY, PARTITION BY, HAVING, EMIT, LIMIT",
         )

@@ -62,7 +62,7 @@ def _positive(cur: Cursor, what: str) -> int:
     start = cur.tok
     ms = parse_duration(cur, what)
     if ms <= 0:
-        cur.fail("FQ1009", f"{what} must be longer than nothing", at=cur.span_since(start))
+        cur.fail("FQ1009", f"{what} must be longer than zero", at=cur.span_since(start))
     return ms
 
 

@@ -73,7 +73,7 @@ def ordered_types(name: str) -> Callable[[tuple[SqlType, ...], Init], Resolution
 
     def resolve(types: tuple[SqlType, ...], _init: Init) -> Resolution:
         if len(types) != 1 or not is_ordered(types[0]):
-            raise not_accepted(name, types, f"{name} takes one number, text, date or time")
+            raise not_accepted(name, types, f"{name} takes one number, string, date or time")
         return Resolution(types, types[0])
 
     return resolve
@@ -82,7 +82,7 @@ def ordered_types(name: str) -> Callable[[tuple[SqlType, ...], Init], Resolution
 def _extreme_types(name: str) -> Callable[[tuple[SqlType, ...], Init], Resolution]:
     def resolve(types: tuple[SqlType, ...], _init: Init) -> Resolution:
         if len(types) != 1 or not has_order(types[0]):
-            raise not_accepted(name, types, f"{name} takes one number, text, date or time, or a STRUCT of such")
+            raise not_accepted(name, types, f"{name} takes one number, string, date or time, or a STRUCT of these")
         return Resolution(types, types[0])
 
     return resolve

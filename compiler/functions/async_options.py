@@ -48,7 +48,7 @@ class RetryAfter(Exception):
     def __init__(self, delay: timedelta | float) -> None:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
         if not 0 <= seconds < 10**9:
-            raise ValueError(f"{delay!r} is no delay")
+            raise ValueError(f"{delay!r} is not a delay")
         super().__init__(f"again after {seconds:g} s")
         self.delay_ms = round(seconds * 1_000)
 

@@ -31,7 +31,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _check_texts(text: str, found: Any) -> None:
@@ -40,7 +40,7 @@ def _check_texts(text: str, found: Any) -> None:
         return
     made = json.dumps(found, ensure_ascii=False, default=str)
     if "\\u0000" in made:
-        raise ValueError("unsupported Unicode escape sequence: \\u0000 cannot be in a text")
+        raise ValueError("unsupported Unicode escape sequence: \\u0000 cannot be in a string")
     try:
         made.encode()
     except UnicodeEncodeError as error:

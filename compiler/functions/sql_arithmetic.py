@@ -64,7 +64,9 @@ def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
         a, b = (b if a.kind is Kind.NULL else a), (a if b.kind is Kind.NULL else b)
         common = common_numeric(a, b)
         if common is None:
-            hint = "join texts with ||" if op == "add" and Kind.STRING in (a.kind, b.kind) else "cast both to a number"
+            hint = (
+                "join strings with ||" if op == "add" and Kind.STRING in (a.kind, b.kind) else "cast both to a number"
+            )
             raise FunctionTypeError(f"unsupported arithmetic types: {types[0]} {SYMBOLS[op]} {types[1]}", hint)
         if common.kind is Kind.DECIMAL:
             return Resolution((as_decimal(a), as_decimal(b)), result_decimal(op, a, b))

@@ -18,7 +18,7 @@ _ENCODINGS = {
 def _encoding(name: str) -> str:
     found = _ENCODINGS.get(name.upper())
     if found is None:
-        raise ValueError(f'"{name}" is no encoding of: {", ".join(_ENCODINGS)}')
+        raise ValueError(f'"{name}" is not an encoding; use one of: {", ".join(_ENCODINGS)}')
     return found
 
 
@@ -48,7 +48,7 @@ def _with_byte(data: bytes, n: int, value: int) -> bytes:
 
 def _without_nul(text: str) -> str:
     if "\0" in text:
-        raise ValueError("a text has no character 0")
+        raise ValueError("a string cannot contain character 0")
     return text
 
 

@@ -210,7 +210,7 @@ define(
 
 def _of_text(types: tuple[SqlType, ...]) -> Resolution:
     if len(types) != 1 or types[0].kind is not Kind.STRING:
-        raise FunctionTypeError(f"a text is needed, not ({', '.join(map(str, types))})")
+        raise FunctionTypeError(f"expected a string, not ({', '.join(map(str, types))})")
     return Resolution(types, INTERVAL)
 
 

@@ -64,7 +64,7 @@ def _records(r: Resolution) -> Reference:
             return None
         found = read_json(text)
         if not isinstance(found, list):
-            raise ValueError("cannot make rows of what is no array")
+            raise ValueError("cannot make rows of a value that is not an array")
         return [record(base, write_json(v)) for v in found]
 
     return records

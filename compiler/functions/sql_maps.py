@@ -25,13 +25,13 @@ def _map(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _of_two(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
     if len(keys) != len(values):
-        raise ValueError(f"{len(keys)} keys and {len(values)} values are no map")
+        raise ValueError(f"{len(keys)} keys and {len(values)} values do not make a map")
     return _map(zip(keys, values, strict=True))
 
 
 def _type(key: SqlType, value: SqlType) -> SqlType:
     if key.kind not in _KEYS:
-        raise FunctionTypeError(f"keys of a map are whole numbers or texts, not {key}")
+        raise FunctionTypeError(f"keys of a map are whole numbers or strings, not {key}")
     return map_of(key, value)
 
 

@@ -84,7 +84,7 @@ def _parts(pattern: str) -> tuple[tuple[str, ...], bool]:
             at += len(word)
         elif pattern[at].isalnum() or pattern[at] == "\\":
             raise ValueError(
-                f"{pattern[at]!r} in the pattern {pattern!r} is not supported; a text stands in double quotes"
+                f"{pattern[at]!r} in the pattern {pattern!r} is not supported; put literal characters in double quotes"
             )
         else:
             found.append('"' + pattern[at])
@@ -226,7 +226,7 @@ def read(text: str, pattern: str) -> Decimal:
             raise failure
         rest = rest[len(literal) :].lstrip(" ")
     if any(part.startswith('"') for part in parts):
-        raise ValueError(f"the pattern {pattern!r} has a text behind its first digit, which cannot be read")
+        raise ValueError(f"the pattern {pattern!r} has literal characters behind its first digit, which cannot be read")
     negative, digits, blanks = _without_sign(rest, p)
     found = "".join(_consumed(digits, parts, failure))
     whole, _, fraction = found.partition(".")

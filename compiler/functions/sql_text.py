@@ -17,7 +17,9 @@ def _resolve(types: tuple[SqlType, ...]) -> Resolution:
     texts = Kind.STRING in kinds or kinds == {Kind.NULL}
     if len(types) == 2 and texts and kinds <= _ADAPTS:
         return Resolution((STRING, STRING), STRING)
-    raise FunctionTypeError(f"|| joins texts, not ({', '.join(map(str, types))})", "cast to text: CAST(x AS VARCHAR)")
+    raise FunctionTypeError(
+        f"|| joins strings, not ({', '.join(map(str, types))})", "cast to a string: CAST(x AS VARCHAR)"
+    )
 
 
 define(

@@ -408,7 +408,7 @@ def _between(unit: str, start: int, end: int, *, per_ms: int = 1) -> int:
     elif name in _UNIT_MONTHS:
         whole = _months(min(start, end), max(start, end), DAY_MS * per_ms) // _UNIT_MONTHS[name]
     else:
-        raise ValueError(f"{unit} is no unit of TIMESTAMPDIFF")
+        raise ValueError(f"{unit} is not a unit of TIMESTAMPDIFF")
     return whole if end >= start else -whole
 
 

@@ -178,15 +178,15 @@ def udf(
     batch is repeated row by row.
 
     asynchronous: an `async def`, or a blocking function that runs in threads, such as a request to a service. A
-    task runs up to `max_in_flight` calls at once, each for up to `timeout`. retry: of failed calls
-    (`flowql.exponential()`, `flowql.fixed(5)`); without it the record is a dead letter at once. Raise
+    task runs up to `max_in_flight` calls at once, each for up to `timeout`. retry: how failed calls are repeated
+    (`flowql.exponential()`, `flowql.fixed(5)`); default: the record becomes a dead letter. Raise
     `flowql.RetryAfter(timedelta(minutes=5))` to be called again later. order: "key" keeps the order of rows with
-    one key, "input" that of a partition, "none" keeps none. Results are exactly once. Calls are at least once:
+    one key, "input" keeps the order of a partition, "none" keeps no order. Results are exactly once. Calls are at least once:
     those in progress when an instance ends are repeated.
 
-    name: in SQL, in capitals; default: the function's. deterministic: False if equal arguments may give different
-    results (default for asynchronous functions); a rebuild then says so. version: letters and digits. A change
-    rebuilds queries, instead of a change in the module or one that it imports. Raises DefinitionError.
+    name: the name in SQL, in upper case; default: the function's. deterministic: False if equal arguments may give
+    different results (default for asynchronous functions); `flowql plan` then warns. version: letters and digits. If
+    it is given, only a new version rebuilds queries; edits of modules do not. Raises DefinitionError.
 
     >>> @udf
     ... def net(price: float, vat: float | None) -> float:
@@ -278,9 +278,9 @@ def checked_limits(isolation: str, timeout: float, memory_mb: int) -> Limits:
     if isolation not in typing.get_args(Isolation):
         raise DefinitionError(f'isolation="{isolation}" is not known', 'isolation="process" or isolation="inline"')
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise DefinitionError(f"timeout={timeout!r} is no number of seconds", "timeout=5.0")
+        raise DefinitionError(f"timeout={timeout!r} is not a number of seconds", "timeout=5.0")
     if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb <= 0:
-        raise DefinitionError(f"memory_mb={memory_mb!r} is no number of megabytes", "memory_mb=4096")
+        raise DefinitionError(f"memory_mb={memory_mb!r} is not a number of megabytes", "memory_mb=4096")
     return Limits(float(timeout), memory_mb << 20, inline=isolation == "inline")
 
 
@@ -288,7 +288,7 @@ def checked_name(name: str, version: str) -> str:
     """The name in SQL. Raises DefinitionError, also for the version."""
     for part, value in (("name", name), ("version", version)):
         if not isinstance(value, str):
-            raise DefinitionError(f"{part}={value!r} is no text", f'{part}="{value}"')
+            raise DefinitionError(f"{part}={value!r} is not a string", f'{part}="{value}"')
     if version and not version.isalnum():
         raise DefinitionError(f"version {version!r} has other characters than letters and digits", 'version="2"')
     if not name.isidentifier() or not name.isascii():
@@ -306,7 +306,7 @@ def _marked(
     limits: Limits,
     asynchronous: AsyncOptions | None = None,
 ) -> Callable[..., Any]:
-    coroutine = "@udf(asynchronous=True), or def it without async"
+    coroutine = "use @udf(asynchronous=True), or define the function without async"
     with part_of(function):
         names = parameters_of(function, name, asynchronous=asynchronous is not None, help=coroutine)
         if not table and function.__code__.co_flags & 0x20:
@@ -341,9 +341,7 @@ def _rows_type(hint: Any, name: str) -> SqlType:
     if origin in _LISTS and args:
         return sql_type(args[0], name, rows=True)[0]
     said = getattr(hint, "__name__", None) if origin is None else None
-    raise DefinitionError(
-        f"{name} gives {said or hint}, which is one value and no rows", "-> list[...] or Iterator[...]"
-    )
+    raise DefinitionError(f"{name} gives {said or hint}, which is one value, not rows", "-> list[...] or Iterator[...]")
 
 
 def _mark_of(value: Any) -> Any:

@@ -52,7 +52,7 @@ class Kept:
         if isinstance(value, self.allowed):
             return value
         expected = " or ".join(t.__name__ for t in self.allowed)
-        raise TypeError(f"{name} made an accumulator of {type(value).__name__} where {expected} is declared")
+        raise TypeError(f"{name} made an accumulator of {type(value).__name__}, but {expected} is declared")
 
     def stored(self, value: Any, name: str) -> Any:
         """The form in the state of a value that the method `name` returned. Raises TypeError."""
@@ -178,7 +178,7 @@ def _storing(part: Kept) -> Convert | None:
     def stored(value: Any) -> Any:
         if isinstance(value, allowed):
             return store(value)
-        raise _NotKept(f"a {type(value).__name__} where {' or '.join(t.__name__ for t in allowed)} is declared")
+        raise _NotKept(f"a {type(value).__name__}, but {' or '.join(t.__name__ for t in allowed)} is declared")
 
     return stored
 
@@ -238,14 +238,14 @@ def _fields_of(cls: Any, parts: Mapping[str, Kept]) -> Convert:
             x = getattr(value, n)
             if not isinstance(x, allowed):
                 expected = " or ".join(t.__name__ for t in allowed)
-                raise _NotKept(f"{cls.__name__}.{n} of {type(x).__name__} where {expected} is declared")
+                raise _NotKept(f"{cls.__name__}.{n} of {type(x).__name__}, but {expected} is declared")
             yield x if store is None else store(x)
 
     def stored(value: Any) -> tuple[Any, ...]:
         if type(value) is not cls:
-            raise _NotKept(f"a {type(value).__name__} where {cls.__name__} is declared")
+            raise _NotKept(f"a {type(value).__name__}, but {cls.__name__} is declared")
         if more := getattr(value, "__dict__", {}).keys() - known:
-            raise _NotKept(f"{cls.__name__}.{min(more)}, which is no field of the class")
+            raise _NotKept(f"{cls.__name__}.{min(more)}, which is not a field of the class")
         return tuple(values(value))
 
     return stored

@@ -99,7 +99,11 @@ def called(user: str, call: Callable[..., Any], *args: Any) -> Any:
 
 
 def parameters_of(
-    function: Callable[..., Any], name: str, *, asynchronous: bool = False, help: str = "def it without async"
+    function: Callable[..., Any],
+    name: str,
+    *,
+    asynchronous: bool = False,
+    help: str = "define the function without async",
 ) -> tuple[str, ...]:
     """The names of its parameters. Raises DefinitionError for those of which SQL has none, and for coroutines where no asynchronous function is made.
 
@@ -135,7 +139,7 @@ def parameter_type(hint: Any, name: str, place: int, *, rows: bool = False) -> t
         try:
             inspect.signature(made).bind(**dict.fromkeys(hints_of(made)))
         except TypeError as error:
-            title = f"{name} takes {made.__name__}, which is not made of its fields alone: {error}"
+            title = f"{name} takes {made.__name__}, which cannot be made from its fields alone: {error}"
             raise DefinitionError(title, "a class whose fields, and nothing else, are parameters of __init__") from None
     return pattern_of(found, f"R{place}"), nullable
 
@@ -190,7 +194,7 @@ def _decimal(digits: tuple[Any, ...], name: str) -> SqlType:
     if len(digits) == 2 and all(type(d) is int for d in digits) and 0 <= digits[1] <= digits[0] <= 38 and digits[0] > 0:
         return decimal(*digits)
     raise DefinitionError(
-        f"{name} has the annotation Annotated[Decimal, {', '.join(map(repr, digits))}], which is no DECIMAL",
+        f"{name} has the annotation Annotated[Decimal, {', '.join(map(repr, digits))}], which is not a valid DECIMAL",
         "Annotated[Decimal, 12, 2]   # DECIMAL(12, 2)",
     )
 
@@ -234,7 +238,7 @@ def _given_text(value: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError("it returned a text with half of a surrogate pair") from None
+            raise ValueError("it returned a string with half of a surrogate pair") from None
     return str(value)
 
 
@@ -299,7 +303,7 @@ def giver(t: SqlType) -> Callable[[Any], Any]:
             or isinstance(value, bool)
             or (t.kind is Kind.DATE and isinstance(value, datetime))
         ):
-            raise TypeError(f"it returned {kind.__name__} where {t} is declared")
+            raise TypeError(f"it returned {kind.__name__}, but {t} is declared")
         return make(value)
 
     return give
@@ -312,7 +316,7 @@ def _struct(t: SqlType) -> Callable[[Any], Any]:
 
     def give(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise TypeError(f"it returned {type(value).__name__} where {t} is declared")
+            raise TypeError(f"it returned {type(value).__name__}, but {t} is declared")
         if unknown := value.keys() - names:
             raise ValueError(f"{t} has no field {sorted(map(str, unknown))[0]}")
         return {n: None if (v := value.get(n)) is None else g(v) for n, g in fields}
@@ -325,7 +329,7 @@ def _many(kind: type, t: SqlType, of: Callable[[Callable[[Any], Any]], Callable[
 
     def give(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise TypeError(f"it returned {type(value).__name__} where {t} is declared")
+            raise TypeError(f"it returned {type(value).__name__}, but {t} is declared")
         return make(value)
 
     return give

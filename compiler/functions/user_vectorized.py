@@ -105,7 +105,7 @@ class UserVectorFunction:
         if found.type == expected:
             return found
         if not _alike(found.type, self.result):
-            raise TypeError(f"it returned {found.type} where {expected} is declared")
+            raise TypeError(f"it returned {found.type}, but {expected} is declared")
         return found.cast(expected)
 
     def _of_one(self, *args: Any) -> Any:
@@ -190,7 +190,7 @@ def _type(function: Callable[..., Any], part: str, name: str) -> SqlType:
                 getattr(hint, "__name__", hint),
                 ", ".join(f"pa.{t.__name__}" for t in (*_TYPES, *_NESTED) if isinstance(t, type)),
             )
-            raise DefinitionError(f"{name} has the annotation {said}, which is no Arrow array of a SQL type", known)
+            raise DefinitionError(f"{name} has the annotation {said}, which is not an Arrow array of a SQL type", known)
         return found
 
 

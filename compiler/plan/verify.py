@@ -204,7 +204,7 @@ def _verify_frame(frame: Frame, order: Sequence[SqlType | None], where: str) -> 
             allowed = DISTANCES.get(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
             if allowed is None:
                 raise PlanInvariantError(f"{where}: a distance needs one ordered column of numbers")
-            _holds(all(type(o) in allowed for o in offsets), f"{where}: {offsets} is no distance of {kinds[0]}")
+            _holds(all(type(o) in allowed for o in offsets), f"{where}: {offsets} is not a distance of {kinds[0]}")
     else:
         _holds(all(type(o) is int for o in offsets), f"{where}: a frame of {frame.unit} is counted in whole numbers")
 
@@ -240,7 +240,7 @@ def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: 
         case Aggregate():
             _holds(bool(inputs[0].key), f"{where}: the input has no key")
             closing = {c.column for c in spec.closing}
-            _holds(closing <= {f.name for f in inputs[0].key}, f"{where}: a column that closes groups is no key")
+            _holds(closing <= {f.name for f in inputs[0].key}, f"{where}: a column that closes groups is not a key")
             _holds(not (closing and spec.window), f"{where}: windows are not closed by keys")
         case Join():
             found = {n for i in inputs for n in i.names} | {spec.key_name}

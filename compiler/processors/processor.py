@@ -98,8 +98,8 @@ class ProcessorContext(Protocol):
     ) -> None:
         """Passes a record to the children, or the child `to`, which process it before this call returns.
 
-        timestamp: event time in ms; default: that of the current record or punctuation. headers: default: those of
-        the current record. For a sink, `key` is the key column's value, or a tuple of several, and `value` a dict
+        timestamp: event time in ms; default: the time of the current record or punctuation. headers: default: the
+        current record's headers. For a sink, `key` is the key column's value, or a tuple of several, and `value` a dict
         by column name, or None for a deletion (in a stream, a record without a value). Missing columns are NULL.
         Raises TypeError, ValueError for values that do not fit the columns.
         """
@@ -107,7 +107,7 @@ class ProcessorContext(Protocol):
     def send(
         self, sink: str, key: Any, value: Any, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
-        """As `forward`, to any sink of the topology: by its name, or that of its stream or table."""
+        """As `forward`, to any sink of the topology: by its name, or by the name of its stream or table."""
 
     def forward_batch(self, batch: pa.RecordBatch, *, to: str | None = None) -> None:
         """Passes records to children that are sinks: columns by name, with key columns and ROWTIME (ms; default:
@@ -117,10 +117,10 @@ class ProcessorContext(Protocol):
     def schedule(
         self, every: timedelta | int, callback: Callable[[int], None] | None = None, *, clock: ClockKind = "stream"
     ) -> Cancellable:
-        """Calls `punctuate`, or another method, repeatedly with the time in ms, also after a restart.
+        """Calls `punctuate`, or another method, repeatedly with the time in ms, even after a restart.
 
-        every: in ms, or a timedelta. clock="stream": when stream time passes a multiple of it; several at once are one
-        call. clock="wall": that long after this call and after each punctuation, also without records.
+        every: in ms, or a timedelta. clock="stream": calls when stream time passes a multiple of it, once if it passes
+        several. clock="wall": calls that long after this call and after each punctuation, even without records.
         """
 
     def store(self, name: str) -> Any:
@@ -185,8 +185,9 @@ class Processor(ABC):
 
     @abstractmethod
     def process(self, key: Any, value: Any) -> None:
-        """key: the key column's value; a tuple of several, or of a windowed key and its start and end in ms; None
-        without a key. value: a dict of the other columns; None for a record without a value, and for a deleted row.
+        """key: the value of the key column; a tuple of the values of several key columns, or of a windowed key and its
+        start and end in ms; None without a key. value: a dict of the other columns; None for a record without a value,
+        and for a deleted row.
         Records of other processors arrive as forwarded.
 
         After an exception the record becomes a dead letter without other effects.
@@ -237,4 +238,4 @@ class AsyncProcessor(Processor):
 
     @abstractmethod
     def process(self, key: Any, value: Any, result: Any = None) -> None:
-        """As for other processors. result: of `call`; None for a record without a value, which is not called for."""
+        """As for other processors. result: the result of `call`; None for a record without a value, which makes no call."""

@@ -32,7 +32,9 @@ class StateStore:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.replace("-", "_").isidentifier():
-            raise DefinitionError(f"{self.name!r} is no name of a store", 'KeyValueStore("totals", key=str, value=int)')
+            raise DefinitionError(
+                f"{self.name!r} is not a valid name of a store", 'KeyValueStore("totals", key=str, value=int)'
+            )
         self.spec()
 
     def spec(self) -> ProcessorStore:
@@ -107,5 +109,7 @@ def milliseconds(time: timedelta | int, where: str) -> int:
     """A duration, given as such or in ms. Raises DefinitionError unless it is at least one millisecond."""
     ms = time // timedelta(milliseconds=1) if isinstance(time, timedelta) else time
     if isinstance(ms, bool) or not isinstance(ms, int) or ms < 1:
-        raise DefinitionError(f"{where}: {time!r} is no duration", "timedelta(seconds=5), or a number of milliseconds")
+        raise DefinitionError(
+            f"{where}: {time!r} is not a duration", "timedelta(seconds=5), or a number of milliseconds"
+        )
     return ms

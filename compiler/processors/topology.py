@@ -25,9 +25,8 @@ class Topology:
 
     Sources and sinks name streams and tables in SQL. `functions` of flowql.yaml names the module.
 
-    name: of the query. priority, latency_target_ms, on_change: as in the WITH clause of a query. version: letters
-    and digits. A change rebuilds results, instead of a change in the module or one that it imports. Raises
-    DefinitionError.
+    name: the query's name. priority, latency_target_ms, on_change: as in the WITH clause of a query. version: letters
+    and digits. If it is given, only a new version rebuilds results; edits of modules do not. Raises DefinitionError.
 
     >>> class Large(Processor):
     ...     def process(self, key, value):
@@ -53,7 +52,7 @@ class Topology:
         version: str = "",
     ) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise DefinitionError(f"{name!r} is no name of a topology", 'Topology("TOTALS")')
+            raise DefinitionError(f"{name!r} is not a valid name of a topology", 'Topology("TOTALS")')
         self.name, self.version = checked_name(name, version), version
         if priority not in PRIORITY_WEIGHTS:
             raise DefinitionError(f"topology {self.name}: there is no priority {priority!r}", 'priority="high"')
@@ -106,7 +105,7 @@ class Topology:
         for p in processors:
             if p not in self._factories:
                 raise DefinitionError(
-                    f"{self.name} gives store {store.name} to {p}, which is no processor", _one_of(self._factories)
+                    f"{self.name} gives store {store.name} to {p}, which is not a processor", _one_of(self._factories)
                 )
         if not processors:
             raise DefinitionError(
@@ -175,7 +174,7 @@ class Topology:
     def _add(self, step: ProcessorStep) -> None:
         if not isinstance(step.name, str) or not step.name:
             raise DefinitionError(
-                f"{self.name}: {step.name!r} is no name of a {step.kind}", 'add_source("orders", "ORDERS")'
+                f"{self.name}: {step.name!r} is not a valid name of a {step.kind}", 'add_source("orders", "ORDERS")'
             )
         if step.name in self._steps:
             raise DefinitionError(f"{self.name} has two nodes {step.name}", "give one of them another name")
@@ -283,7 +282,9 @@ def _check_process(cls: type[Processor], said: str) -> None:
             continue
         with part_of(function):
             if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-                raise DefinitionError(f"{method} of {said} is asynchronous", "AsyncProcessor, or def it without async")
+                raise DefinitionError(
+                    f"{method} of {said} is asynchronous", "use AsyncProcessor, or define the function without async"
+                )
             if inspect.isgeneratorfunction(function):
                 raise DefinitionError(
                     f"{method} of {said} yields, and it forwards records", "self.context.forward(key, value)"

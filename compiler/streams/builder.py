@@ -23,8 +23,8 @@ class StreamsBuilder:
     Results of `to` and `through` are queries. They and the project's SQL can read each other's results.
 
     name: prefix of the names of internal streams. priority, latency_target_ms, on_change: as in the WITH clause of
-    a query. version: letters and digits. A change rebuilds queries with Python functions, instead of a change in
-    the module or one that it imports. Raises DefinitionError.
+    a query. version: letters and digits. If it is given, only a new version rebuilds queries with Python functions;
+    edits of modules do not. Raises DefinitionError.
 
     >>> streams = StreamsBuilder("LARGE")
     >>> orders = streams.stream("ORDERS")
@@ -43,7 +43,7 @@ class StreamsBuilder:
         version: str = "",
     ) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise DefinitionError(f"{name!r} is no name of a builder of streams", 'StreamsBuilder("ORDERS")')
+            raise DefinitionError(f"{name!r} is not a valid name of a builder of streams", 'StreamsBuilder("ORDERS")')
         sql_name = checked_name(name, version)
         options = checked_options(sql_name, priority, latency_target_ms, on_change, Options())
         self._graph = Graph(sql_name, options, version)
@@ -93,7 +93,7 @@ class StreamsBuilder:
         self, name: str, kind: RelationKind, key: Any, value: Any, properties: tuple[tuple[str, str | int], ...]
     ) -> tuple[Graph, Read, type | None]:
         if not isinstance(name, str) or not name:
-            raise DefinitionError(f"{name!r} is no name of a {kind}", f'streams.{kind}("ORDERS")')
+            raise DefinitionError(f"{name!r} is not a valid name of a {kind}", f'streams.{kind}("ORDERS")')
         at = here()
         made = value if is_row(value) else None
         if properties:

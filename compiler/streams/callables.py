@@ -215,7 +215,7 @@ def arity_of(call: Any, what: str) -> int:
     except (TypeError, ValueError):
         raise DefinitionError(f"{what}: the parameters of {call!r} are not known", "lambda key, value: ...") from None
     if inspect.iscoroutinefunction(call):
-        raise DefinitionError(f"{what}: the function is asynchronous", "def it without async")
+        raise DefinitionError(f"{what}: the function is asynchronous", "define the function without async")
     needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(needed) not in (1, 2) or any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
         raise DefinitionError(f"{what}: the function takes {len(needed)} arguments", "lambda key, value: ...")

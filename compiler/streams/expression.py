@@ -167,7 +167,7 @@ def col(name: str) -> Expression:
     ((PRICE / 2), price)
     """
     if not isinstance(name, str) or not name:
-        raise DefinitionError(f"{name!r} is no name of a column", 'col("price")')
+        raise DefinitionError(f"{name!r} is not a valid name of a column", 'col("price")')
     return Expression(Name((name,), here()))
 
 
@@ -197,7 +197,7 @@ class Functions:
         called = getattr(name, MARK, None)
         text = called.name if isinstance(called, UserDefined) else name
         if not isinstance(text, str) or not text.isidentifier():
-            raise DefinitionError(f"{text!r} is no function that SQL can call", 'fn("UPPER", col("name")), or @udf')
+            raise DefinitionError(f"{text!r} is not a function that SQL can call", 'fn("UPPER", col("name")), or @udf')
         return Expression(Func(text.upper(), tuple(as_ast(a, at) for a in args), at))
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:

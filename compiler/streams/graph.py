@@ -47,7 +47,7 @@ class Graph:
         if isinstance(given, Expression):
             return given.ast
         if not callable(given):
-            raise DefinitionError(f"{label.method}: {given!r} is no condition", 'col("price") > 10')
+            raise DefinitionError(f"{label.method}: {given!r} is not a condition", 'col("price") > 10')
         return self.function(label, given, row, deterministic=deterministic)
 
     def function(self, label: Label, call: Callback, row: type | None, **options: Any) -> RowFunction:
@@ -81,13 +81,15 @@ def _own_name(label: Label, given: Any, at: Span) -> Column:
         if isinstance(ast, Func) and ast.name == "field" and isinstance(ast.args[1], Lit):
             return Column(str(ast.args[1].value), ast)
         raise DefinitionError(f"{label.method}: {given!r} has no name", "name it:  total=...")
-    raise DefinitionError(f"{label.method}: {given!r} is no column", '"price", col("price"), or total=col("price") * 2')
+    raise DefinitionError(
+        f"{label.method}: {given!r} is not a column", '"price", col("price"), or total=col("price") * 2'
+    )
 
 
 def _value(label: Label, name: str, given: Any, at: Span) -> Ast:
     if isinstance(given, str):
         raise DefinitionError(
-            f"{label.method}: {name}={given!r} may be a column or a text", f'col("{given}") or lit("{given}")'
+            f"{label.method}: {name}={given!r} may be a column or a string", f'col("{given}") or lit("{given}")'
         )
     return as_ast(given, at)
 

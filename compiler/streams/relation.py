@@ -95,7 +95,7 @@ class Relation:
         on_change: OnChange | None = None,
     ) -> None:
         """Writes all rows to a stream or table: an existing one as INSERT INTO does, a new one as CREATE ... AS
-        does. priority, latency_target_ms, on_change: default: those of the builder.
+        does. priority, latency_target_ms, on_change: default: the builder's.
         """
         properties = with_clause(
             topic=topic, partitions=partitions, format=format, key_format=key_format, timestamp=timestamp
@@ -130,7 +130,7 @@ class Relation:
         on_change: OnChange | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise DefinitionError(f"{name!r} is no name of a {self._kind}", 'to("LARGE_ORDERS")')
+            raise DefinitionError(f"{name!r} is not a valid name of a {self._kind}", 'to("LARGE_ORDERS")')
         options = checked_options(name, priority, latency_target_ms, on_change, self._graph.options)
         self._graph.outputs.append(Output(name, self._kind, self._step, at, properties, options))
 
@@ -155,7 +155,9 @@ class Relation:
         at, label = here(), self._graph.label("JOIN")
         if not isinstance(other, Relation) or other._graph is not self._graph:
             hint = "read it by its name:  streams.table(...)"
-            raise DefinitionError(f"{label.method}: {type(other).__name__} is no stream or table of this builder", hint)
+            raise DefinitionError(
+                f"{label.method}: {type(other).__name__} is not a stream or table of this builder", hint
+            )
         if other._kind == "stream" and within is None:
             raise DefinitionError(
                 f"{label.method} joins two streams and does not say within which time", "within=timedelta(hours=1)"

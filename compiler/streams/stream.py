@@ -149,8 +149,8 @@ class Stream(Relation):
     ) -> Stream:
         """Records that a `Processor` forwards. It runs as a separate topology, over a topic.
 
-        value, key: forwarded columns, as for `map`; default of `key`: that of this stream. stores: state stores.
-        name: of the resulting stream.
+        value, key: forwarded columns, as for `map`; default of `key`: this stream's key. stores: state stores.
+        name: the resulting stream's name.
         """
         at, label = here(), self._graph.label("PROCESS")
         source, sink = self._relation(f"{label}_INPUT", at), name or f"{label}_OUTPUT"
@@ -215,7 +215,7 @@ class Stream(Relation):
         grace: timedelta | None = None,
         suffix: str = "_RIGHT",
     ) -> Stream:
-        """As `join`, also with unmatched rows of this side; the other columns are NULL."""
+        """As `join`, and keeps unmatched rows of this side; the other columns are NULL."""
         return Stream(self._graph, self._join("left", other, on, suffix, within, grace))
 
     def outer_join(
@@ -227,7 +227,7 @@ class Stream(Relation):
         grace: timedelta | None = None,
         suffix: str = "_RIGHT",
     ) -> Stream:
-        """As `join`, also with unmatched rows of either side."""
+        """As `join`, and keeps unmatched rows of both sides."""
         return Stream(self._graph, self._join("full", other, on, suffix, within, grace))
 
     def join_prior(self, other: Stream, *, within: timedelta, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
@@ -236,7 +236,7 @@ class Stream(Relation):
         return Stream(self._graph, self._join("inner", other, on, suffix, bounds, prior=True))
 
     def to_table(self, name: str | None = None) -> Table:
-        """The latest row of each key; one without a value removes it. The table reads the stream's topic, which is
+        """The latest row of each key; a row without a value removes the key. The table reads the stream's topic, which is
         created if missing.
         """
         at, label = here(), self._graph.label("TO_TABLE")
@@ -263,12 +263,12 @@ class WindowedStream:
         return self._stream.join(other._stream, on=on, within=within, suffix=suffix)
 
     def left_join(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """As `join`, also with unmatched rows of this side."""
+        """As `join`, and keeps unmatched rows of this side."""
         within = (other._size, self._size)
         return self._stream.left_join(other._stream, on=on, within=within, suffix=suffix)
 
     def outer_join(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """As `join`, also with unmatched rows of either side."""
+        """As `join`, and keeps unmatched rows of both sides."""
         within = (other._size, self._size)
         return self._stream.outer_join(other._stream, on=on, within=within, suffix=suffix)
 
@@ -297,11 +297,11 @@ class Table(Relation):
         return self._joined("inner", other, on, suffix)
 
     def left_join(self, other: Table, *, on: On | None = None, suffix: str = "_RIGHT") -> Table:
-        """As `join`, also with unmatched rows of this table."""
+        """As `join`, and keeps unmatched rows of this table."""
         return self._joined("left", other, on, suffix)
 
     def outer_join(self, other: Table, *, suffix: str = "_RIGHT") -> Table:
-        """As `join`, also with unmatched rows of either table."""
+        """As `join`, and keeps unmatched rows of both tables."""
         return self._joined("full", other, None, suffix)
 
     def _joined(self, kind: JoinKind, other: Table, on: On | None, suffix: str) -> Table:
@@ -343,13 +343,15 @@ class Grouped:
     def window(self, window: Window) -> Grouped:
         """Also groups by time windows. Aggregates can name the bounds: `start=col("WINDOWSTART")`."""
         if not isinstance(window, TumblingWindow | HoppingWindow | SessionWindow):
-            raise DefinitionError(f"{window!r} is no window", "TumblingWindow(timedelta(minutes=1))")
+            raise DefinitionError(f"{window!r} is not a window", "TumblingWindow(timedelta(minutes=1))")
         if self._rows._kind == "table":
-            raise DefinitionError("rows of tables cannot be put into windows", "group the stream that it is made of")
+            raise DefinitionError(
+                "rows of tables cannot be put into windows", "group the stream from which the table is made"
+            )
         return Grouped(self._rows, self._key, window.clause())
 
     def count(self, name: str = "count") -> Table:
-        """The number of rows. name: of its column."""
+        """The number of rows. name: the column's name."""
         return self._table(self._graph.label("COUNT"), (Column(name, Func("COUNT", (), here())),))
 
     def aggregate(
@@ -364,8 +366,8 @@ class Grouped:
         **named: Any,
     ) -> Table:
         """Named aggregates (`total=fn.SUM(col("price"))`), or a function of (aggregate, value) that returns the
-        next aggregate, a row of type `value`. initial: returns the first aggregate. undo: the same for rows that
-        leave a table. merge: of two aggregates, for sessions.
+        next aggregate, a row of type `value`. initial: returns the first aggregate. undo: removes a row, for
+        tables. merge: joins two aggregates, for sessions.
         """
         at = here()
         label = self._graph.label("AGGREGATE")

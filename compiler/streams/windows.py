@@ -73,5 +73,5 @@ def duration(time: timedelta | None, what: str) -> int | None:
     if time is None:
         return None
     if not isinstance(time, timedelta) or time < timedelta():
-        raise DefinitionError(f"{what}: {time!r} is no duration", "timedelta(seconds=5)")
+        raise DefinitionError(f"{what}: {time!r} is not a duration", "timedelta(seconds=5)")
     return time // timedelta(milliseconds=1)

@@ -28,7 +28,7 @@ GROUPS = {
     "Check, back up and clean up": ("doctor", "backup", "restore", "verify", "log", "app"),
     "Kafka, Spark and benchmarks": ("kafka", "spark", "bench"),
 }
-SHARED_MIN = 3  # an option that so many commands have is described once
+SHARED_MIN = 3  # an option that so many commands have is described once, on the index
 HEAD = """\
 # Commands
 
@@ -38,8 +38,8 @@ answer, 130 interrupted. `flowql --install-completion` lets the shell complete c
 SHARED = """\
 ## Shared options
 
-A command has `-p`, `-t`, `-o` and `--var` unless its section says otherwise, and other shared options that its section names. Shared
-options may precede the command.
+A command has `-p`, `-t`, `-o` and `--var` unless its section says otherwise. "Also" names other shared options, and options that an
+earlier section of the page describes. Shared options may precede the command.
 """
 USUAL = ("-p", "-t", "-o", "--var")
 PLAIN = {"int range": "N", "int": "N", "float range": "X", "str": "TEXT", "path": "PATH"}  # what `--help` calls a value
@@ -70,19 +70,24 @@ def _file(title: str) -> str:
 
 
 def _page(title: str, group: list[Command], shared: set[tuple[str, str]]) -> str:
-    return "\n".join([f"# {title}", "", *(line for name, command in group for line in _section(name, command, shared))])
+    lines, described = [f"# {title}", ""], set(shared)
+    for name, command in group:
+        lines += _section(name, command, described)
+        described |= {r for r in _records(command) if r[0].startswith("-")}
+    return "\n".join(lines)
 
 
-def _section(name: str, command: Any, shared: set[tuple[str, str]]) -> list[str]:
+def _section(name: str, command: Any, described: set[tuple[str, str]]) -> list[str]:
+    """described: options that the index or an earlier section describes."""
     records = _records(command)
-    own = _options([r for r in records if r not in shared])
+    own = _options([r for r in records if r not in described])
     has = [_first(record) for record in records]
-    also = ", ".join(f"`{_first(r)}`" for r in records if r in shared and _first(r) not in USUAL)
+    also = ", ".join(f"`{_first(r)}`" for r in records if r in described and _first(r) not in USUAL)
     without = ", ".join(f"`{option}`" for option in USUAL if option not in has)
     return [
         f"## flowql {name}",
         "",
-        *_paragraphs(command.help),
+        *_paragraphs(command.help, f"flowql {name}"),
         "",
         *own,
         *([""] if own else []),
@@ -111,14 +116,14 @@ def _options(records: list[tuple[str, str]]) -> list[str]:
     ]
 
 
-def _paragraphs(text: str) -> list[str]:
-    """Blocks that are to be typed as code, others as text."""
+def _paragraphs(text: str, command: str) -> list[str]:
+    """Blocks of commands as code, others as text. An example that is only the command is left out: the heading shows it."""
     lines: list[str] = []
     for block in text.split("\n\n"):
-        if block.startswith("\b"):
-            lines += ["```", *(line.strip() for line in block.splitlines()[1:]), "```", ""]
-        else:
-            lines += [_text(block), ""]
+        typed = [line.strip() for line in block.splitlines()[1:]] if block.startswith("\b") else []
+        if block.strip() == f"Example: {command}" or [re.split(r"\s{2,}", line)[0] for line in typed] == [command]:
+            continue
+        lines += ["```", *typed, "```", ""] if typed else [_text(block), ""]
     return lines[:-1]
 
 

@@ -9,6 +9,7 @@ from flowql.config.shape import (
     Constant,
     Duration,
     Fragment,
+    Key,
     ListOf,
     MapOf,
     Record,
@@ -43,7 +44,8 @@ def pages() -> dict[str, str]:
 
 def _text() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(_section(path, record) for path, record in _records("", PROJECT))])
+    described: dict[str, str] = {}
+    return "\n".join([HEAD, *(_section(path, record, described) for path, record in _records("", PROJECT))])
 
 
 def _records(path: str, shape: Shape) -> Iterator[tuple[str, Record]]:
@@ -58,12 +60,22 @@ def _records(path: str, shape: Shape) -> Iterator[tuple[str, Record]]:
             yield from _records(f"{path}.NAME", value)
 
 
-def _section(path: str, record: Record) -> str:
-    lines = [f"## {path or 'The file'}", "", "| key | value | |", "|---|---|---|"]
-    for name, key in record.keys.items():
-        required = " Required." if key.required else ""
-        lines.append(f"| `{name}` | {_value(key.shape)} | {_cell(key.doc)}{required} |")
-    return "\n".join(lines) + "\n"
+def _section(path: str, record: Record, described: dict[str, str]) -> str:
+    """described: row of a key -> the section that has it. A key that an earlier section has in the same words is only named."""
+    rows = {name: _row(name, key) for name, key in record.keys.items()}
+    again: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        section = described.setdefault(row, path)
+        if section != path:
+            again.setdefault(section, []).append(f"`{name}`")
+    own = [row for row in rows.values() if described[row] == path]
+    table = ["| key | value | |", "|---|---|---|", *own, ""] if own else []
+    named = [line for section, names in again.items() for line in (f"As in `{section}`: {', '.join(names)}.", "")]
+    return "\n".join([f"## {path or 'The file'}", "", *table, *named])
+
+
+def _row(name: str, key: Key) -> str:
+    return f"| `{name}` | {_value(key.shape)} | {_cell(key.doc)}{' Required.' if key.required else ''} |"
 
 
 def _value(shape: Shape) -> str:

@@ -12,7 +12,7 @@ TIMES_MAX = 100
 def text(value: Any, name: str) -> str:
     """Raises TypeError for what is no text."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} is a text, not {type(value).__name__}")
+        raise TypeError(f"{name} is a string, not {type(value).__name__}")
     return value
 
 
@@ -33,7 +33,7 @@ def times(value: int, name: str) -> int:
 def variables_of(value: Mapping[str, str]) -> dict[str, str]:
     """Raises TypeError for what does not map texts to texts."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"variables is a dict of texts, not {type(value).__name__}")
+        raise TypeError(f"variables is a dict of strings, not {type(value).__name__}")
     return {text(k, "the name of a variable"): text(v, f"the variable {k}") for k, v in value.items()}
 
 

@@ -92,12 +92,12 @@ class Connection:
 
     @property
     def project(self) -> Project:
-        """The folder's project. CommandError over a URL."""
+        """The folder's project. Raises CommandError over a URL."""
         return self._backend.project
 
     @property
     def settings(self) -> Settings:
-        """The target's settings. CommandError over a URL."""
+        """The target's settings. Raises CommandError over a URL."""
         return self._backend.settings
 
     def sql(self, query: str, *, engine: QueryEngine | None = None) -> Result:
@@ -116,8 +116,8 @@ class Connection:
     def execute(self, statements: str, *, retry: int = 0) -> int:
         """Runs INSERT, UPDATE and DELETE, each as one transaction. Returns the number of changed rows.
 
-        Statements before a failing one take effect. retry: how often a statement runs again whose table others change
-        after its query has read it (FQ4063), up to 100. Raises CompileError before any change, CommandError,
+        Statements before a failing one take effect. retry: how many times a statement is repeated if its table changes
+        after its query has read it (FQ4063), from 0 to 100. Raises CompileError before any change, CommandError,
         RuntimeFailure.
         """
         return self._backend.execute(text(statements, "statements"), times(retry, "retry"))
@@ -137,8 +137,8 @@ class Connection:
         """Subscribes to new rows of a stream, changes of a table, or rows of `SELECT ... EMIT CHANGES`.
 
         start: where to start reading streams. limit: maximum number of changes. Over a URL an instance serves 16
-        subscriptions at once, and ends one whose changes are not read for ten minutes. Raises QueryError, also if
-        no instance runs that could add rows; over a URL CommandError if the connection breaks.
+        subscriptions at once, and ends one whose changes are not read for ten minutes. Raises QueryError, for
+        example if no instance runs; over a URL CommandError if the connection breaks.
         """
         check_following(start, limit)
         return self._backend.subscribe(text(what, "what"), start, limit)
@@ -149,7 +149,7 @@ class Connection:
 
         rows: dicts, an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Column
         names ignore case; missing columns are NULL. In a table, a row with only its key is a deletion. timestamp: column with
-        the event time; default: that of the source, else the present. Raises CommandError, and writes nothing, if a
+        the event time; default: the source's, or the current time. Raises CommandError, and writes nothing, if a
         row does not fit.
 
         Over a URL a frame above about 8 MB takes several transactions. If the connection breaks before the answer,
@@ -173,7 +173,7 @@ class Connection:
         warn: Warn | None = None,
     ) -> Document:
         """Deploys the project, starting an instance if none runs. Returns the document of `flowql deploy -o json`;
-        options are those of `flowql deploy`.
+        the options are the same.
 
         warn: receives warnings. Returns when every query runs; `status` shows the progress of rebuilds. Raises
         CompileError with all mistakes, CommandError.
@@ -229,17 +229,17 @@ class Connection:
     def pause(self, query: str, *others: str) -> list[str]:
         """Pauses queries by id or result, keeping state and positions. Returns their ids.
 
-        A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
+        A pause survives restarts and deployments, until `resume`. Raises CommandError, for example if no instance runs.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
         """Resumes paused queries where they stopped. Returns their ids.
 
-        Raises CommandError, also if no instance runs.
+        Raises CommandError, for example if no instance runs.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:
-        """Stops the running instance after a commit. False if none runs. CommandError over a URL."""
+        """Stops the running instance after a commit. False if none runs. Raises CommandError over a URL."""
         return self._backend.stop()

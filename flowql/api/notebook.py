@@ -26,7 +26,7 @@ def run_cell(names: dict[str, Any], line: str, cell: str) -> Result | str | None
     """
     folder, keeps, kept = (part.strip() for part in line.partition(">>"))
     if keeps and (not kept.isidentifier() or keyword.iskeyword(kept)):
-        raise CommandError(f"`{kept}` is no name of a variable", help="%%flowql shop >> orders")
+        raise CommandError(f"`{kept}` is not a valid name for a variable", help="%%flowql shop >> orders")
     with connect(folder or ".") as connection:  # anew: a notebook may edit the project, or change its current folder
         if verb_of(cell) in _CHANGING:
             rows = connection.execute(cell)

@@ -42,7 +42,7 @@ def ls(scope: Scope) -> None:
 @app.command("show")
 @scoped("project target output var")
 def show(
-    scope: Scope, number: Annotated[int, typer.Argument(help="Its id.", metavar="ID", show_default=False)]
+    scope: Scope, number: Annotated[int, typer.Argument(help="The deployment's id.", metavar="ID", show_default=False)]
 ) -> None:
     """Show one deployment's files, changes and queries.
 

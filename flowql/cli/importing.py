@@ -208,7 +208,7 @@ def _check_priorities(classes: dict[str, Priority], replay: Replay) -> None:
     for name in classes:
         if name.casefold() not in [k.casefold() for k in known]:
             hint = did_you_mean(name, known)
-            raise CommandError(f"--priority names {name}, and no query is called that", code="FQ3011", help=hint)
+            raise CommandError(f"--priority names {name}, but there is no query of that name", code="FQ3011", help=hint)
 
 
 def _refuse_overwriting(into: Path) -> None:

@@ -19,7 +19,7 @@ ResultOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="table, json, csv, arrow or parquet; or a file with such an ending. Give it twice for both.",
+        help="table, json, csv, arrow or parquet; or a file name with one of these extensions. Give it twice for both.",
         metavar="FORMAT|FILE",
         show_default=False,
     ),

@@ -133,7 +133,7 @@ class _Blocked:
 
     def look(self, reason: str | None) -> None:
         if reason and not self._told:
-            note(f"commits do not get through, and are tried again until they do: {reason}")
+            note(f"commits fail and are retried: {reason}")
         elif self._told and not reason:
             note("commits get through again")
         self._told = bool(reason)

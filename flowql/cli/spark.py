@@ -48,7 +48,7 @@ def package(
         title = f"target {found.target.name} is not for Spark: its engine is {found.target.engine}"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="name a target with  engine: spark  and `files`:  -t")
     if into.is_file() or (into.is_dir() and any(into.iterdir()) and not (into / ABOUT).exists()):
-        title = f"{shown_path(into)} exists and is no package: nothing was written"
+        title = f"{shown_path(into)} exists and is not a package: nothing was written"
         raise CommandError(title, code="FQ5004", help="choose another folder:  --into DIR")
     settings = found.target.spark
     made = write_package(into, found.name, compiled.plan, settings, dependencies=dependencies)

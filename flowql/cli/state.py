@@ -204,7 +204,7 @@ def _between(keys: Sequence[Field], low: str | None, high: str | None, prefix: s
     found += [] if high is None else [f"{column} < {_literal(field, high)}"]
     if prefix is not None:
         if field.type.kind is not Kind.STRING:
-            raise CommandError(f"--prefix is for texts, and {field.name} is {field.type}", code=BAD_KEY)
+            raise CommandError(f"--prefix is for strings, and {field.name} is {field.type}", code=BAD_KEY)
         found += [f"{column} >= {_literal(field, prefix)}", f"starts_with({column}, {_literal(field, prefix)})"]
     return found
 
@@ -241,7 +241,7 @@ def _literal(field: Field, text: str) -> str:
         try:
             float(text)
         except ValueError:
-            raise CommandError(f"{field.name} is {field.type}, and {text!r} is no number", code=BAD_KEY) from None
+            raise CommandError(f"{field.name} is {field.type}, and {text!r} is not a number", code=BAD_KEY) from None
         return text
     if field.type.kind is Kind.BOOLEAN and text.lower() in ("true", "false"):
         return text

@@ -128,8 +128,8 @@ def far_ahead(ahead: dict[str, Any]) -> str:
 def stands_still(held: dict[str, int]) -> str:
     """The effect on a view that compares with `NOW()` of a clock that was set back."""
     return (
-        f"the clock was set back: NOW() stays at {shown_moment(held['moment_ms'])}, {held['ahead_ms'] / 3_600_000:,.1f} h ahead of it, and no row comes or "
-        "goes until then (--full-refresh of the view computes it as of the clock)"
+        f"the clock was set back: NOW() stays at {shown_moment(held['moment_ms'])}, {held['ahead_ms'] / 3_600_000:,.1f} h ahead of it, and no row appears or "
+        "expires until then (--full-refresh of the view computes it as of the clock)"
     )
 
 

@@ -260,6 +260,7 @@ def import_topic(
         name = topic_named(topic, plan, log)
         source = source_over(plan, name)
         refuse_unwritable(source)
+        note_misspelt(name, plan, log)
         job = Job(
             topic=name,
             partitions=partitions or partitions_of(name, plan, log, found.partitions),
@@ -298,7 +299,7 @@ def produce(
     ] = None,
     partitions: Partitions = None,
 ) -> None:
-    """Write records to a topic, creating a missing one. Records given as arguments are one transaction.
+    """Write records to a topic, creating a missing one. Records given as arguments are written in one transaction.
 
     Lines of stdin are committed every 0.2 s or 10,000 lines, and after Ctrl-C. A malformed line ends the command;
     earlier records are written.
@@ -309,6 +310,7 @@ def produce(
         name = topic_named(topic, plan, log)
         source = source_over(plan, name)
         refuse_unwritable(source)
+        note_misspelt(name, plan, log)
         keys, values = KeyWriter(source), ValueWriter(source)
         given = parsed(records, keys, values, _now_ms()) if records else []
         info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions))
@@ -392,6 +394,13 @@ def _range(
     if start == "latest":
         return ends, ends
     return begins if start == "earliest" else {tp: max(begins[tp], int(start)) for tp in tps}, ends
+
+
+def note_misspelt(topic: str, plan: Plan, log: Log) -> None:
+    """A note before a new topic is created that no source reads, if its name is close to a source's."""
+    hint = did_you_mean(topic, (name for s in plan.sources for name in (s.topic, s.name)))
+    if hint and source_over(plan, topic) is None and topic not in log.admin().topics():
+        note(f"{topic} is a new topic, and no stream or table of the project reads it; {hint}")
 
 
 def _config(given: list[str]) -> dict[str, str]:

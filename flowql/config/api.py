@@ -150,11 +150,11 @@ def _mistakes_of_rights(given: Mapping[str, Item]) -> list[Diagnostic]:
     for name, token in (given["tokens"].value if "tokens" in given else {}).items():
         digest, made = token.value.get("hash"), _token(token.value)
         if digest is not None and not _HASH.fullmatch(made.hash):
-            title = f"`hash` of the token `{name}` is no SHA-256 in hexadecimal"
+            title = f"`hash` of the token `{name}` is not an SHA-256 in hexadecimal"
             found.append(Diagnostic("FQ3021", title, _hidden(digest.span), "not 64 digits", help=_HASH_HELP))
         if made.results and (whole := set(made.roles) & {"operate", "deploy"}):
             title = f"the token `{name}` has `results`, and the role `{min(whole)}` concerns the whole target"
-            help_ = "leave out `results`, or give it the roles read and write alone"
+            help_ = "leave out `results`, or give it only the roles read and write"
             found.append(Diagnostic("FQ3021", title, token.value["results"].span, "not for this role", help=help_))
     for secret in (given["webhooks"].value if "webhooks" in given else {}).values():
         if not is_reference(secret.value) and len(secret.value) < TOKEN_LENGTH_MIN:
@@ -162,7 +162,7 @@ def _mistakes_of_rights(given: Mapping[str, Item]) -> list[Diagnostic]:
             found.append(Diagnostic("FQ3021", title, _hidden(secret.span), "too short", help="use a longer secret"))
     for origin in given["origins"].value if "origins" in given else ():
         if not _ORIGIN.fullmatch(origin.value.rstrip("/")):
-            title = f"{origin.value} is no origin of web pages"
+            title = f"{origin.value} is not an origin of web pages"
             help_ = "write it as  https://shop.example.com  or  http://localhost:3000"
             found.append(Diagnostic("FQ3021", title, origin.span, "not an origin", help=help_))
     return found

@@ -85,7 +85,7 @@ def _unknown_queries(project: Project, plan: Plan) -> list[Diagnostic]:
     return [
         Diagnostic(
             "FQ3011",
-            f"{where} names `{name}`, and no query is called that",
+            f"{where} names `{name}`, but there is no query of that name",
             span,
             "not a query",
             help=did_you_mean(name, known),

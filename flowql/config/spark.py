@@ -136,7 +136,7 @@ def _checkpoint(given: Item, root: Path) -> tuple[str, list[Diagnostic]]:
     """The folder or the address, and what is wrong with it."""
     said = str(given.value)
     if _LOGIN.match(said):
-        title = "`checkpoint` holds credentials, which would stand in checkpoints and messages"
+        title = "`checkpoint` holds credentials, which would appear in checkpoints and messages"
         return "", [Diagnostic("FQ3004", title, help=_CREDENTIALS)]  # without its line, as that is shown
     if is_remote(said):
         return said.rstrip("/"), []
@@ -182,7 +182,7 @@ def _mistakes(topic: str, item: Item) -> list[Diagnostic]:
         found.append(Diagnostic("FQ3003", title, given["format"].key, "only `delta` here", help=help_))
     if "path" in given and _LOGIN.match(str(given["path"].value)):
         title = (
-            f"the address of files `{topic}` holds credentials, which would stand in plans, checkpoints and messages"
+            f"the address of files `{topic}` holds credentials, which would appear in plans, checkpoints and messages"
         )
         found.append(Diagnostic("FQ3004", title, help=_CREDENTIALS))  # without its line, as that is shown
     if "write" in given and form != "delta":
@@ -196,7 +196,7 @@ def _refused(conf: Mapping[str, Item]) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for key, text in texts(conf).items():
         if key in REPLACED:
-            title, label = f"{key} has a key of its own in flowql.yaml", f"write {REPLACED[key]}"
+            title, label = f"{key} has a separate key in flowql.yaml", f"write {REPLACED[key]}"
         elif key in FIXED and text.lower() != FIXED[key].lower():
             title, label = f"{key} is always {FIXED[key]}", "decides what results mean"
         else:

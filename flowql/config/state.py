@@ -41,7 +41,7 @@ def state_settings(given: Mapping[str, Item], root: Path) -> tuple[StateSettings
     if scheme in SCHEMES and "@" not in item.value:
         return StateSettings(item.value.rstrip("/")), []
     title = (
-        f"`remote` is no place that FlowQL can write to: {scheme}"
+        f"`remote` is not a place that FlowQL can write to: {scheme}"
         if scheme not in SCHEMES
         else "`remote` has credentials in it"
     )

@@ -201,7 +201,7 @@ def _write_json(letter: Letter, columns: Mapping[str, Any], source: SourceDef) -
     except orjson.JSONDecodeError:
         document = None
     if not isinstance(document, dict):
-        title = f"{letter.name}: the value is no JSON object, so no column of it can be set"
+        title = f"{letter.name}: the value is not a JSON object, so no column of it can be set"
         raise CommandError(title, code=STILL_BAD, help="--set \"VALUE = '...'\" sets the whole value")
     spelled = {k.casefold(): k for k in document}
     return orjson.dumps({**document, **{spelled.get(c.casefold(), c): v for c, v in columns.items()}})

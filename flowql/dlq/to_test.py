@@ -42,6 +42,6 @@ def _row(r: Repaired, source: SourceDef) -> Row:
         if value is not None:
             value.decode()
     except UnicodeDecodeError as error:
-        title = f"{r.letter.name}: its bytes are no text, so that no test file can hold them"
+        title = f"{r.letter.name}: its bytes are not text, so a test file cannot contain them"
         raise CommandError(title, code=NOT_HERE, help="leave it out with --where, or set its VALUE") from error
     return Row(key, r.repair.timestamp_ms, value is None, value)

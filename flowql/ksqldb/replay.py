@@ -107,7 +107,7 @@ class Replay:
             if piece.words[:2] == ("RUN", "SCRIPT"):
                 inner = included(piece, script, self._found)
                 if depth >= _DEPTH_MAX:
-                    self._wrong(piece, [Diagnostic("FQ5020", "scripts run each other without end", piece.span)])
+                    self._wrong(piece, [Diagnostic("FQ5020", "scripts run each other in a cycle", piece.span)])
                 elif inner is not None:
                     self._script(inner, depth + 1)
                 continue

@@ -249,7 +249,7 @@ class _Database:
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise PgError("42501", "the catalogue is read alone")
+                raise PgError("42501", "a query of the catalogue cannot read other relations")
             relation = connection.sql(sql)
             table = relation.to_arrow_table() if relation is not None else pa.table({})
         except duckdb.InterruptException as error:

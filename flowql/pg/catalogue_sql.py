@@ -243,7 +243,7 @@ class _Translation:
             if w.text != "," and w.text not in ("::",) and w.name not in ("text", "varchar", "pg_catalog")
         ]
         if not given or any(w.kind not in ("string", "word") for w in given):
-            raise PgError("0A000", f"{name} takes constants alone")
+            raise PgError("0A000", f"{name} takes only constants")
         try:
             if name == "set_config":
                 local = given[-1].upper == "TRUE"

@@ -130,7 +130,7 @@ class Connections:
 
     def _settings(self, client: _Client, code: int, r: Reader) -> dict[str, str]:
         if self._access.needs_tls and not client.is_encrypted:
-            raise PgError("28000", "this server takes connections with TLS alone", help="sslmode=require")
+            raise PgError("28000", "this server takes only connections with TLS", help="sslmode=require")
         given = dict[str, str]()
         while name := r.string():
             given[name] = r.string()

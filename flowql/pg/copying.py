@@ -46,7 +46,7 @@ def copy_of(statement: Statement) -> Copy:
     if to is None or to < 2:
         raise syntax_error(statement, len(words))
     if to + 1 >= len(words) or words[to + 1].upper != "STDOUT":
-        raise PgError("42501", "rows are copied to STDOUT alone", help="in psql:  \\copy (SELECT ...) TO 'file'")
+        raise PgError("42501", "rows can be copied only to STDOUT", help="in psql:  \\copy (SELECT ...) TO 'file'")
     return _with_options(Copy(_query(statement, to)), words[to + 2 :])
 
 

@@ -86,7 +86,7 @@ class Cursors:
         if not in_transaction and not holds:
             raise PgError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
         if "SCROLL" in options and options[max(0, options.index("SCROLL") - 1)] != "NO":
-            raise unsupported("a cursor reads forward alone", "declare it without SCROLL")
+            raise unsupported("a cursor reads only forward", "declare it without SCROLL")
         if name in self._open:
             raise PgError("42P03", f'cursor "{name}" already exists')
         if len(self._open) >= CURSORS_MAX:
@@ -140,4 +140,4 @@ def _count(statement: Statement) -> int | None:
             return None
         case [number] | ["FORWARD", number] if number.isdecimal():
             return int(number)
-    raise unsupported("a cursor reads forward alone")
+    raise unsupported("a cursor reads only forward")

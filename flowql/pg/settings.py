@@ -176,7 +176,7 @@ class SessionSettings:
         if value is None:
             value = self._begun.get(key, "")
         elif key == "datestyle" and not value.lower().startswith(("iso", "default")):
-            raise PgError("0A000", "times are shown in ISO style alone")
+            raise PgError("0A000", "times are shown only in ISO style")
         else:
             value = _checked(key, name, value)
         if key in _FIXED or key in ("timezone", "datestyle"):

@@ -163,7 +163,9 @@ def parse(
         return replace(inner, sql=asked, is_short=True, likes=tuple(before + at for at in inner.likes))
     if kind == "MULTI":
         raise QueryError(
-            "this statement becomes several", code=REFUSED, help="list the values: PIVOT ... ON c IN (...)"
+            "PIVOT without a list of values would become several statements",
+            code=REFUSED,
+            help="list the values: PIVOT ... ON c IN (...)",
         )
     if kind != "SELECT":
         raise QueryError(f"{kind} is refused: flowql query only reads", code=REFUSED, help=ASKING)
@@ -216,7 +218,9 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
         raise QueryError("a statement that writes is refused: flowql query only reads", code=REFUSED, help=ASKING)
     for n in nodes:
         if n.get("function_name") in _HIDING and "catalog" in n:
-            raise QueryError(f"{n['function_name']}() is refused: it hides what it reads", code=REFUSED, help=ASKING)
+            raise QueryError(
+                f"{n['function_name']}() is refused: its inputs cannot be checked", code=REFUSED, help=ASKING
+            )
         if n.get("function_name") == "current_setting" and not _is_shown_setting(n):
             raise _of_the_machine("current_setting")
         if n.get("type") == "TABLE_FUNCTION":

@@ -30,7 +30,7 @@ def read_rows(data: bytes, bytes_max: int) -> pa.Table:
         for name, column in zip(table.column_names, table.columns, strict=True):
             _check_column(name, column, bytes_max)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error) as error:
-        raise Malformed(f"the body is no Arrow stream: {error}") from error
+        raise Malformed(f"the body is not an Arrow stream: {error}") from error
     return table
 
 
@@ -153,5 +153,5 @@ def _batches(metadata: memoryview) -> Iterator[_Batch]:
 
 def _i32(data: memoryview, at: int) -> int:
     if at < 0:
-        raise ValueError("a message points before its beginning")
+        raise ValueError("a message contains an offset before its beginning")
     return int(struct.unpack_from("<i", data, at)[0])

@@ -38,12 +38,12 @@ async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
     except UnicodeEncodeError as error:
         surrogate = f"\\u{ord(error.object[error.start]):04x}"
         raise Malformed(
-            f"the string with {surrogate} is no Unicode text: half of a surrogate pair is missing"
+            f"the string with {surrogate} is not a Unicode text: half of a surrogate pair is missing"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the body is no JSON: {error}") from error
+        raise Malformed(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise Malformed("the body is no JSON object")
+        raise Malformed("the body is not a JSON object")
     try:
         return shape(body)
     except KeyError as error:
@@ -67,12 +67,12 @@ def json_documents(raw: bytes) -> list[Any]:
     except UnicodeEncodeError as error:
         raise Malformed("half of a surrogate pair is missing in a string") from error
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the body is no JSON: {error}") from error
+        raise Malformed(f"the body is not JSON: {error}") from error
     return found
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -121,7 +121,7 @@ def fields_of(body: Mapping[str, Any], cls: type[T], *, ignore: bool = False) ->
     """
     hints, known = get_type_hints(cls), {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     if unknown := [name for name in body if name not in known and not ignore]:
-        raise TypeError(f"the field `{unknown[0]}` is unknown; there are {', '.join(known)}")
+        raise TypeError(f"the field `{unknown[0]}` is unknown; known fields: {', '.join(known)}")
     for name, field in known.items():
         if name not in body and field.default is MISSING and field.default_factory is MISSING:
             raise KeyError(name)

@@ -49,7 +49,7 @@ def _literal(name: str, text: str, fields: Mapping[str, Field]) -> str:
         return text.upper()
     if kind in _TEMPORAL and "\0" not in text:
         return f"CAST({_string(text.removesuffix('Z'))} AS {_TEMPORAL[kind]})"
-    raise Malformed(f"`{name}` is no {t}")
+    raise Malformed(f"`{name}` is not a valid {t}")
 
 
 def _string(text: str) -> str:

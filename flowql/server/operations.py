@@ -219,7 +219,7 @@ def _priority_of(body: Mapping[str, Any]) -> NewPriority:
 def _redeliveries_of(body: Mapping[str, Any], others: Sequence[str] = ()) -> list[Redelivery]:
     known = ("records", *others)
     if unknown := [name for name in body if name not in known]:
-        raise TypeError(f"the field `{unknown[0]}` is unknown; there are {', '.join(known)}")
+        raise TypeError(f"the field `{unknown[0]}` is unknown; known fields: {', '.join(known)}")
     return [redelivery_of(record) for record in body["records"]]
 
 

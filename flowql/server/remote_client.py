@@ -61,12 +61,12 @@ class Url:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise CommandError(f"this is no URL: {error}", code=BAD_URL, help=_URL_HELP) from None
+            raise CommandError(f"this is not a URL: {error}", code=BAD_URL, help=_URL_HELP) from None
         if "@" in parts.netloc:
             title = "the URL has a name or a password: it would be kept in histories and logs"
             raise CommandError(title, code=BAD_URL, help='flowql.connect("http://shop.example.com:8321", token=...)')
         if parts.scheme not in ("http", "https") or not host:
-            raise CommandError(f"{text} is no URL of an instance", code=BAD_URL, help=_URL_HELP)
+            raise CommandError(f"{text} is not a URL of an instance", code=BAD_URL, help=_URL_HELP)
         if parts.path.strip("/") or parts.query or parts.fragment:
             title = f"{text} names something behind the port of an instance"
             raise CommandError(title, code=BAD_URL, help=_URL_HELP)

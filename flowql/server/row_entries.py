@@ -337,7 +337,7 @@ ROWS: Sequence[Entry] = (
         "/v1/streams/{name}/events",
         _event,
         "write",
-        "Writes the JSON of a webhook: members that are no columns are ignored.",
+        "Writes the JSON of a webhook: fields that are not columns are ignored.",
         accepts=(JSON,),
         answer=_COUNT,
         parameters=(_NAME, _KEY),

@@ -100,7 +100,7 @@ class _Writing:
             key = self._key.encode(orjson.dumps({**values, **self._numbered()}, default=str))
             value = row.raw if row.raw is not None else None if row.tombstone else self._encoded(values)
         except (BadRecord, TypeError, ValueError) as e:
-            self._wrong(row, f"this is no row of {self._source.name}: {e}", "")
+            self._wrong(row, f"this is not a row of {self._source.name}: {e}", "")
             return None
         columns = {"timestamp": time_ms, "key": key, "value": value, "headers": None}
         record = pa.RecordBatch.from_pylist([columns], PRODUCE_SCHEMA)

@@ -54,7 +54,7 @@ TEST = Record(
                     "code": Key(Text("a code"), "Such as FQ2001."),
                     "line": Key(Whole(1), "Line in its file."),
                     "column": Key(Whole(1), "Column in its file."),
-                    "text": Key(Text("a text"), "A part of the message."),
+                    "text": Key(Text("a string"), "A part of the message."),
                 },
                 short="code",
             ),

@@ -55,9 +55,11 @@ def _limits(name: str, limit: int | None, part: int) -> dict[str, str | None]:
 
 def _number(text: str, value: int | None, what: str, wanted: str) -> int:
     if not value:
-        raise CommandError(f"{text!r} is no {what}", code=MEANINGLESS, help=f"such as {wanted}")
+        raise CommandError(f"{text!r} is not a valid {what}", code=MEANINGLESS, help=f"such as {wanted}")
     if text.strip().isdigit():  # it would be milliseconds or bytes, and nearly all records would go
-        raise CommandError(f"{text!r} is no {what}: of which unit?", code=MEANINGLESS, help=f"such as {wanted}")
+        raise CommandError(
+            f"{text!r} is not a valid {what}: of which unit?", code=MEANINGLESS, help=f"such as {wanted}"
+        )
     return value
 
 

@@ -272,7 +272,7 @@ class RowWriter:
         if pa.types.is_boolean(column.type) or not (
             pa.types.is_temporal(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         ):
-            title = f"{timestamp} is no event time (a timestamp, or milliseconds since 1970): it is {column.type}"
+            title = f"{timestamp} is not an event time (a timestamp, or milliseconds since 1970): it is {column.type}"
             raise CommandError(title, code=NOT_A_ROW)
         try:
             if pa.types.is_timestamp(column.type):  # a cast would cut off toward 1970
@@ -281,7 +281,7 @@ class RowWriter:
                 column = column.cast(pa.timestamp("ms"))
             return np.asarray(column.cast(pa.int64()).to_numpy(), np.int64)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            title = f"{timestamp} is no event time (a timestamp, or milliseconds since 1970): {error}"
+            title = f"{timestamp} is not an event time (a timestamp, or milliseconds since 1970): {error}"
             raise CommandError(title, code=NOT_A_ROW) from error
 
 
@@ -299,7 +299,7 @@ def _table(rows: Any, types: Mapping[str, SqlType]) -> pa.Table:
             raise TypeError(f"a row is a dict, not {type(row).__name__}")
     names = list(dict.fromkeys(name for row in found for name in row))
     if odd := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"names of columns are texts, not {type(odd[0]).__name__}")
+        raise TypeError(f"names of columns are strings, not {type(odd[0]).__name__}")
     return pa.table([_array(n, [row.get(n) for row in found], types.get(n.casefold())) for n in names], names=names)
 
 
@@ -309,7 +309,7 @@ def _imported(frame: Any) -> pa.Table:
         table = pa.table(frame)
     except (pa.ArrowException, ValueError) as error:
         why = " ".join(str(part).splitlines()[0] for part in error.args if str(part)) or type(error).__name__
-        title = f"{type(frame).__name__} is no table of Arrow: {why}"
+        title = f"{type(frame).__name__} is not a table of Arrow: {why}"
         raise CommandError(title, code=NOT_A_ROW) from error
     return table.drop_columns([name for name in table.column_names if _NAMELESS_INDEX.fullmatch(name)])
 
@@ -325,5 +325,5 @@ def _array(name: str, values: list[Any], wanted: SqlType | None) -> pa.Array:
     try:
         return column_of(values, wanted)
     except NotOfType as error:
-        title = f"a value of column {name} is none of {wanted or 'one kind'}: {error}"
+        title = f"a value of column {name} does not fit {wanted or 'the types of its other values'}: {error}"
         raise CommandError(title, code=NOT_A_ROW, help=error.help) from error

@@ -57,10 +57,10 @@ def _value(v: Any, t: SqlType) -> Any:
         return None
     if t.kind in _WHOLE and isinstance(v, float | np.floating | Decimal):
         if v != v or v % 1:
-            raise NotOfType(f"{v!r} is no whole number")
+            raise NotOfType(f"{v!r} is not a whole number")
         return int(v)
     if t.kind is Kind.DOUBLE and isinstance(v, bool):
-        raise NotOfType(f"{v} is no number")
+        raise NotOfType(f"{v} is not a number")
     if t.kind is Kind.DATE and isinstance(v, datetime) and v.time() != _MIDNIGHT:
         raise NotOfType(f"{v} has a time of day", "value.date()")
     if t.kind in _IN_MS and isinstance(v, datetime | time) and v.microsecond % 1000:

@@ -82,7 +82,7 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
         pairs = given.items() if isinstance(given, dict) else [(h["key"], h["value"]) for h in given]
     except (TypeError, KeyError, IndexError):
         help_ = 'write {"NAME": "value"}, or [{"key": "NAME", "value": "value"}]'
-        raise CommandError(f"{given!r} are no headers", code="FQ5011", help=help_) from None
+        raise CommandError(f"{given!r} are not headers", code="FQ5011", help=help_) from None
     return tuple((str(k), None if v is None else str(v).encode()) for k, v in pairs)
 
 

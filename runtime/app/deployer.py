@@ -342,7 +342,7 @@ class Deployer:
     def _why(self) -> str:
         """Why a coroutine does not end, as far as it is known."""
         if why := self._host.commit.held_up:
-            return f"commits do not get through ({why})"
+            return f"commits fail ({why})"
         return f"it is not done after {HANGS_MS // 1000} s: a function does not return, perhaps (flowql status)"
 
     # -- a member

@@ -186,7 +186,7 @@ class GroupStep(Reconciler):
         tps = set(event.partitions)
         if event.change is PlacementChange.LOST:
             self._owned, self._leaving, self._revoking = set(), set(), False
-            self._host.commit.lose("the other members have given this instance up: it was silent for too long")
+            self._host.commit.lose("the other members have declared this instance dead: it was silent for too long")
             self._lost = True
         elif event.change is PlacementChange.ASSIGN:
             self._owned |= tps

@@ -295,10 +295,16 @@ class Instance:
         try:
             complete = is_complete(self.log, app)
         except RecordUnreadable as error:  # the changelogs cannot be restored from
-            say(WARNING, "state.redo", f"{error}; from here on changelogs alone do not bring the state back")
+            say(
+                WARNING,
+                "state.redo",
+                f"{error}; from here on the state can no longer be restored from changelogs alone",
+            )
             complete = False
         if complete and (lost := self._lost_records()):
-            say(WARNING, "state.redo", f"{lost}; from here on changelogs alone do not bring the state back")
+            say(
+                WARNING, "state.redo", f"{lost}; from here on the state can no longer be restored from changelogs alone"
+            )
             complete = False
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
         self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, CHANGELOG)

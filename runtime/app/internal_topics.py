@@ -75,7 +75,7 @@ def _generation(topic: str) -> int:
     3
     """
     found = _INTERNAL.search(topic)
-    assert found is not None, f"{topic} is no internal topic"
+    assert found is not None, f"{topic} is not an internal topic"
     return int(found[1] or found[2] or 1)
 
 

@@ -53,7 +53,7 @@ def check_records(log: Log, application_id: str) -> None:
         return
     for why in lost_records(admin, [metadata]).values():
         way = "give the application another app_id, and it recomputes everything"
-        raise StateLost(f"what the members of {application_id} have done is not known any more, as {why}; {way}")
+        raise StateLost(f"what the members of {application_id} have done is unknown, because {why}; {way}")
     if read_deployed(log, application_id) is None:
         check_deployment_lost(log, application_id)
 
@@ -64,7 +64,7 @@ def check_deployment_lost(log: Log, application_id: str) -> None:
         return
     if any(task.sequence > UNCOUNTED_MAX for task in read_tasks(log, application_id).values()):
         raise StateLost(
-            f"what was deployed as {application_id} is not known any more, as its record in the topic {topic_name(application_id)} is gone; "
+            f"what was deployed as {application_id} is unknown, because its record in the topic {topic_name(application_id)} is gone; "
             "give the application another app_id, and it recomputes everything"
         )
 

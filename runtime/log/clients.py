@@ -109,7 +109,7 @@ class LogReader:
             begin, end = self._lookup.bounds(self.tp)
             offset = begin if offset == EARLIEST else end
         elif offset < 0:
-            raise LogError(f"{self.tp}: {offset} is no offset")
+            raise LogError(f"{self.tp}: {offset} is not an offset")
         self._position = offset
 
     def read(self, max_records: int, max_bytes: int, *, look: bool = True) -> RawBatch | None:
@@ -522,4 +522,4 @@ class LocalLog(Log, Admin, Lookup):
 
 def check_topic_name(name: str) -> None:
     if not name or len(name) > 249 or name in (".", "..") or "/" in name or "\0" in name:
-        raise LogError(f"{name!r} is no topic name: 1 to 249 characters without '/'")
+        raise LogError(f"{name!r} is not a topic name: 1 to 249 characters without '/'")

@@ -135,7 +135,9 @@ def check_shape(topic: str, shape: Shape, ends: Mapping[TopicPartition, int]) ->
         raise LogError(f"topic {topic}: {shape.partitions} partitions")
     last = max(ends.values())
     if shape.offset <= last:
-        raise LogError(f"topic {topic}: new partitions cannot begin at {shape.offset}, as an old one ends at {last}")
+        raise LogError(
+            f"topic {topic}: new partitions cannot begin at {shape.offset}, because an old one ends at {last}"
+        )
 
 
 def max_timestamp(records: pa.RecordBatch) -> int:

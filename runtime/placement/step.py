@@ -138,7 +138,7 @@ class PlacementStep:
         with self._lock:
             self._learn(newest)
             if self._recovering or self._is_given_up():
-                raise StaleMember("this member was given up: it was silent for too long")
+                raise StaleMember("this member was declared dead: it was silent for too long")
 
     @property
     def owned(self) -> int:

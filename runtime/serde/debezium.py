@@ -178,7 +178,7 @@ def _payload(document: Any) -> tuple[Any, Any]:
 def _operation(event: Any) -> str:
     """Raises BadRecord for what changes no row."""
     if not isinstance(event, dict):
-        raise BadRecord("no event of Debezium: the value is no object")
+        raise BadRecord("no event of Debezium: the value is not an object")
     op = event.get("op")
     if isinstance(op, str):
         if op in _CHANGES or op == _REMOVAL:
@@ -186,7 +186,7 @@ def _operation(event: Any) -> str:
         if op in _OTHERS:
             raise BadRecord(_OTHERS[op])
     if op is not None:
-        raise BadRecord(f"op {op!r} is none of c, r, u, d")
+        raise BadRecord(f"op {op!r} is not c, r, u or d")
     if event.get("status") in ("BEGIN", "END"):
         raise BadRecord("the beginning or end of a transaction (provide.transaction.metadata), not a change of a row")
     if "ddl" in event or "tableChanges" in event:
@@ -207,5 +207,5 @@ def _side(event: Event, side: str) -> dict[str, Any] | None:
     row = event.get(side)
     if row is None or isinstance(row, dict):
         return row
-    what = "a text, as MongoDB's connector writes it" if isinstance(row, str) else "no object"
+    what = "a string, as MongoDB's connector writes it" if isinstance(row, str) else "no object"
     raise BadRecord(f"`{side}` is {what}: it has no columns")

@@ -174,7 +174,7 @@ def _whole(kind: Kind) -> Convert:
     def convert(value: Any, meaning: Meaning | None) -> Any:
         number = _number(value, meaning)
         if type(number) in (int, float, Decimal) and not (low <= number <= high and number == int(number)):
-            raise ValueError(f"{number} is no {kind.value}")
+            raise ValueError(f"{number} is not a valid {kind.value}")
         return number
 
     return convert

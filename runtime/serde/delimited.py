@@ -139,7 +139,7 @@ def _value(read: Callable[[str], Any], text: str | None, index: int, t: SqlType)
     try:
         return read(text)
     except (ValueError, ArithmeticError, binascii.Error) as e:
-        raise BadRecord(f"field {index + 1} is no {t}: {e}") from e
+        raise BadRecord(f"field {index + 1} is not a valid {t}: {e}") from e
 
 
 def _writer(t: SqlType) -> Callable[[Any], str]:

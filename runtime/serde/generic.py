@@ -38,11 +38,11 @@ def reader(t: SqlType) -> Convert:
         if v is None:
             return None
         if type(v) is Unreadable:
-            raise BadRecord(f"{v.shown} is no {t}: {v.why}")
+            raise BadRecord(f"{v.shown} is not a valid {t}: {v.why}")
         try:
             return convert(v)
         except (TypeError, ValueError, ArithmeticError) as error:
-            raise BadRecord(f"{_shown(v)} is no {t}: {error}") from error
+            raise BadRecord(f"{_shown(v)} is not a valid {t}: {error}") from error
 
     return read
 
@@ -137,7 +137,7 @@ def _text(v: Any) -> str:
         return double_text(v)
     if isinstance(v, int):
         return str(v)
-    raise TypeError("not a text")
+    raise TypeError("not a string")
 
 
 _SCALARS: dict[Kind, Convert] = {

@@ -217,13 +217,13 @@ def _number(v: Any, t: SqlType) -> Decimal:
         return Decimal(v)
     if type(v) is float:
         raise _NeedsText
-    raise _Mismatch(f"{_what(v)} is no {t}")
+    raise _Mismatch(f"{_what(v)} is not a valid {t}")
 
 
 def _boolean(v: Any) -> bool:
     if type(v) is bool:
         return v
-    raise _Mismatch(f"{_what(v)} is no BOOLEAN")
+    raise _Mismatch(f"{_what(v)} is not a valid BOOLEAN")
 
 
 def _integer(v: Any, name: str) -> int:
@@ -233,7 +233,7 @@ def _integer(v: Any, name: str) -> int:
         raise _NeedsText
     if type(v) is Decimal:
         return whole(v)
-    raise _Mismatch(f"{_what(v)} is no {name}")
+    raise _Mismatch(f"{_what(v)} is not a valid {name}")
 
 
 def _int(v: Any) -> int:
@@ -259,11 +259,11 @@ def _exact_integer(name: str, low: int, high: int) -> Convert:
         if type(v) is float:
             raise _NeedsText
         if type(v) is not int and type(v) is not Decimal:
-            raise _Mismatch(f"{_what(v)} is no {name}")
+            raise _Mismatch(f"{_what(v)} is not a valid {name}")
         if not low <= v <= high:
             raise _Mismatch(f"{str(v)[:40]} does not fit {name}")
         if v != int(v):
-            raise _Mismatch(f"{str(v)[:40]} is no {name}: it has a fraction")
+            raise _Mismatch(f"{str(v)[:40]} is not a valid {name}: it has a fraction")
         return int(v)
 
     return convert
@@ -279,7 +279,7 @@ def _double(v: Any) -> float:
             return math.inf if v > 0 else -math.inf
     if type(v) is str:
         return parse_double(v)
-    raise _Mismatch(f"{_what(v)} is no DOUBLE")
+    raise _Mismatch(f"{_what(v)} is not a valid DOUBLE")
 
 
 def _string(v: Any) -> str:
@@ -316,7 +316,7 @@ def _quote(s: str) -> str:
 def _bytes(v: Any) -> bytes:
     if type(v) is str:
         return base64.b64decode(v, validate=True)
-    raise _Mismatch(f"{_what(v)} is no BYTES (base64 text)")
+    raise _Mismatch(f"{_what(v)} is not a valid BYTES (a base64 string)")
 
 
 _SCALARS: dict[Kind, Convert] = {
@@ -345,7 +345,7 @@ _EXACT: dict[Kind, Convert] = {
 def _array(t: SqlType, element: Convert) -> Convert:
     def convert(v: Any) -> list[Any]:
         if type(v) is not list:
-            raise _Mismatch(f"{_what(v)} is no {t}")
+            raise _Mismatch(f"{_what(v)} is not a valid {t}")
         return [None if x is None else element(x) for x in v]
 
     return convert
@@ -354,7 +354,7 @@ def _array(t: SqlType, element: Convert) -> Convert:
 def _map(t: SqlType, value: Convert) -> Convert:
     def convert(v: Any) -> dict[str, Any]:
         if type(v) is not dict:
-            raise _Mismatch(f"{_what(v)} is no {t}")
+            raise _Mismatch(f"{_what(v)} is not a valid {t}")
         return {k: None if x is None else value(x) for k, x in v.items()}
 
     return convert
@@ -366,7 +366,7 @@ def _struct(t: SqlType, converts: Sequence[Convert], *, any_case: bool) -> Conve
 
     def convert(v: Any) -> dict[str, Any]:
         if type(v) is not dict:
-            raise _Mismatch(f"{_what(v)} is no {t}")
+            raise _Mismatch(f"{_what(v)} is not a valid {t}")
         found = zip(names, converts, finder.values(v), strict=True)
         return {n: None if x is None else c(x) for n, c, x in found}
 

@@ -120,8 +120,8 @@ def _counted(number: Callable[[str], int], kind: str, what: str) -> Callable[[st
         except ValueError:
             if type(value) is not str or value[1:].isdigit():
                 raise
-            told = f"which is a number {what} in records; texts are read by CAST from a STRING column"
-            raise ValueError(f"{value[:40]!r} is no {kind}, {told}") from None
+            told = f"which is a number {what} in records; strings are read by CAST from a STRING column"
+            raise ValueError(f"{value[:40]!r} is not a valid {kind}, {told}") from None
 
     return convert
 

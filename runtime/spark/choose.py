@@ -156,11 +156,11 @@ def _unsupported(node: Node) -> str:
     called = {x.name for e in exprs_of(node.spec) for x in walk(e) if isinstance(x, Call)}
     for name in sorted(called):
         if lookup(name) is None and not is_users(name):
-            return f"{name} is no built-in function, and Spark's workers do not know it"
+            return f"{name} is not a built-in function, and Spark's workers do not know it"
     if isinstance(node.spec, Aggregate):
         for call in node.spec.aggregates:
             if lookup_aggregate(call.function) is None and not is_users(call.function):
-                return f"{call.function} is no built-in aggregate, and Spark's workers do not know it"
+                return f"{call.function} is not a built-in aggregate, and Spark's workers do not know it"
     return ""
 
 

@@ -248,7 +248,7 @@ def _located(files: TopicFiles, there: DataFrame) -> list[str]:
 
 def _check_roles(source: SourceDef, files: TopicFiles) -> None:
     if unread := [f.name for f in source.schema if f.role not in ("key", "value")]:
-        raise _unfit(source, files, f"column {unread[0]} is no part of a row in a file", "read the topic itself")
+        raise _unfit(source, files, f"column {unread[0]} is not part of a row in a file", "read the topic itself")
 
 
 def _tell_unread(files: TopicFiles) -> None:
@@ -390,7 +390,7 @@ def _fits(given: DataType, t: SqlType) -> bool:
 
 def _unfit(source: SourceDef, files: TopicFiles, reason: str, help: str) -> FilesUnfit:
     return FilesUnfit(
-        f"the {files.format} files in {files.place} cannot stand for topic {source.topic}: {reason}", help=help
+        f"the {files.format} files in {files.place} cannot be used for topic {source.topic}: {reason}", help=help
     )
 
 

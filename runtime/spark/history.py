@@ -71,7 +71,7 @@ def _refuse_own_tables(plan: Plan, settings: SparkSettings) -> None:
     for name, files in outside_files(plan, settings).items():
         source = plan.source(name)
         if source is not None and source.is_own_table:
-            title = f"{files.place} cannot stand for the table {name}: its rows are those of INSERT, UPDATE and DELETE, which check its rules"
+            title = f"{files.place} cannot be used for the table {name}: its rows are those of INSERT, UPDATE and DELETE, which check its rules"
             raise FilesUnfit(title, help="declare a stream or a table WITH (KAFKA_TOPIC = ...) for the rows of files")
 
 
@@ -138,5 +138,5 @@ def refuse_complete_topics(plan: Plan, query: QueryPlan, settings: SparkSettings
         if isinstance(spec, Scan) and spec.topic not in settings.files and spec.topic not in written:
             reason = f"`history: complete` is of files, and the rows of topic {spec.topic} come in the order of arrival"
             raise SparkUnsupported(
-                "Scan", reason, "leave `history` out: it is complete over files alone", query=query.id
+                "Scan", reason, "leave `history` out: it is complete only over files", query=query.id
             )

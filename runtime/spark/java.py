@@ -124,5 +124,5 @@ def _probe(program: str) -> tuple[Path, int] | str:
     home = re.search(r"^\s*java\.home = (.+?)\s*$", told, re.MULTILINE)
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", told, re.MULTILINE)
     if done.returncode != 0 or home is None or version is None:
-        return f"is no working Java (exit {done.returncode})"
+        return f"is not a working Java (exit {done.returncode})"
     return Path(home[1]), int(version[1])

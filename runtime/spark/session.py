@@ -214,7 +214,7 @@ def _install_command() -> str:
 def _refuse(conf: Mapping[str, str]) -> None:
     for key, value in conf.items():
         if key in REPLACED:
-            raise SettingRefused(f"the Spark property {key} has a place of its own", help=f"write {REPLACED[key]}")
+            raise SettingRefused(f"the Spark property {key} is set by a separate key", help=f"write {REPLACED[key]}")
         if key in FIXED and value.lower() != FIXED[key].lower():
             why = "remove it from `conf` of the target: results would differ between engines"
             raise SettingRefused(f"the Spark property {key} is always {FIXED[key]}", help=why)

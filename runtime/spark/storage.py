@@ -50,7 +50,7 @@ _REASONS = (
         r"AWSServiceThrottledException|AWSServiceIOException|AWSStatus500Exception|ApiCallTimeout|ApiCallAttemptTimeout|AWSClientIOException|"
         r"SlowDown|Unable to execute HTTP request",
         "its server does not answer",
-        f"see whether the endpoint is right ({_S3}.endpoint for s3a) and answers on this machine; then run it again, as nothing is lost",
+        f"see whether the endpoint is right ({_S3}.endpoint for s3a) and answers on this machine; then run it again: nothing is lost",
     ),
 )
 _NO_CLIENT = re.compile(
@@ -84,7 +84,7 @@ def answer_s(spark: SparkSession, usual: float) -> float:
         return usual
     found = _DURATION.fullmatch(said.strip())
     if found is None or not int(found[1]):
-        raise SettingRefused(f"{START_TIMEOUT} is {said!r}, which is no duration", help="write 90s, 2min or 1h")
+        raise SettingRefused(f"{START_TIMEOUT} is {said!r}, which is not a duration", help="write 90s, 2min or 1h")
     return float(int(found[1]) * _SECONDS[found[2] or "s"])
 
 

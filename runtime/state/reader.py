@@ -41,7 +41,7 @@ def open_readonly(
             continue
         if number != sequence + 1:
             base.close()
-            raise StateError(f"the redo of commit {sequence + 1} is missing; the next one is that of commit {number}")
+            raise StateError(f"the redo of commit {sequence + 1} is missing; the next one belongs to commit {number}")
         overlaid.redo(read_redo(payload, number))
         sequence = number
     shared = SharedSnapshot(RunsReader(overlaid), read_stores(overlaid), sequence)

@@ -83,7 +83,7 @@ class RestoredRows:
             return
         with self._commit_lock:
             if openings is not None and openings != self._openings():
-                raise StateError("the state was opened again meanwhile")
+                raise StateError("the state was opened again in between")
             with self._guard.permit("restore"):
                 self._guard.write([entry.position_key(partition)], [position.record()])
 

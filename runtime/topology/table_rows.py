@@ -106,7 +106,7 @@ class RowReader:
         if run.dead_letters:
             letter = run.dead_letters[0]
             raise StatementFailed(
-                f"the topic {source.topic} of {source.name} holds a record that is no row of it: {letter.message}"
+                f"the topic {source.topic} of {source.name} holds a record that is not a row of it: {letter.message}"
             )
         ops, key_of = batch.op.tolist(), self._key_of
         return {key_of(row): None if op == DELETE else row for row, op in zip(batch.rows(), ops, strict=True)}

@@ -52,7 +52,7 @@ class Trip:
         seen.by_place.setdefault(place, Stop(place)).distance += distance
         seen.last = seen.stops[-1]
         if distance == 13:
-            raise ValueError("13 is no distance")
+            raise ValueError("13 is not a distance")
 
     def undo(self, seen: Seen, place: str, distance: float) -> None:
         seen.stops.remove(Stop(place, distance))
@@ -111,7 +111,7 @@ def test_objects_are_kept_over_a_restart_and_failures_leave_them_as_they_were(tm
         until(lambda: shown(instance, "TRIPS"), trips(SENT))
         until(lambda: shown(instance, "VISITS"), trips(SENT))
         letters = str(instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist())
-        assert "13 is no distance" in letters
+        assert "13 is not a distance" in letters
 
 
 def test_other_fields_are_another_query_even_if_the_version_is_the_same(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_is_kept_is_data_that_no_method_can_reach(tmp_path: Path) -> None:
     first = trip.initial(bound, ())
     one = add(first, "a", 1.0)
     assert (first, one) == (([], {}, None), ([("a", 1.0)], {"a": ("a", 1.0)}, ("a", 1.0)))
-    with pytest.raises(ValueError, match="13 is no distance"):
+    with pytest.raises(ValueError, match="13 is not a distance"):
         add(one, "b", 13.0)
     assert (result(one), result(one)) == ({"a": 1.0, "last": 1.0},) * 2
     assert trip.merge is not None
@@ -173,12 +173,12 @@ def test_what_is_kept_is_data_that_no_method_can_reach(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ("seen.stops.append('a')", "TRIP.add made an accumulator with a str where Stop is declared"),
-        ("seen.last = 1", "TRIP.add made an accumulator with Seen.last of int where Stop or NoneType is declared"),
-        ("seen.total = 1", "TRIP.add made an accumulator with Seen.total, which is no field of the class"),
-        ("seen.last = type('Big', (Stop,), {})(place)", "with a Big where Stop is declared"),
-        ("return Stop(place)", "TRIP.add made an accumulator of Stop where Seen is declared"),
-        ("return type('More', (Seen,), {})()", "with a More where Seen is declared"),
+        ("seen.stops.append('a')", "TRIP.add made an accumulator with a str, but Stop is declared"),
+        ("seen.last = 1", "TRIP.add made an accumulator with Seen.last of int, but Stop or NoneType is declared"),
+        ("seen.total = 1", "TRIP.add made an accumulator with Seen.total, which is not a field of the class"),
+        ("seen.last = type('Big', (Stop,), {})(place)", "with a Big, but Stop is declared"),
+        ("return Stop(place)", "TRIP.add made an accumulator of Stop, but Seen is declared"),
+        ("return type('More', (Seen,), {})()", "with a More, but Seen is declared"),
     ],
 )
 def test_what_would_be_lost_is_an_error(tmp_path: Path, body: str, error: str) -> None:

@@ -105,7 +105,7 @@ MISTAKES = {
         '.add_processor("first", Score, "orders").add_processor("score", Score, "first")',
     ),
     "has order='none'": ("max_in_flight, retry = 50,", 'order, max_in_flight, retry = "none", 50,'),
-    "max_in_flight=0 is no number of calls": ("= 50,", "= 0,"),
+    "max_in_flight=0 is not a number of calls": ("= 50,", "= 0,"),
     "has no method call": ("async def call", "async def ask"),
 }
 

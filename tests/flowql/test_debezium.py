@@ -135,22 +135,22 @@ def test_a_tombstone_deletes_where_compaction_removed_the_deletion() -> None:
 
 BROKEN = {
     b'{"op": ': "not JSON",
-    b"[1]": "no object",
+    b"[1]": "not an object",
     b'{"id": 1, "v": 2}': "it has no `op`",
     event(None, None, "t"): "TRUNCATE",
     event(None, None, "m"): "pg_logical_emit_message",
-    event(None, None, "x"): "none of c, r, u, d",
+    event(None, None, "x"): "not c, r, u or d",
     event(None, None, "c"): "without a row in `after`",
     event(None, '{"_id": 1}', "c"): "MongoDB",
     event({"name": "ann"}, None, "d"): "neither in `before`",
     event(None, {"name": "ann"}, "c"): "needs a key",
     event({"id": 1}, {"id": 2}, "u"): "changes id",
     event(None, {"id": 1, "v": "much"}, "u"): "v",
-    event(None, {"id": 2**31}, "u"): "no INT",
+    event(None, {"id": 2**31}, "u"): "not a valid INT",
     event(None, {"id": 1, "name": "__debezium_unavailable_value"}, "u"): "REPLICA IDENTITY FULL",
     b'{"status": "BEGIN", "id": "571", "event_count": null}': "transaction",
     b'{"ddl": "ALTER TABLE c", "databaseName": "db"}': "schema at the source",
-    b'{"op": ["c"], "after": {"id": 1}}': "none of c, r, u, d",
+    b'{"op": ["c"], "after": {"id": 1}}': "not c, r, u or d",
 }
 
 

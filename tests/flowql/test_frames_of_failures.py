@@ -88,5 +88,5 @@ def test_failures_of_built_in_functions_name_no_lines() -> None:
         json.loads("{")
     trace = caught.value.__traceback__
     assert trace is not None
-    assert frames_of(caught.value).startswith(" (test_frames_of_failures.py:"), "this test is no part of the library"
+    assert frames_of(caught.value).startswith(" (test_frames_of_failures.py:"), "this test is not part of the library"
     assert described(caught.value.with_traceback(trace.tb_next)) == f"JSONDecodeError: {caught.value}"

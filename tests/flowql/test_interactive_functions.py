@@ -46,7 +46,7 @@ from flowql import udf, udaf
 @udf
 def net(amount: float, vat: float | None) -> float:
     if amount == 13.0:
-        raise ValueError("13 is no amount")
+        raise ValueError("13 is not an amount")
     return amount / (1 + (vat or 0.25))
 
 @udf(isolation="inline")
@@ -98,7 +98,9 @@ def test_functions_are_called_in_interactive_queries_and_nothing_needs_to_be_dep
         dates = "SELECT day_after(DATE '2026-02-28') AS D, hour(TIME '07:30:00') AS H, net(NULL, 1.0) AS N"
         (row,) = shop.sql(dates).arrow().to_pylist()
         assert (str(row["D"]), row["H"], row["N"]) == ("2026-03-01", 7, None)
-        assert failure(shop, "SELECT net(V, NULL) FROM T").startswith("a function failed: ValueError: 13 is no amount")
+        assert failure(shop, "SELECT net(V, NULL) FROM T").startswith(
+            "a function failed: ValueError: 13 is not an amount"
+        )
         assert "does not exist" in failure(shop, "SELECT nett(V) FROM T")
         assert "NET does not take these arguments: it takes (DOUBLE, DOUBLE)" in failure(shop, "SELECT net(V) FROM T")
         (folder / "prices.py").write_text(PRICES.replace("0.25", "1.0"))
@@ -351,7 +353,7 @@ def test_the_process_that_answers_large_interactive_queries_calls_them(
         ask = partial(answer, database=database, functions=partial(interactive_functions, str(folder)))
         found = ask("SELECT SUM(net(V, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied).table()
         assert found.to_pylist() == [{"N": sum(k * 5.0 for k in range(100))}]
-        with pytest.raises(QueryError, match="a function failed: ValueError: 13 is no amount"):
+        with pytest.raises(QueryError, match="a function failed: ValueError: 13 is not an amount"):
             ask("SELECT SUM(net(V + 3, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied)
         database.close()
         physical.close()

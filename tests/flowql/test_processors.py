@@ -99,7 +99,7 @@ def test_a_version_that_is_gone_fails_the_topology_alone(folder: Path) -> None:
 T = "from flowql import *\n\nclass P(Processor):\n    def process(self, key, value): ...\n\n"
 FULL = 'add_source("s", "ORDERS").add_processor("p", P, "s").add_sink("t", "TOTALS", "p")'
 MISTAKES = {
-    "name": ('Topology("my topology")', "'my topology' is no name of a topology"),
+    "name": ('Topology("my topology")', "'my topology' is not a valid name of a topology"),
     "priority": ('Topology("A", priority="urgent")', "there is no priority 'urgent'"),
     "on_change": ('Topology("A", on_change="ask")', "on_change='ask' is not known"),
     "nothing_read": ('Topology("A").add_source("s")', "source s of A reads nothing"),
@@ -130,14 +130,14 @@ MISTAKES = {
     "twice": ('Topology("A").add_source("s", "X").add_source("s", "Y")', "A has two nodes s"),
     "store_of": (
         'Topology("A").add_state_store(KeyValueStore("k", key=int, value=int), "p")',
-        "to p, which is no processor",
+        "to p, which is not a processor",
     ),
     "store_type": (
         'KeyValueStore("k", key=int, value=object)',
         "store k has the annotation object, which has no SQL type",
     ),
-    "store_name": ('KeyValueStore("my store", key=int, value=int)', "'my store' is no name of a store"),
-    "retention": ('WindowStore("k", key=int, value=int, retention=0)', "store k: 0 is no duration"),
+    "store_name": ('KeyValueStore("my store", key=int, value=int)', "'my store' is not a valid name of a store"),
+    "retention": ('WindowStore("k", key=int, value=int, retention=0)', "store k: 0 is not a duration"),
     "no_sink": ('t = Topology("A").add_source("s", "X").add_processor("p", P, "s")', "A has no sink"),
     "idle": (f't = Topology("A").add_source("u", "X").{FULL}', "no processor or sink gets the records of u"),
     "same_name": (f't = Topology("A").{FULL}\nu = Topology("A").{FULL}', "A is there twice"),
@@ -172,7 +172,7 @@ MISFITS = {
     "two": (
         ('.add_sink("results"', '.add_sink("o", "ORDERS", "total").add_sink("results"'),
         "writes the table TOTALS and ORDERS",
-        "by a topology of its own",
+        "with a separate topology",
     ),
 }
 

@@ -70,7 +70,7 @@ def test_several_versions_are_compared_in_order() -> None:
     [
         (COLUMNS, "ON CONFLICT DO NOTHING WITH VERSION COLUMN (v)", "whose rows are replaced"),
         (COLUMNS, "WITH VERSION COLUMN (v)", "whose rows are replaced"),
-        (COLUMNS, "ON CONFLICT OVERWRITE WITH VERSION COLUMN (w)", "names w, which is no column"),
+        (COLUMNS, "ON CONFLICT OVERWRITE WITH VERSION COLUMN (w)", "names w, which is not a column"),
         (
             "(k INT PRIMARY KEY, v DOUBLE)",
             "ON CONFLICT OVERWRITE WITH VERSION COLUMN (v)",

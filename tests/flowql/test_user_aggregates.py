@@ -226,7 +226,7 @@ def test_words_of_a_line_are_rows(tmp_path: Path) -> None:
             f"more than {ROWS_MAX:,} rows",
         ),
         ("@udtf\ndef f(a: int) -> list[str]:\n    return 'abc'", "returned str, which is not a list of rows"),
-        ("@udtf\ndef f(a: int) -> list[str]:\n    return [a]", "it returned int where STRING is declared"),
+        ("@udtf\ndef f(a: int) -> list[str]:\n    return [a]", "it returned int, but STRING is declared"),
         ("@udtf\ndef f(a: int) -> list[int]:\n    return a", "returned int, which is not a list of rows"),
         ("@udtf\ndef f(a: int) -> Iterator[int]:\n    yield 1\n    raise SystemExit", "F raised SystemExit"),
     ],
@@ -447,7 +447,7 @@ class Odd:
         instance.produce("S", [{"K": k, "V": float(v)} for v in (0, 1, 2, 3, 4) for k in (1, 2)])
         until(lambda: rows(instance, "SELECT K, N FROM T"), {(1,): 3, (2,): 3})
         letters = str(instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist())
-        assert letters.count("ODD.add made an accumulator of str where list is declared") == 2
+        assert letters.count("ODD.add made an accumulator of str, but list is declared") == 2
         assert instance.sql("SELECT COUNT(*) FROM DEAD_LETTERS").one() == 4
         assert "object" in letters
 
@@ -467,7 +467,7 @@ MISTAKES = {
     "no add": ("class F:\n    def init(self) -> int: return 0", "F has no method add"),
     "no kept type": ("class F:\n    def init(self): return 0\n    def add(self, a, v: int) -> int: return a", "F.init does not say the type of its result"),
     "set": ("class F:\n    def init(self) -> set[int]: return set()\n    def add(self, a, v: int): ...", "F.init keeps set[int], which has no form in the state"),
-    "other value": ("class F:\n    def init(self) -> int: return ''\n    def add(self, a, v: int) -> int: return a", "F.init made an accumulator of str where int is declared"),
+    "other value": ("class F:\n    def init(self) -> int: return ''\n    def add(self, a, v: int) -> int: return a", "F.init made an accumulator of str, but int is declared"),
     "init raises": ("class F:\n    def init(self) -> int: return 1 // 0\n    def add(self, a, v: int) -> int: return a", "F.init failed: ZeroDivisionError"),
     "no type": ("class F:\n    def init(self) -> int: return 0\n    def add(self, a, v) -> int: return a", "F.add does not say the type of its parameter v"),
     "no accumulator": ("class F:\n    def init(self) -> int: return 0\n    def add(self) -> int: return 0", "F.add takes no accumulator"),
@@ -502,7 +502,7 @@ def test_a_table_function_says_that_it_gives_rows(tmp_path: Path) -> None:
         m="from flowql import udtf\n@udtf\ndef f(a: int) -> int:\n    return a\n",
     )
     (found,) = (d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012")
-    assert found.title == "F gives int, which is one value and no rows"
+    assert found.title == "F gives int, which is one value, not rows"
 
 
 def test_dates_come_as_dates_and_nested_accumulators_are_copied(tmp_path: Path) -> None:

@@ -247,16 +247,16 @@ def yes(n: int) -> bool:
 @pytest.mark.parametrize(
     ("body", "title"),
     [
-        ("def f(a: int) -> float:\n    return 'x'", "it returned str where DOUBLE is declared"),
-        ("def f(a: int) -> int:\n    return True", "it returned bool where BIGINT is declared"),
+        ("def f(a: int) -> float:\n    return 'x'", "it returned str, but DOUBLE is declared"),
+        ("def f(a: int) -> int:\n    return True", "it returned bool, but BIGINT is declared"),
         ("def f(a: int) -> int:\n    return 1 << 63", "is beyond 64 bits"),
-        ("def f(a: int) -> list[int]:\n    return (1,)", "it returned tuple where ARRAY<BIGINT> is declared"),
-        ("def f(a: int) -> list[int]:\n    return ['1']", "it returned str where BIGINT is declared"),
+        ("def f(a: int) -> list[int]:\n    return (1,)", "it returned tuple, but ARRAY<BIGINT> is declared"),
+        ("def f(a: int) -> list[int]:\n    return ['1']", "it returned str, but BIGINT is declared"),
         ("def f(a: int) -> dict[str, int]:\n    return {1: 1}", "a dict with a key of type int"),
-        ("def f(a: int) -> date:\n    return datetime(2020, 1, 1)", "it returned datetime where DATE is declared"),
+        ("def f(a: int) -> date:\n    return datetime(2020, 1, 1)", "it returned datetime, but DATE is declared"),
         ("def f(a: int) -> str:\n    raise KeyboardInterrupt", "F raised KeyboardInterrupt"),
         ("class E(BaseException): ...\n@udf\ndef f(a: int) -> str:\n    raise E", "F raised E"),
-        ("def f(a: int) -> str:\n    return '\\ud800'", "it returned a text with half of a surrogate pair"),
+        ("def f(a: int) -> str:\n    return '\\ud800'", "it returned a string with half of a surrogate pair"),
         ("def f(a: int) -> dict[str, int]:\n    return {'\\ud800': 1}", "half of a surrogate pair"),
         ("def f(a: int) -> time:\n    return time(1, tzinfo=timezone.utc)", "it returned a time with a zone"),
         ("def f(a: int) -> Annotated[Decimal, 4, 2]:\n    return Decimal('NaN')", "it returned NaN where DECIMAL"),
@@ -286,7 +286,7 @@ MISTAKES = {
     ),
     "digits": (
         "from decimal import Decimal\nfrom typing import Annotated\n@udf\ndef f(a: int) -> Annotated[Decimal, 2, 12]:\n    return 1",
-        "annotation Annotated[Decimal, 2, 12], which is no DECIMAL",
+        "annotation Annotated[Decimal, 2, 12], which is not a valid DECIMAL",
     ),
     "object": ("@udf\ndef f(a: object) -> int:\n    return 1", "F has the annotation object, which has no SQL type"),
     "recursive": (
@@ -307,12 +307,12 @@ MISTAKES = {
     ),
     "memory": (
         "@udf(memory_mb='1 GB')\ndef f(a: int) -> int:\n    return a",
-        "memory_mb='1 GB' is no number of megabytes",
+        "memory_mb='1 GB' is not a number of megabytes",
     ),
-    "timeout": ("@udf(timeout=0)\ndef f(a: int) -> int:\n    return a", "timeout=0 is no number of seconds"),
+    "timeout": ("@udf(timeout=0)\ndef f(a: int) -> int:\n    return a", "timeout=0 is not a number of seconds"),
     "name": ("@udf(name='my f')\ndef f(a: int) -> int:\n    return a", "'MY F' cannot be called in SQL"),
     "version": ("@udf(version='1.2')\ndef f(a: int) -> int:\n    return a", "other characters than letters and digits"),
-    "version of another type": ("@udf(version=2)\ndef f(a: int) -> int:\n    return a", "version=2 is no text"),
+    "version of another type": ("@udf(version=2)\ndef f(a: int) -> int:\n    return a", "version=2 is not a string"),
     "argument without a name": (
         "@udf('score')\ndef f(a: int) -> int:\n    return a",
         "@udf has the argument 'score', which has no name",
@@ -325,7 +325,7 @@ MISTAKES = {
     "fields that are not given": (
         "from dataclasses import dataclass, field\n\n@dataclass\nclass Point:\n    x: int = field(init=False)\n\n@udf\n"
         "def f(a: list[Point]) -> int:\n    return len(a)",
-        "F takes Point, which is not made of its fields alone",
+        "F takes Point, which cannot be made from its fields alone",
     ),
     "built_in": ("@udf\ndef abs(a: int) -> int:\n    return a", "ABS is a built-in function"),
     "aggregate": ("@udf(name='sum')\ndef f(a: int) -> int:\n    return a", "SUM is a built-in function"),

@@ -34,7 +34,7 @@ CALLS = []
 def net(amount: pa.DoubleArray, rate: pa.DoubleArray) -> pa.DoubleArray:
     CALLS.append(len(amount))
     if pc.any(pc.equal(amount, 13.0)).as_py():
-        raise ValueError("13 is no amount")
+        raise ValueError("13 is not an amount")
     return pc.divide(amount, pc.add(rate, 1.0))
 
 @udf(vectorized=True)
@@ -139,7 +139,7 @@ def test_rows_and_columns_give_the_same(tmp_path: Path, at_once: int) -> None:
             expected(i) for i in range(sent)
         ]
         (letter,) = instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()
-        assert "13 is no amount" in str(letter)
+        assert "13 is not an amount" in str(letter)
         if at_once > 1:
             assert instance.sql("SELECT MAX(C) FROM SIZES").one() > 16, "it was called with columns"
 
@@ -165,7 +165,7 @@ def test_another_one_of_that_name_replaces_what_statements_call(tmp_path: Path) 
     [
         ("return 1", "it returned int, which is not an Arrow array"),
         ("return a.slice(1)", "it returned 0 values for 1"),
-        ("return a.cast(pa.string())", "it returned string where double is declared"),
+        ("return a.cast(pa.string())", "it returned string, but double is declared"),
         ("raise SystemExit", "F raised SystemExit"),
     ],
 )
@@ -182,7 +182,10 @@ def test_what_is_no_column_is_a_failure(tmp_path: Path, body: str, error: str) -
 @pytest.mark.parametrize(
     ("source", "title"),
     [
-        ("def f(a: float) -> pa.DoubleArray: ...", "F has the annotation float, which is no Arrow array of a SQL type"),
+        (
+            "def f(a: float) -> pa.DoubleArray: ...",
+            "F has the annotation float, which is not an Arrow array of a SQL type",
+        ),
         ("def f(a: pa.DoubleArray) -> pa.ListArray: ...", "F takes or gives a pa.ListArray"),
         (
             "def f(a: Annotated[pa.ListArray, float]) -> pa.Int64Array: ...",

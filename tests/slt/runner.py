@@ -53,7 +53,7 @@ class Result:
 
 
 class _Problem(Exception):
-    """Why a step failed. not_built: it is refused because it is not built yet."""
+    """Why a step failed. not_built: it is refused because it is not supported yet."""
 
     def __init__(self, kind: str, reason: str, *, not_built: bool = False) -> None:
         super().__init__(reason)
@@ -90,7 +90,7 @@ def _judge(world: SqlSession, step: dict[str, Any], n: int, data: Path, result: 
 
 
 def _judge_error(problem: _Problem, n: int, result: Result) -> None:
-    """Only the user's mistake counts: not what is not built yet, nor what fails because a statement before it has."""
+    """Only the user's mistake counts: not what is not supported yet, nor what fails because a statement before it has."""
     result.errors[1] += 1
     if problem.kind != REFUSED or problem.not_built:
         result.unrefused.append(Failure(n, problem.kind, problem.reason))

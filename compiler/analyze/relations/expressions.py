@@ -60,7 +60,7 @@ class OuterAggregate(CompileError):
 
     def __init__(self, node: t.Call, owner: RelBinder) -> None:
         title = "an aggregate of the query around is not allowed here"
-        super().__init__(*mistake("FQ2020", title, node.span, "of its columns alone").diagnostics)
+        super().__init__(*mistake("FQ2020", title, node.span, "only of its columns").diagnostics)
         self.node, self.owner = node, owner
 
 
@@ -168,7 +168,9 @@ class RelBinder(Binder):
         while found is None and around is not None:
             found, around = around.given.get(node.parts[0]), around.outer
         if found is None:
-            raise mistake("FQ2005", f"{node.parts[0].split(_MARK)[-1]} cannot stand here", node.span, "not known here")
+            raise mistake(
+                "FQ2005", f"{node.parts[0].split(_MARK)[-1]} cannot be used here", node.span, "not known here"
+            )
         e = self.as_here(found)
         owner = self.given.owners.get(node.parts[0]) if isinstance(self.given, Given) else None
         if owner is not None and self.ungrouped is not owner and self.outer is not None:

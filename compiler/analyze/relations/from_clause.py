@@ -261,7 +261,7 @@ class FromBinder(ABC):
             unsupported(
                 "FOR SYSTEM_TIME AS OF anywhere but on the right side of a join",
                 table.as_of.span,
-                "leave it out: a view shows what holds now",
+                "leave it out: a view always shows current rows",
             )
         name = plain_name(table.name, table.span)
         alias = table.alias.name if table.alias is not None else name

@@ -51,7 +51,7 @@ def gap_filled(function: t.TableFunction, table: t.Table, rel: Rel) -> t.Query:
         fail("FQ1001", "expected the step as an interval", step.span, help=_EXAMPLE)
     ms = lower_duration(step)
     if ms <= 0:
-        fail("FQ1009", "the step of GAP_FILL must be longer than nothing", step.span, help=_EXAMPLE)
+        fail("FQ1009", "the step of GAP_FILL must be longer than zero", step.span, help=_EXAMPLE)
     by = {n: _fill(f, known) for f in fills for n in _names(f, known)}
     made = _query(table, rel.shown, at.name, ms, by)
     return _placed(made, call.span)

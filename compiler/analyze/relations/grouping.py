@@ -174,7 +174,7 @@ class Aggregates:
                 args.append(Literal(STRING, ",", node.span))
             if len(args) != 2:
                 raise mistake(
-                    "FQ2005", "string_agg takes a text and a delimiter", node.span, help="write  string_agg(x, ',')"
+                    "FQ2005", "string_agg takes a string and a delimiter", node.span, help="write  string_agg(x, ',')"
                 )
             delimiter = folded(args[1])
             if isinstance(delimiter, Literal) and delimiter.value is not None:
@@ -338,7 +338,7 @@ def _own(function: str, args: Sequence[Expr], node: t.Call) -> tuple[list[Expr],
 def _constant(e: Expr, node: t.Call, function: str) -> Any:
     e = folded(e)
     if not isinstance(e, Literal) or e.value is None:
-        unsupported(f"{function} with an argument that is no constant", node.span, "write a constant")
+        unsupported(f"{function} with an argument that is not a constant", node.span, "write a constant")
     return float(e.value) if isinstance(e.value, Decimal) else e.value
 
 

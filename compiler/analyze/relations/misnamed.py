@@ -42,10 +42,10 @@ def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
         edit = None
     return mistake(
         "FQ2085",
-        f'"{node.parts[0]}" is an alias of the SELECT list, and no column here',
+        f'"{node.parts[0]}" is an alias of the SELECT list, not a column',
         node.span,
         "no column",
-        why="conditions and groups are computed before the SELECT list; ORDER BY and GROUP BY may name an alias, alone",
+        why="conditions and groups are computed before the SELECT list; only ORDER BY and GROUP BY may name an alias, and only by itself",
         help=help,
         edit=edit,
     )

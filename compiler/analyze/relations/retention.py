@@ -66,7 +66,7 @@ def with_retention(node: Node, windows: Mapping[str, WindowBound], retention: Re
                 "FQ2113",
                 "RETENTION of a view that keeps nothing by the time of a stream",
                 retention.span,
-                "kept by which time?",
+                "no time column decides what is kept",
                 why="it is for windows and joins over streams that have no watermark: their state is dropped by the times of records",
                 help="leave it out, or use TUMBLE, HOP or CUMULATE over a TIMESTAMP column or ROWTIME of a stream",
             )

@@ -224,7 +224,7 @@ def _arguments(function: t.TableFunction, places: Sequence[str]) -> tuple[t.Expr
             fail("FQ1001", f"expected the {place} as an interval", node.span, help=_example(function))
         durations[place] = lower_duration(node)
         if durations[place] <= 0 and place != "offset":
-            fail("FQ1009", f"the {place} must be longer than nothing", node.span, help=_example(function))
+            fail("FQ1009", f"the {place} must be longer than zero", node.span, help=_example(function))
     time = given["timecol"]
     if isinstance(time, t.Call) and time.name == ("descriptor",) and len(time.args) == 1:
         time = time.args[0]

@@ -186,7 +186,7 @@ def _positive(e: Expr, node: t.Call) -> int | None:
 def _whole(e: Expr, node: t.Call) -> int | None:
     e = folded(e)
     if not isinstance(e, Literal) or not (e.value is None or isinstance(e.value, int)):
-        unsupported(f"{node.name[-1].upper()} with a number that is no constant", node.span, "write a whole number")
+        unsupported(f"{node.name[-1].upper()} with a number that is not a constant", node.span, "write a whole number")
     return e.value
 
 
@@ -250,7 +250,7 @@ def _distance(bound: t.Bound, unit: str, ordered_by: SqlType, binder: RelBinder)
             )
     wanted = ordered_by if unit == "range" and ordered_by.is_numeric else BIGINT
     if not isinstance(e, Literal) or e.value is None:
-        unsupported("an offset of a frame that is no constant", bound.span, "write a number")
+        unsupported("an offset of a frame that is not a constant", bound.span, "write a number")
     if e.type.is_numeric:
         e = convert(e, wanted)
     value = e.value if isinstance(e, Literal) else None

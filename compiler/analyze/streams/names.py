@@ -99,7 +99,7 @@ class Resolver:
             parsed = parse_type(SourceText("", ref.custom), "standard" if self.catalog.standard else "ksql")
             return _placed(parsed, ref.span)
         except CompileError as error:
-            title = f"{self.clause}: {ref.custom!r} is no type"
+            title = f"{self.clause}: {ref.custom!r} is not a type"
             why = error.diagnostics[0].title
             raise mistake(
                 "FQ2005", title, ref.span, "not a type", why=why, help='cast("DOUBLE"), cast(float)'

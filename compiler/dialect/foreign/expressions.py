@@ -162,7 +162,7 @@ def _converted(tr: Translation, node: Node) -> Node:
     if to == "text" and kind not in ("int", "date") and not (kind == "bool" and tr.dialect != "flink"):
         refuse(
             node,
-            f"a cast of {f'a {kind}' if kind else 'this value'} to a text",
+            f"a cast of {f'a {kind}' if kind else 'this value'} to a string",
             "systems write it in different ways" if kind else _UNKNOWN,
             "write TO_CHAR(x, pattern)",
         )
@@ -330,7 +330,12 @@ def bracket(tr: Translation, node: Node) -> Node:
         return tr.copied(node, ("this", "expressions"))
     (index,) = node.expressions if len(node.expressions) == 1 else (None,)
     if isinstance(index, exp.Literal) and not index.is_string and tr.kinds.of(node.this) != "array":
-        refuse(node, "an index of what may be a map", _UNKNOWN, "put the CREATE TABLE of its columns into the files")
+        refuse(
+            node,
+            "an index of a value that may be a map",
+            _UNKNOWN,
+            "put the CREATE TABLE of its columns into the files",
+        )
     if isinstance(index, exp.Literal):
         if not index.is_string and node.args.get("offset"):  # an index that is given as it counts
             return exp.Bracket(this=tr(node.this), expressions=[exp.Literal.number(int(str(index.this)) - 1)])

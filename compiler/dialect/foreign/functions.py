@@ -83,7 +83,7 @@ def listed(tr: Translation, node: Node) -> Node:
     """STRING_AGG, LISTAGG, GROUP_CONCAT. Without a row Snowflake's is an empty text."""
     separator = node.args.get("separator")
     if node.args.get("on_overflow"):
-        refuse(node, "ON OVERFLOW", "a text of FlowQL has no such limit", "leave it out")
+        refuse(node, "ON OVERFLOW", "strings of FlowQL have no maximum length", "leave it out")
     inner = node.this
     order = inner.args["expressions"] if isinstance(inner, exp.Order) else []
     value = tr(inner.this if isinstance(inner, exp.Order) else inner)
@@ -229,7 +229,7 @@ def joined_texts(tr: Translation, node: Node) -> Node:
         refuse(
             node,
             "the function CONCAT_WS",
-            "NULL makes all NULL in some systems, and values that are no texts are written in different ways",
+            "NULL makes all NULL in some systems, and values that are not strings are written in different ways",
             "write a || b",
         )
     return call("CONCAT_WS", *tr.argument(values))
@@ -237,7 +237,7 @@ def joined_texts(tr: Translation, node: Node) -> Node:
 
 def digest(tr: Translation, node: Node) -> Node:
     if tr.kinds.of(node.this) != "text":
-        refuse(node, "the function MD5", "only texts have the same bytes everywhere", "cast it to TEXT")
+        refuse(node, "the function MD5", "only strings have the same bytes in all systems", "cast it to TEXT")
     return call("MD5", tr(node.this))
 
 
@@ -267,7 +267,9 @@ def length(tr: Translation, node: Node) -> Node:
     """The characters of a text; of a list its elements."""
     kind = tr.kinds.of(node.this)
     if not tr.as_postgres and kind not in ("text", "array", "int"):
-        refuse(node, tr.name_of(node), "texts have characters, and bytes and arrays other lengths", "cast it to TEXT")
+        refuse(
+            node, tr.name_of(node), "strings are counted in characters, but bytes and arrays differ", "cast it to TEXT"
+        )
     return call("CARDINALITY" if kind == "array" else "LENGTH", tr(node.this))
 
 

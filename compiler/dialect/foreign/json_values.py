@@ -21,7 +21,7 @@ def json_value(tr: Translation, node: Node) -> Node:
         node,
         tr.name_of(node),
         f"its result for objects and arrays differs from {tr.dialect}'s",
-        "cast the text to JSONB, and write  j -> 'a' ->> 'b'",
+        "cast the string to JSONB, and write  j -> 'a' ->> 'b'",
     )
 
 
@@ -59,7 +59,9 @@ def _stepped(tr: Translation, node: Node) -> Node:
     step = path.expressions[-1] if isinstance(path, exp.JSONPath) else None
     if step is None or len(path.expressions) != 2 or not isinstance(step, exp.JSONPathKey | exp.JSONPathSubscript):
         key = (
-            tr(path) if not isinstance(path, exp.JSONPath) else refuse(node, tr.name_of(node), "it is no step of JSONB")
+            tr(path)
+            if not isinstance(path, exp.JSONPath)
+            else refuse(node, tr.name_of(node), "it is not a step of JSONB")
         )
     else:
         key = exp.Literal(this=str(step.this), is_string=isinstance(step, exp.JSONPathKey))

@@ -53,7 +53,7 @@ def _named(tr: Translation, node: Node, made: Node) -> list[str]:
             node,
             "QUALIFY of a query with two columns of one name",
             "its columns are those of a query in FROM here",
-            "give each column a name of its own",
+            "give each column a different name",
         )
     return names
 

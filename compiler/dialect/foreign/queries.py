@@ -218,7 +218,7 @@ def _flattened(tr: Translation, node: Node) -> Node:
     ):
         refuse(
             node,
-            "FLATTEN with options, or of which other columns than VALUE are read",
+            "FLATTEN with options, or with columns other than VALUE",
             f"no translation from {tr.dialect} is known",
             "write JSONB_ARRAY_ELEMENTS(v) AS f(value)",
         )

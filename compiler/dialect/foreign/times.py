@@ -255,8 +255,8 @@ def to_date(tr: Translation, node: Node) -> Node:
     if node.args.get("format") or node.args.get("zone") or node.expressions or node.this is None:
         refuse(
             node,
-            "a text read by a pattern",
-            "PostgreSQL's patterns accept texts that others refuse",
+            "a string read by a pattern",
+            "PostgreSQL's patterns accept strings that other systems refuse",
             "write TO_DATE(s, 'YYYYMMDD') or TO_TIMESTAMP(s, pattern), if this is what you want",
         )
     return cast(tr(node.this), "DATE")

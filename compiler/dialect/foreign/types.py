@@ -86,7 +86,7 @@ def _bounded(node: Node, params: list[str], dialect: str, in_cast: bool) -> str:
         refuse(
             node,
             f"CAST to VARCHAR({params[0]})",
-            "a text that is too long is cut by one system and refused by another",
+            "one system truncates a string that is too long, another refuses it",
             "cast to TEXT",
         )
     return f"VARCHAR({params[0]})"

@@ -112,7 +112,7 @@ def refuse_behind_query(cur: Reader) -> None:
         help = "leave it out: a view is computed when it is deployed"
         cur.unsupported("WITH [NO] DATA", help=help, edit=Edit(cur.rest(), ""))
     if cur.back(1).upper == "EMIT" and cur.tok.kind != "end":  # which was read as an alias
-        help = "a view shows each change; write  EMIT ON WINDOW CLOSE  for closed windows alone, or leave it out"
+        help = "a view shows each change; write  EMIT ON WINDOW CLOSE  to show only closed windows, or leave it out"
         edit = Edit(cur.span_from(cur.back(1), cur.final()), "")
         cur.unsupported(f"EMIT {cur.tok.upper}", help=help, edit=edit)
 

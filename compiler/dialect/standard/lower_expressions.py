@@ -354,7 +354,7 @@ def _overlaps(node: Func, left: Func, right: t.Expr) -> Ast:
 def _collate(node: t.Collate) -> Ast:
     """Texts are compared by their code points, which is what these collations mean."""
     if node.name[-1] not in BY_CODE_POINT:
-        help = 'texts are compared by their code points: leave it out, or write  COLLATE "C"'
+        help = 'strings are compared by their code points: leave it out, or write  COLLATE "C"'
         unsupported(f"COLLATE {'.'.join(node.name)}", node.span, help)
     return lower_expr(node.operand)
 

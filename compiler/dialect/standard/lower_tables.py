@@ -37,7 +37,7 @@ from flowql.compiler.plan.tables import Identity, OnDuplicate
 VERSION_COLUMN = "WITH VERSION COLUMN"
 _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
-    "COLLATE": 'texts are compared by their code points: leave it out, or write  COLLATE "C"',
+    "COLLATE": 'strings are compared by their code points: leave it out, or write  COLLATE "C"',
 }
 _IDENTITY: dict[str, Identity] = {
     "GENERATED ALWAYS AS IDENTITY": "always",
@@ -140,7 +140,7 @@ def _check_versions(s: st.CreateTable, on_duplicate: OnDuplicate) -> None:
     names = [c.name for c in s.columns or ()]
     for name in s.versions:
         if name not in names:
-            title = f"{VERSION_COLUMN} names {name}, which is no column of the table"
+            title = f"{VERSION_COLUMN} names {name}, which is not a column of the table"
             fail("FQ2002", title, spans[0], label="unknown column", help=f"columns are {', '.join(names)}")
 
 
@@ -158,7 +158,7 @@ def check_key(s: st.CreateTable) -> None:
     names = [c.name for c in s.columns or ()]
     for key in s.primary_key:
         if key not in names:
-            title = f"the PRIMARY KEY names {key}, which is no column of the table"
+            title = f"the PRIMARY KEY names {key}, which is not a column of the table"
             help = f"columns are {', '.join(names)}"
             near = closest(key, names)
             edit = renamed(s.span, key, near[0]) if near else None
@@ -230,7 +230,7 @@ def _refuse_clauses_of_values(query: t.Query) -> None:
     )
     for clause, named in written:
         if clause:
-            unsupported(named, query.span, "write the rows alone")
+            unsupported(named, query.span, "write only the rows")
 
 
 def _returned(items: Sequence[t.Item]) -> tuple[SelectItem, ...]:
@@ -267,7 +267,7 @@ def _assigned(assignments: Sequence[st.Assignment]) -> list[tuple[str, t.Expr, S
             continue
         if not t.is_row(a.value) or len(a.value.args) != len(a.columns):
             help = f"write  {a.columns[0]} = ..., {a.columns[1]} = ..."
-            unsupported("SET of several columns at once to anything but as many values", a.span, help)
+            unsupported("SET of several columns to another number of values", a.span, help)
         made += [(n, v, a.span) for n, v in zip(a.columns, a.value.args, strict=True)]
     return made
 

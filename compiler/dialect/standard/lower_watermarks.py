@@ -26,7 +26,7 @@ def lower_watermark(s: st.CreateTable) -> Watermark | None:
     types = {c.name: c.type.name for c in s.columns or ()}
     found = types.get(written.column)
     if found is None:
-        title = f"WATERMARK names {written.column}, which is no column of the table"
+        title = f"WATERMARK names {written.column}, which is not a column of the table"
         fail("FQ2002", title, written.span, label="unknown column", help=f"columns are {', '.join(types)}")
     if found not in (*_TIMES, *_NUMBERS):
         title = f"WATERMARK is of a time; {written.column} is {found.upper()}"
@@ -39,7 +39,7 @@ def lower_watermark(s: st.CreateTable) -> Watermark | None:
         unsupported(
             "WATERMARK of a table with a PRIMARY KEY",
             written.span,
-            "leave the key out: rows are told apart without one, and ON of FOR SYSTEM_TIME AS OF says what they are versions of",
+            "leave the key out: rows need none, and ON of FOR SYSTEM_TIME AS OF names the key of versions",
         )
     return Watermark(written.column, _delay(written, is_time=found in _TIMES))
 

@@ -135,7 +135,7 @@ def _interval(cur: Reader, start: Tok) -> Expr:
         cur.expect_op(")")
     amount = cur.tok
     if amount.kind not in ("string", "number"):
-        cur.expected("the text of an interval", help="write  INTERVAL '5' MINUTE")
+        cur.expected("the string of an interval", help="write  INTERVAL '5' MINUTE")
     cur.next()
     plural = amount.kind == "number"
     units = [_unit(cur)] if _at_unit(cur, plural=plural) else []
@@ -198,15 +198,15 @@ def _no_expression(cur: Reader, start: Tok) -> NoReturn:
         sign = {"==": "=", "=<": "<=", "=>": ">=", "!>": "<=", "!<": ">="}.get(cur.back(1).text + start.text, "")
         help, edit = (f"write  {sign}", Edit(cur.span_from(cur.back(1), start), sign)) if sign else ("", None)
     elif cur.tok.op == ",":
-        help, edit = "is a comma too much, or a value missing?", Edit(cur.span_of(start), "")
+        help, edit = "is there an extra comma, or is a value missing?", Edit(cur.span_of(start), "")
     elif cur.tok.op == "[" and cur.at_name(ahead=1) and cur.peek(2).op == "]":
         name = cur.fold(cur.after)
-        help = f"a name stands alone, or in double quotes: {quoted(name)}"
+        help = f"write a name without quotes, or in double quotes: {quoted(name)}"
         edit = Edit(cur.span_from(start, cur.peek(2)), quoted(name))
     elif cur.tok.op == "*":
-        help = "`*` stands alone in a select list, or in COUNT(*)"
+        help = "use `*` by itself in a select list, or in COUNT(*)"
     elif start.op == ")":
-        help = "is a comma too much, or a value missing?"
+        help = "is there an extra comma, or is a value missing?"
     elif start.op == "$":
         help = "parameters like $1 have no value here; a variable is written ${name}"
     cur.expected("an expression", help=help, edit=edit)

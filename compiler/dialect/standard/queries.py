@@ -299,7 +299,7 @@ def _tail(
         clause = "LIMIT" if start.upper == "FETCH" else start.upper
         if clause in seen:
             cur.fail(
-                "FQ1003", f"{start.upper} cannot stand here", at=cur.span_of(start), label="given twice", help=_ORDER
+                "FQ1003", f"{start.upper} cannot be used here", at=cur.span_of(start), label="given twice", help=_ORDER
             )
         seen.add(clause)
         if start.upper == "LIMIT":
@@ -321,7 +321,7 @@ def _tail(
         if word in ("GROUP", "ORDER") and cur.after.upper != "BY":
             cur.next()
             cur.expect_word("BY", help=f"write  {word} BY")
-        cur.fail("FQ1003", f"{word} cannot stand here", label="out of order, or given twice", help=_ORDER)
+        cur.fail("FQ1003", f"{word} cannot be used here", label="out of order, or given twice", help=_ORDER)
     if cur.at_words("FOR", "UPDATE") or cur.at_words("FOR", "SHARE"):
         cur.unsupported(
             f"FOR {cur.after.upper}", help="leave it out: no row is locked by reading", edit=Edit(cur.rest(), "")

@@ -17,7 +17,7 @@ def unsupported(named: str, span: Span, help: str = "", *, edit: Edit | None = N
     """Refuse a construct by its name. help: what to write in its place."""
     title = f"{named} is not supported yet"
     raise UnsupportedError(
-        Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True, edit=edit)
+        Diagnostic("FQ1901", title, span, label="not supported yet", help=help, unsupported=True, edit=edit)
     )
 
 

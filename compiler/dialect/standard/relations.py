@@ -61,7 +61,7 @@ def parse_joined(cur: Reader) -> Relation:
     if cur.at_name() and cur.after.upper == "JOIN":
         cur.fail(
             "FQ1001",
-            f"{cur.tok.shown()} is no kind of join",
+            f"{cur.tok.shown()} is not a kind of join",
             label="before JOIN",
             help="the kinds are INNER, LEFT, RIGHT, FULL and CROSS",
         )
@@ -107,7 +107,7 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
         help = (
             "write  INNER, LEFT [OUTER], RIGHT [OUTER], FULL [OUTER] or CROSS JOIN, NATURAL in front of all but CROSS"
         )
-        cur.fail("FQ1003", f"{' '.join(plain)} JOIN is no join", at=named, help=help)
+        cur.fail("FQ1003", f"{' '.join(plain)} JOIN is not a join", at=named, help=help)
     cur.enter()
     right_start = cur.tok
     right = parse_relation(cur)

@@ -78,7 +78,7 @@ def picture(
     if found := status["instance"].get("state"):
         lines.append(_cut(state_line(found), width, ""))
     if status["instance"].get("blocked"):
-        lines.append(_cut(f"commits do not get through: {status['instance']['blocked']}", width, STYLES["blocked"]))
+        lines.append(_cut(f"commits fail: {status['instance']['blocked']}", width, STYLES["blocked"]))
     queries = view.select(status)
     wrong = [q for q in queries if q["last_error"] and q["state"] != "running"]
     functions = function_lines(status)

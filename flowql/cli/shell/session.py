@@ -256,7 +256,7 @@ class Session:
 
     def _script(self, match: re.Match[str]) -> None:
         if self._depth >= _DEPTH_MAX:
-            raise QueryError("scripts run each other without end", code=INVALID)
+            raise QueryError("scripts run each other in a cycle", code=INVALID)
         whole, rest = split(acting.script(Path(match["file"])))
         self._depth += 1
         try:

@@ -58,7 +58,7 @@ def topics(plan: Plan, found: Mapping[str, int], *, internal: bool = False) -> R
 
 def types(found: Mapping[str, Any]) -> Rows:
     """Custom types by name, as the project's files define them."""
-    return Rows(("type", "stands for"), [(n, str(t)) for n, t in sorted(found.items())])
+    return Rows(("type", "meaning"), [(n, str(t)) for n, t in sorted(found.items())])
 
 
 def pairs(what: str, found: Mapping[str, str]) -> Rows:

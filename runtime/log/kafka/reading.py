@@ -246,5 +246,5 @@ def resolve(admin: KafkaAdmin, tp: TopicPartition, offset: int) -> int:
     if offset == LATEST:
         return admin.end_offset(tp)
     if offset < 0:
-        raise LogError(f"{tp}: {offset} is no offset")
+        raise LogError(f"{tp}: {offset} is not an offset")
     return offset

@@ -108,7 +108,7 @@ def bind_window(call: WindowCall, source: Schema, order: Sequence[SortKey]) -> B
     if bound.kind.reading == "all":
         return _framed(call, order, None, _all_results(bound, bound.kind, frame))
     if bound.kind.reading == "place":
-        raise AggregateUnsupported(f"{call.function} is no window function")
+        raise AggregateUnsupported(f"{call.function} is not a window function")
     extreme = _running_extreme(bound, frame) if _is_running(frame, order) else None
     return _framed(call, order, extreme, _extreme_results(bound, frame))
 
@@ -203,7 +203,7 @@ _VALUES = ("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
 def _number(call: WindowCall, least: int | None) -> int | None:
     """The constant of a call; None: it is NULL."""
     (found,) = call.init
-    assert found is None or type(found) is int, f"{call.name}: {found!r} is no whole number"
+    assert found is None or type(found) is int, f"{call.name}: {found!r} is not a whole number"
     assert found is None or least is None or found > least, f"{call.name}: {found} is not above {least}"
     return found
 

@@ -75,7 +75,7 @@ class Context:
         headers: Headers | None = None,
     ) -> None:
         if to is not None and to not in self._children:
-            raise ValueError(f"{to} is no child of {self.name}: {', '.join(self._children) or 'it has none'}")
+            raise ValueError(f"{to} is not a child of {self.name}: {', '.join(self._children) or 'it has none'}")
         children = self._children if to is None else (to,)
         if timestamp is None and headers is None and len(children) == 1:
             self._running.deliver(children[0], key, value)
@@ -88,16 +88,16 @@ class Context:
         self, sink: str, key: Any, value: Any, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
         if not self._running.is_sink(sink):
-            raise ValueError(f"{sink} is no sink of the topology: {', '.join(self._running.sinks)}")
+            raise ValueError(f"{sink} is not a sink of the topology: {', '.join(self._running.sinks)}")
         with self._as(timestamp, headers):
             self._running.deliver(sink, key, value)
 
     def forward_batch(self, batch: pa.RecordBatch, *, to: str | None = None) -> None:
         if to is not None and to not in self._children:
-            raise ValueError(f"{to} is no child of {self.name}: {', '.join(self._children) or 'it has none'}")
+            raise ValueError(f"{to} is not a child of {self.name}: {', '.join(self._children) or 'it has none'}")
         for child in self._children if to is None else (to,):
             if not self._running.is_sink(child):
-                raise ValueError(f"{child} is no sink: only sinks take batches")
+                raise ValueError(f"{child} is not a sink: only sinks take batches")
             self._running.emit_batch(child, batch)
 
     def schedule(
@@ -123,7 +123,7 @@ class Context:
             return "punctuate"
         name = getattr(callback, "__name__", "")
         if getattr(callback, "__self__", None) is not processor or not hasattr(processor, name):
-            raise ValueError(f"{callback!r} is no method of processor {self.name}; schedule one, which calls it")
+            raise ValueError(f"{callback!r} is not a method of processor {self.name}; schedule one, which calls it")
         return name
 
     def store(self, name: str) -> Any:

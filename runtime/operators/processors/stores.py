@@ -47,7 +47,7 @@ class _Rows:
 
     def _key(self, key: Any) -> Key:
         if key is None:
-            raise TypeError(f"store {self._spec.name}: None is no key")
+            raise TypeError(f"store {self._spec.name}: None is not a key")
         parts = key if len(self._keys) > 1 else (key,)
         if not isinstance(parts, tuple) or len(parts) != len(self._keys):
             raise TypeError(f"store {self._spec.name}: a key has {len(self._keys)} parts")

@@ -101,7 +101,7 @@ class RowOfRecord:
 def checked_time(timestamp: Any) -> int:
     """An event time that a processor gave. Raises TypeError, ValueError."""
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-        raise TypeError(f"a timestamp is a number of milliseconds, and no {type(timestamp).__name__}")
+        raise TypeError(f"a timestamp is a number of milliseconds, not {type(timestamp).__name__}")
     if not EARLIEST_MS <= timestamp < LATEST_MS:
         raise ValueError(f"the timestamp {timestamp} is outside of 1900 to 2200")
     return timestamp
@@ -113,12 +113,12 @@ def checked_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
     for pair in found:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(
-                f"headers are pairs of a text and bytes, as (('trace', b'1'),), and no {type(headers).__name__}"
+                f"headers are pairs of a string and bytes, such as (('trace', b'1'),), not {type(headers).__name__}"
             )
         key, value = pair
         if not isinstance(key, str) or not (value is None or isinstance(value, bytes)):
             raise TypeError(
-                f"a header is a text and bytes or None, and got {type(key).__name__} and {type(value).__name__}"
+                f"a header is a string and bytes or None, not {type(key).__name__} and {type(value).__name__}"
             )
     return tuple((key, value) for key, value in found)
 

@@ -111,7 +111,7 @@ def _refuse_outside(site: Site, topic: str, queries: Collection[str], *, owned: 
         return
     by = f" of {', '.join(others)}" if others else ", as far as is known,"
     raise OutsideRecords(
-        f"{topic} holds records from outside{by} beside the results of {', '.join(queries)}: to compute these anew would lose "
+        f"{topic} holds records from outside{by} beside the results of {', '.join(queries)}: recomputing these would lose "
         "them; let the queries write to another topic (KAFKA_TOPIC), or use a target with another data_dir"
     )
 

@@ -121,7 +121,7 @@ class Supervisor:
         failed = [f for f in feeds if f in self.queries and self.queries[f].state == "error"]
         if failed and query.state == "waiting":
             said = "not computed" if is_batch else "it reads no more"
-            query.given_up(RuntimeFailure(f"{said}, as {', '.join(failed)} failed; its earlier results stay"))
+            query.given_up(RuntimeFailure(f"{said}, because {', '.join(failed)} failed; its earlier results stay"))
         return bool(failed)
 
     def _look(self, query: RunningQuery, now_ms: int) -> None:

@@ -79,7 +79,9 @@ def _images(relation: Relation, source: Schema) -> Relation:
 def grown(relation: Relation) -> Relation:
     """A computed table as images: its groups are known at the end, if no key was ever left out."""
     if not relation.grows:
-        raise Refused("groups of a computed table stay when their last row goes, and its earlier rows are not known")
+        raise Refused(
+            "groups of a computed table stay when their last row is removed, and the earlier rows are unknown"
+        )
     frame = relation.frame.selectExpr("*", f"TRUE AS {CURRENT}")
     return Relation(frame, "images", timed=False)
 
@@ -91,12 +93,12 @@ def check_aggregate(spec: Aggregate, source: Schema, relation: Relation, *, tabl
         raise Refused("windows over a table")
     for call in spec.aggregates:
         if table and not _can_be_undone(call):
-            raise Refused(f"{call.function} over a table goes by changes that are gone")
+            raise Refused(f"{call.function} over a table needs changes that no longer exist")
         ordered = placed and not table and by_order(call)
         if not ordered and (reason := reason_against(call, bounded=placed, placed=placed)):
             raise Refused(reason)
         if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
-            raise Refused(f"{call.function} of DOUBLE: of 0.0 and -0.0 either may be shown")
+            raise Refused(f"{call.function} of DOUBLE: the result may show 0.0 or -0.0")
         if _is_placed(call) and not all(map(_ordered, (a.type for a in call.args))):
             raise Refused(f"{call.function} of {call.args[0].type}: rows of one time cannot be put in order")
         for arg in call.args:

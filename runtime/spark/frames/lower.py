@@ -183,7 +183,7 @@ class Lowering:
     def _no_values(self, source: SourceDef, reader: QueryPlan) -> None:
         targets = {self._topic(i.target) for i in self.plan.inserts}
         if source.topic in targets:
-            reason = f"{source.name} gets rows by INSERT INTO ... VALUES, which are no part of a frame"
+            reason = f"{source.name} gets rows by INSERT INTO ... VALUES, which are not part of a frame"
             self._refuse(reader, "Scan", reason, "put the rows into the frame and leave the statement out")
 
     def _written(self, query: QueryPlan, source: SourceDef, reader: QueryPlan) -> Relation:

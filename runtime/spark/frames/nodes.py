@@ -179,13 +179,13 @@ def _rekey(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
         moved = [k.name for k in spec.keys if columns_of(k.expr) - own]
         if moved:
             raise Refused(
-                f"rows of a computed table move between groups of {moved[0]}, and its earlier rows are not known"
+                f"rows of a computed table move between groups of {moved[0]}, and the earlier rows are unknown"
             )
         relation = grown(relation)
     carried = [quoted(n) for n in node.schema.names[len(spec.keys) :]]
     double = [k.name for k in spec.keys if k.expr.type.kind is Kind.DOUBLE]
     if double:
-        raise Refused(f"the key {double[0]} is DOUBLE: of 0.0 and -0.0, which are one key, either may be shown")
+        raise Refused(f"the key {double[0]} is DOUBLE: 0.0 and -0.0 are one key, and the result may show either")
     relation, made_keys = nodes.computed(relation, source, [k.expr for k in spec.keys])
     keys = [f"{sql} AS {quoted(k.name)}" for sql, k in zip(made_keys, spec.keys, strict=True)]
     made = relation.select([*keys, *carried])
@@ -200,7 +200,7 @@ def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     assert isinstance(node.spec, Explode)
     (relation,) = inputs
     if relation.form != "rows":
-        raise Refused("several rows for one of a table")
+        raise Refused("several rows for one row of a table")
     args = [_list_of(f.expr, in_python=nodes.letters is not None) for f in node.spec.functions]
     types = [spark_type(e.type) for e in args]
     relation, lists = nodes.computed(relation, node.inputs[0].schema, args)
@@ -226,7 +226,7 @@ def _list_of(expr: Expr, *, in_python: bool) -> Expr:
         return expr.args[0]
     if isinstance(expr, Call) and is_users(expr.name) and in_python:
         return replace(expr, type=array(expr.type))
-    raise Refused(f"of table functions only EXPLODE is Spark's, not {plain_name(getattr(expr, 'name', str(expr)))}")
+    raise Refused(f"the only table function on Spark is EXPLODE, not {plain_name(getattr(expr, 'name', str(expr)))}")
 
 
 def aggregate(nodes: Nodes, node: Node, inputs: list[Relation], *, place: str = "") -> Relation:
@@ -270,7 +270,7 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     field = node.schema.get(spec.timestamp.column)
     in_ms = millis_of(field.type, quoted(field.name)) if field is not None else ""
     if relation.form != "rows" or not in_ms:
-        raise Refused("TIMESTAMP of a table, or of a text, is read record by record")
+        raise Refused("TIMESTAMP of a table, or of a string, is read record by record")
     kept = relation.frame.where(without([Fault(f"{in_ms} IS NULL", "", ""), *outside(spec.times, in_ms, "")]))
     return replace(relation, frame=kept.selectExpr(*names(node.schema), f"{in_ms} AS {quoted(ROWTIME)}"), timed=True)
 

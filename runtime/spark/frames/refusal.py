@@ -61,7 +61,7 @@ def check_names(schema: Schema) -> None:
         for i, name in enumerate(names):
             if folded.index(folded[i]) < i:
                 other = names[folded.index(folded[i])]
-                raise Refused(f"the columns {other} and {name} differ by case alone", "rename one of them")
+                raise Refused(f"the columns {other} and {name} differ only in case", "rename one of them")
 
 
 def _field_names(t: SqlType) -> list[tuple[str, ...]]:

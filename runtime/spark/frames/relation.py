@@ -99,7 +99,7 @@ def state_of(relation: Relation, schema: Schema) -> Relation:
     """The rows of a table at the end, one per key."""
     if relation.form == "state":
         return relation
-    assert relation.form == "versions", f"{relation.form} are no table"
+    assert relation.form == "versions", f"{relation.form} are not a table"
     whole = f"struct({', '.join([*names(schema), quoted(ROWTIME), LIVE])})"
     rows = relation.frame.selectExpr(KEY, f"{whole} AS __row", ORDER)
     last = rows.groupBy(KEY).agg(functions(rows).expr(f"max_by(__row, {ORDER})").alias("__row")).where(f"__row.{LIVE}")

@@ -149,7 +149,7 @@ def _result(work: Lowering, query: QueryPlan) -> StreamResult:
 
 def _filter(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     if inputs[0].form == "state":
-        raise Refused("a row that stops passing must be removed, and Spark would only stop writing it", ELSEWHERE)
+        raise Refused("a row that no longer passes the filter must be removed, and Spark cannot remove it", ELSEWHERE)
     passed = HANDLERS[Filter](nodes, node, inputs)
     return replace(passed, frame=_valued(passed).frame)
 
@@ -196,7 +196,7 @@ def _aggregate(
     spec, source, (relation,) = node.spec, node.inputs[0].schema, inputs
     assert isinstance(spec, Aggregate)
     if relation.form != "rows":
-        raise Refused("an aggregation of a table undoes what its rows were before", ELSEWHERE)
+        raise Refused("an aggregation of a table must remove earlier versions of rows", ELSEWHERE)
     if spec.emit_final and not finals:
         raise Refused("EMIT FINAL forgets windows that a jump of time outruns, and Spark gives them", ELSEWHERE)
     check_aggregate(spec, source, relation, table=False, placed=False)
@@ -296,7 +296,7 @@ def _join_as_spark(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation
     assert isinstance(spec, Join)
     if spec.shape == "stream-table":
         if right.form != "state":
-            raise Refused("the table is no topic of its own", ELSEWHERE)
+            raise Refused("the table is not a separate topic", ELSEWHERE)
         return _met_now(node, left, right)
     if spec.shape != "stream-stream" or kept_for_good(node):
         return _join(nodes, node, inputs)

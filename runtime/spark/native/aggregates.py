@@ -37,7 +37,7 @@ def form_of(call: AggregateCall) -> OnSpark | None:
 def differs(call: AggregateCall) -> str:
     """What a native aggregate may show differently; "" for nothing."""
     if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
-        return f"{call.name}: of 0.0 and -0.0, which are equal, either may be shown"
+        return f"{call.name}: 0.0 and -0.0 are equal, and the result may show either"
     return ""
 
 

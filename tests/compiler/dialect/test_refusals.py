@@ -77,7 +77,7 @@ def test_clauses_behind_a_source(text: str, named: str, at: str) -> None:
 
 
 def test_an_unknown_word_before_join_is_no_kind_of_join() -> None:
-    with pytest.raises(ParseError, match="`SIDEWAYS` is no kind of join"):
+    with pytest.raises(ParseError, match="`SIDEWAYS` is not a kind of join"):
         query("SELECT id FROM a x SIDEWAYS JOIN b ON x = y")
 
 

@@ -93,7 +93,7 @@ def test_tables_get_a_difference_and_streams_new_records(before: str, after: str
     assert takes_difference(building, group, topic) is difference
     assert not takes_difference(replace(building, histories=()), group, topic), "nothing is known of its records"
     other = replace(building.histories[0], topic=topic, kind="stream")
-    assert not takes_difference(replace(building, histories=(other,)), group, topic), "its records are no table"
+    assert not takes_difference(replace(building, histories=(other,)), group, topic), "its records are not a table"
 
 
 def test_reasons_and_requests_of_a_rebuild_end_with_the_swap_of_the_query() -> None:

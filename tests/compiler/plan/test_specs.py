@@ -181,7 +181,7 @@ BROKEN: list[tuple[Any, str]] = [
     (over(Frame("rows", 1, -1), "D"), "behind its end"),
     (over(Frame("rows", 0, -1), "D"), "behind its end"),
     (over(Frame("rows", Decimal(-1), 0), "D"), "whole numbers"),
-    (over(Frame("range", -1.5, 0), "D"), "no distance"),
+    (over(Frame("range", -1.5, 0), "D"), "not a distance"),
     (over(Frame("range", -1, 0), "D", "V"), "one ordered column"),
     (over(Frame("range", -1, 0), "K"), "one ordered column"),
     (over(Frame("range", -1, 0)), "one ordered column"),

@@ -142,10 +142,10 @@ MISTAKES = {
     "constant": (lambda: lit(object()), "has no constant in SQL"),
     "infinite": (lambda: lit(float("inf")), "inf has no constant in SQL"),
     "large": (lambda: col("a") + 2**63, "out of the range of BIGINT"),
-    "name": (lambda: col(""), "'' is no name of a column"),
+    "name": (lambda: col(""), "'' is not a valid name of a column"),
     "in_nothing": (lambda: col("a").is_in(), "is_in() has no values"),
-    "function": (lambda: fn("a b", 1), "'a b' is no function that SQL can call"),
-    "python_function": (lambda: fn(print, 1), "is no function that SQL can call"),
+    "function": (lambda: fn("a b", 1), "'a b' is not a function that SQL can call"),
+    "python_function": (lambda: fn(print, 1), "is not a function that SQL can call"),
     "cast": (lambda: col("a").cast(object), "has no SQL type"),
 }
 

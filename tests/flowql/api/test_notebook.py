@@ -84,7 +84,7 @@ def test_a_result_is_kept_under_a_name(shell: InteractiveShell, folder: Path) ->
 
 @pytest.mark.parametrize("kept", ["", "1x", "for", "a.b"])
 def test_a_name_that_no_variable_has_is_refused(folder: Path, kept: str) -> None:
-    with pytest.raises(flowql.CommandError, match=f"`{kept}` is no name of a variable"):
+    with pytest.raises(flowql.CommandError, match=f"`{kept}` is not a valid name for a variable"):
         run_cell({}, f"{folder} >> {kept}", "SELECT n FROM names")
 
 

@@ -105,9 +105,9 @@ def test_requests_that_make_no_sense_are_refused(shop: Shop) -> None:
     [
         ("http://:secret@127.0.0.1:8321", "has a name or a password"),
         ("http" + "://user:secret@127.0.0.1:8321", "has a name or a password"),
-        ("ftp://127.0.0.1:8321", "no URL of an instance"),
-        ("http://", "no URL of an instance"),
-        ("http://127.0.0.1:many", "this is no URL"),
+        ("ftp://127.0.0.1:8321", "not a URL of an instance"),
+        ("http://", "not a URL of an instance"),
+        ("http://127.0.0.1:many", "this is not a URL"),
         ("http://127.0.0.1:8321/shop", "behind the port"),
         ("http://127.0.0.1:8321?token=secret", "behind the port"),
     ],

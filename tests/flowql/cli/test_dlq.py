@@ -196,7 +196,7 @@ def test_what_would_fail_again_refuses_all(site: LetterSite) -> None:
     assert "FQ5802" in done.err
     assert "in/0@1" in done.err
     done = site("dlq", "replay", "--set", "V = 1", "--where", "topic = 'in'")
-    assert "no JSON object" in done.err
+    assert "not a JSON object" in done.err
     assert topic_name("demo") not in site.instance.admin.topics()
 
 

@@ -248,7 +248,7 @@ WRONG = {
     "{url: 'http://nowhere.invalid:80', token: x}": ("FQ5302", "no machine is called nowhere.invalid"),
     "{url: 'URL', token: wrong-horse-battery}": ("FQ5301", "refuses the token"),
     "{url: 'https://127.0.0.1:PORT', token: x}": ("FQ5302", "it does not speak TLS"),
-    "{url: 'ftp://example.com', token: x}": ("FQ5309", "is no URL of an instance"),
+    "{url: 'ftp://example.com', token: x}": ("FQ5309", "is not a URL of an instance"),
     "{url: 'URL', token: {env: NOT_THERE}}": ("FQ3022", "the environment has no variable NOT_THERE"),
     "{url: 'URL', token: {file: nothing}}": ("FQ3022", "secret file nothing cannot be read"),
     "{url: 'URL', token: {command: 'false quiet-argument'}}": ("FQ3022", "secret command false exits with 1"),

@@ -55,6 +55,14 @@ def test_records_as_files(topic: Topic, tmp_path: Path) -> None:
     assert len(topic("export", "notes", "--from", "2", "-o", "csv").out.splitlines()) == 2
 
 
+def test_a_new_topic_with_nearly_the_name_of_a_source_is_named(topic: Topic) -> None:
+    """`topic import order` made the topic without a word, and the source over `orders` stayed empty."""
+    said = topic("produce", "ss", "a:null").err
+    assert said.startswith("ss is a new topic, and no stream or table of the project reads it; did you mean `s`?\n")
+    assert "did you mean" not in topic("produce", "ss", "a:null").err, "it exists now"
+    assert "did you mean" not in topic("produce", "notes", "a:null").err
+
+
 def test_what_was_deployed_keeps_its_topics(topic: Topic, host: Host) -> None:
     for name in ("s", "S", "A"):
         refused = topic("delete", name, "--yes")
@@ -174,8 +182,8 @@ def test_texts_of_times_mean_what_they_mean_to_an_import(flowql: Program, tmp_pa
 WRONG_RECORDS = {
     '"timestamp": true': "the timestamp True is not a time",
     '"partition": "x"': "the partition 'x' is not a number",
-    '"headers": [1]': "[1] are no headers",
-    '"headers": 5': "5 are no headers",
+    '"headers": [1]': "[1] are not headers",
+    '"headers": 5': "5 are not headers",
     '"key": {"base64": 5}': "5 is not base64",
     '"key": {"base64": "!!"}': "'!!' is not base64",
 }

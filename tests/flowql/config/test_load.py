@@ -300,7 +300,7 @@ def test_a_target_has_tokens_with_roles() -> None:
 @pytest.mark.parametrize(
     ("more", "code", "title"),
     [
-        ("tokens: {x: {hash: geheim, roles: read}}", "FQ3021", "`hash` of the token `x` is no SHA-256"),
+        ("tokens: {x: {hash: geheim, roles: read}}", "FQ3021", "`hash` of the token `x` is not an SHA-256"),
         (f"tokens: {{x: {{hash: {'a' * 64}, roles: all}}}}", "FQ3004", "`roles` must be"),
         (f"tokens: {{x: {{hash: {'a' * 64}}}}}", "FQ3006", "`roles` is missing"),
         ("tokens: {x: {roles: read}}", "FQ3006", "`hash` is missing"),
@@ -310,8 +310,8 @@ def test_a_target_has_tokens_with_roles() -> None:
             "role `deploy` concerns the whole target",
         ),
         ("webhooks: {orders: geheim}", "FQ3021", "a secret of `webhooks` has less than 16"),
-        ("origins: '*'", "FQ3021", "is no origin"),
-        ("origins: https://x.example.com/path", "FQ3021", "is no origin"),
+        ("origins: '*'", "FQ3021", "is not an origin"),
+        ("origins: https://x.example.com/path", "FQ3021", "is not an origin"),
     ],
 )
 def test_mistakes_in_tokens_are_shown_where_they_stand(more: str, code: str, title: str) -> None:

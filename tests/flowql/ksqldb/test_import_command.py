@@ -145,7 +145,7 @@ def test_scripts_run_scripts(flowql, tmp_path):
     assert "main.sql:3:1" in done.err
     (tmp_path / "parts" / "none.sql").write_text("RUN SCRIPT 'none.sql';")
     again = flowql("import", "ksql", str(tmp_path / "main.sql"), "--into", str(tmp_path / "shop"))
-    assert "scripts run each other without end" in again.err
+    assert "scripts run each other in a cycle" in again.err
 
 
 def test_a_priority_must_name_a_query(flowql, tmp_path):

@@ -89,7 +89,7 @@ def test_a_password_over_tls(guarded: Shop) -> None:
     for given in ({"PGPASSWORD": "wrong"}, {"PGUSER": "eve"}, {"PGPASSWORD": ""}):
         shown = psql(guarded, "SELECT 1", PGSSLMODE="require", **given)
         assert "password authentication failed" in shown or "password supplied" in shown, shown
-    assert "takes connections with TLS alone" in psql(guarded, "SELECT 1", PGSSLMODE="disable")
+    assert "takes only connections with TLS" in psql(guarded, "SELECT 1", PGSSLMODE="disable")
 
 
 def test_without_tls_nothing_is_told(guarded: Shop) -> None:

@@ -38,7 +38,7 @@ class Site:
 def test_commits_that_do_not_get_through_are_waited_for_a_while() -> None:
     site, done = Site(), Future[int]()
     site.commit.held_up = "no space"
-    refused = r"^commits do not get through \(no space\), and nothing has changed$"
+    refused = r"^commits fail \(no space\), and nothing has changed$"
     with pytest.raises(CommitsBlocked, match=refused):
         site.deployer._until(done)
     assert site.now == BLOCKED_MS + 1
@@ -107,7 +107,7 @@ def test_a_request_that_has_begun_is_withdrawn_and_waited_for(answers: bool) -> 
         with pytest.raises(CommitsBlocked, match=r"no space\): what was begun takes effect when that is over"):
             site.deployer._wait(request)
     assert site.now == end
-    assert request.withdrawn == "commits do not get through (no space), and nothing has changed"
+    assert request.withdrawn == "commits fail (no space), and nothing has changed"
 
 
 def test_what_waits_for_the_end_of_a_swap_is_asked_again() -> None:

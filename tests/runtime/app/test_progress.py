@@ -63,7 +63,7 @@ def test_a_moment_that_the_clock_has_to_reach_again_is_told() -> None:
     assert held_moment([], 0) == {}
     said = stands_still({"moment_ms": 4_102_444_800_000, "ahead_ms": 7_200_000})
     assert said.startswith(
-        "the clock was set back: NOW() stays at 2100-01-01T00:00:00.000Z, 2.0 h ahead of it, and no row comes or goes"
+        "the clock was set back: NOW() stays at 2100-01-01T00:00:00.000Z, 2.0 h ahead of it, and no row appears or expires"
     )
 
 

@@ -165,10 +165,10 @@ def test_a_request_that_is_withdrawn_ends_where_its_commit_can_be_taken_back(wit
     own, awaited = Own(withdrawable), Future[Any]()
     request = own.ask(waiting(awaited))
     assert (own.run_once(0), own.events) == (WAITING_MS, [])
-    request.withdrawn = "commits do not get through"
+    request.withdrawn = "commits fail"
     if withdrawable:
         assert own.run_once(1) == 0
-        with pytest.raises(CommitsBlocked, match="commits do not get through"):
+        with pytest.raises(CommitsBlocked, match="commits fail"):
             request.done.result()
     else:
         assert (own.run_once(1), request.done.done()) == (WAITING_MS, False)

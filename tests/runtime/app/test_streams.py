@@ -477,7 +477,7 @@ WRONG_RESULTS: dict[str, tuple[Build, str]] = {
     ),
     "type": (
         lambda s: s.stream("IN_").map_values(lambda v: {"b": "x"}, value={"b": int}).to("OUT"),
-        "it returned str where BIGINT is declared",
+        "it returned str, but BIGINT is declared",
     ),
     "field": (
         lambda s: s.stream("IN_").map_values(lambda v: {"c": 1}, value={"b": int}).to("OUT"),

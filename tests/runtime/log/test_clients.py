@@ -137,7 +137,7 @@ def test_records_that_are_gone_are_named_and_the_first_that_is_there_is_read() -
         reader.read(1, 1)
     reader.seek(EARLIEST)
     assert taken(reader.read(1, 1)) == ([4], 5, ROW)
-    with pytest.raises(LogError, match="A-0: -3 is no offset"):
+    with pytest.raises(LogError, match="A-0: -3 is not an offset"):
         reader.seek(-3)
     reader.seek(0)
     assert reader.position == 0
@@ -352,12 +352,12 @@ def test_the_longest_name_of_a_topic() -> None:
     log = MemoryLog()
     for name in ("x" * 249, "...", "a\0"):
         if name.endswith("\0"):
-            with pytest.raises(LogError, match="is no topic name"):
+            with pytest.raises(LogError, match="is not a topic name"):
                 log.create_topic(name, 1)
         else:
             log.create_topic(name, 1)
             produce(log, "p", (TopicPartition(name, 0), [b"1"]))
-    with pytest.raises(LogError, match="is no topic name"):
+    with pytest.raises(LogError, match="is not a topic name"):
         log.create_topic(".", 1)
 
 

@@ -92,7 +92,7 @@ def test_a_query_is_known_to_have_been_given_a_record_once_more() -> None:
     repaired.repairs.read_on()
     asked = [(3, "q@2"), (5, "q@2"), (4, "q@2"), (3, "q@1")]
     assert [repaired.repairs.is_delivered(TP, offset, query) for offset, query in asked] == [True, True, False, False]
-    assert (len(repaired.repairs), repaired.repairs.topics()) == (0, frozenset()), "a mark is no repair"
+    assert (len(repaired.repairs), repaired.repairs.topics()) == (0, frozenset()), "a mark is not a repair"
     written = log.reader(TopicPartition(topic_name(APP), 0)).read(10, 1 << 20)
     assert written is not None
     assert written.records.column("timestamp").to_pylist() == [70, 70]

@@ -91,7 +91,7 @@ def test_how_far_a_file_was_imported_stays_with_its_records(log, keeps):
 
 def test_new_partitions_begin_above_the_old_ones(log):
     produce(log, "p", (A0, [b"0", b"1"]))
-    with pytest.raises(LogError, match="cannot begin at 2, as an old one ends at 2"):
+    with pytest.raises(LogError, match="cannot begin at 2, because an old one ends at 2"):
         reshape(log, "A", 3, 2, keeps=True)
     assert log.admin().topics()["A"].partitions == 2
     assert values(log, A0) == [b"0", b"1"]

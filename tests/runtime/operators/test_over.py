@@ -452,7 +452,7 @@ def test_a_row_whose_result_is_out_of_range_is_a_dead_letter_once_and_shown_when
 
 def test_what_is_no_window_function_is_refused_by_its_name():
     table = Table("t", random.Random(0))
-    for function, message in (("PERCENTILE_CONT", "PERCENTILE_CONT is no window"), ("TOPK", "TOPK of INT")):
+    for function, message in (("PERCENTILE_CONT", "PERCENTILE_CONT is not a window"), ("TOPK", "TOPK of INT")):
         call = WindowCall("w", function, ("t_k",), DOUBLE, init=(0.5,) if function != "TOPK" else ())
         with pytest.raises(AggregateUnsupported, match=message):
             Deployed(over(table, call), 1, random.Random(0))

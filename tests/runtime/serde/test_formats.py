@@ -112,10 +112,13 @@ STANDARD = Format("JSON", standard=True)
 @pytest.mark.parametrize(
     ("t", "why"),
     [
-        (TIMESTAMP, "'2026-01-02' is no TIMESTAMP, which is a number of milliseconds since 1970 in records"),
-        (MICROS, r"'2026-01-02' is no TIMESTAMP\(6\), which is a number of microseconds since 1970 in records"),
-        (DATE, "'2026-01-02' is no DATE, which is a number of days since 1970 in records"),
-        (TIME, "'2026-01-02' is no TIME, which is a number of milliseconds since midnight in records"),
+        (TIMESTAMP, "'2026-01-02' is not a valid TIMESTAMP, which is a number of milliseconds since 1970 in records"),
+        (
+            MICROS,
+            r"'2026-01-02' is not a valid TIMESTAMP\(6\), which is a number of microseconds since 1970 in records",
+        ),
+        (DATE, "'2026-01-02' is not a valid DATE, which is a number of days since 1970 in records"),
+        (TIME, "'2026-01-02' is not a valid TIME, which is a number of milliseconds since midnight in records"),
         (DOUBLE, "'2026-01-02' is not a number"),
     ],
 )
@@ -136,9 +139,9 @@ def test_a_text_in_place_of_a_time_is_told_what_records_hold(t, why):
         (INT, "2147483648", "2147483648 does not fit INT"),
         (INT, "-2147483649", "does not fit INT"),
         (INT, "1e10", "does not fit INT"),
-        (INT, "1.5", r"1\.5 is no INT: it has a fraction"),
+        (INT, "1.5", r"1\.5 is not a valid INT: it has a fraction"),
         (INT, "-1e300", "does not fit INT"),
-        (INT, "true", "true is no INT"),
+        (INT, "true", "true is not a valid INT"),
         (BIGINT, "9223372036854775808", "does not fit BIGINT"),
         (BIGINT, "1e19", "does not fit BIGINT"),
         (TIMESTAMP, "9223372036854775808", "does not fit BIGINT"),

@@ -353,9 +353,14 @@ def test_a_protobuf_schema_of_another_writer_does_not_fail_the_query(place: int)
 @pytest.mark.parametrize(
     ("column", "number", "message", "expected"),
     [
-        (DATE, 2, b"\x08\xe8\x0f\x10\x02\x18\x1e", "2024-02-30 is no DATE"),
-        (DATE, 2, b"\x08\xe8\x0f", "2024-00-00 is no DATE"),
-        (decimal(9, 2), 3, b"\x0a\x01\x01\x18\xff\xff\xff\xff\x07", "a decimal of scale 2147483647 is no DECIMAL"),
+        (DATE, 2, b"\x08\xe8\x0f\x10\x02\x18\x1e", "2024-02-30 is not a valid DATE"),
+        (DATE, 2, b"\x08\xe8\x0f", "2024-00-00 is not a valid DATE"),
+        (
+            decimal(9, 2),
+            3,
+            b"\x0a\x01\x01\x18\xff\xff\xff\xff\x07",
+            "a decimal of scale 2147483647 is not a valid DECIMAL",
+        ),
     ],
 )
 def test_a_protobuf_value_that_is_none_is_bad_for_those_who_read_it(

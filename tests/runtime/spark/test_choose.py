@@ -105,7 +105,7 @@ def test_files_do_not_stand_for_a_table_that_statements_change() -> None:
     """Their rows passed by CHECK, NOT NULL and the form of JSONB."""
     text = SourceText("t.sql", "CREATE TABLE o (id INT PRIMARY KEY, k INT, CHECK (k > 0));")
     made = compile_project([text], dialect="standard").plan
-    with pytest.raises(FilesUnfit, match="/data/o cannot stand for the table o"):
+    with pytest.raises(FilesUnfit, match="/data/o cannot be used for the table o"):
         refuse_unfit_files(made, SparkSettings(files={"o": TopicFiles("json", "/data/o")}))
 
 
@@ -255,7 +255,7 @@ def test_a_function_of_the_user_is_unsupported() -> None:
         made = plan("CREATE STREAM OUT AS SELECT K, MINE(G) AS Q FROM A;")
     finally:
         unregister("MINE")
-    with pytest.raises(SparkUnsupported, match=r"MINE is no built-in function[\s\S]*run it on the runtime"):
+    with pytest.raises(SparkUnsupported, match=r"MINE is not a built-in function[\s\S]*run it on the runtime"):
         choose(made, made.queries[0], TYPED, "bounded")
 
 
@@ -303,7 +303,7 @@ def test_a_plan_with_a_label_per_node() -> None:
         "[native] Sink table OUT (topic OUT, KAFKA/JSON)",
         "└─ [native] Project K, M",
         "   └─ [native] Aggregate M := MAX(__arg_1)",
-        "         differs: M: of 0.0 and -0.0, which are equal, either may be shown",
+        "         differs: M: 0.0 and -0.0 are equal, and the result may show either",
         "      └─ [native] Rekey K, null keys dropped",
         "         └─ [native] Project K, __arg_1 := CAST(V AS DOUBLE)",
         "            └─ [native] Scan stream A (topic a, KAFKA/JSON)",

@@ -554,11 +554,11 @@ def test_files_that_do_not_fit_are_refused(session: SparkSession, tmp_path: Path
     for n, value in enumerate((1, "two")):
         pq.write_table(pa.table({"D": [value]}), tmp_path / "unlike" / f"{n}.parquet")
     unlike = unfit(lambda: source_frame(session, source(Field("D", t.INT)), files(tmp_path / "unlike", "parquet")))
-    assert "unlike cannot stand for topic s: a column has other types in some of them" in unlike
+    assert "unlike cannot be used for topic s: a column has other types in some of them" in unlike
     price = source(Field("PRICE", t.decimal(5, 2)))
     assert "column PRICE is DECIMAL(5, 2), theirs is decimal(6,2)" in unfit(lambda: source_frame(session, price, p))
     header = source(Field("H", t.BYTES, "header", "h"))
-    assert "column H is no part of a row" in unfit(lambda: source_frame(session, header, p))
+    assert "column H is not part of a row" in unfit(lambda: source_frame(session, header, p))
     nothing = files(tmp_path / "none", "csv")
     fed = {"query": "files", "streaming": True}
     assert "at least one file" in unfit(lambda: file_rows(session, SOURCE, nothing, 2, **fed).emitted)

@@ -253,7 +253,7 @@ REFUSED = {
     """CREATE TABLE C AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
        CREATE STREAM OUT AS SELECT A.K AS K, N FROM A JOIN C ON A.K = C.K;""": "Join .*only the end is known",
     """CREATE TABLE C AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
-       CREATE TABLE OUT AS SELECT N, COUNT(*) AS M FROM C GROUP BY N;""": "Rekey .*earlier rows are not known",
+       CREATE TABLE OUT AS SELECT N, COUNT(*) AS M FROM C GROUP BY N;""": "Rekey .*earlier rows are unknown",
     """CREATE TABLE C AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
        CREATE STREAM R (K BIGINT KEY, N BIGINT) WITH (KAFKA_TOPIC='C', VALUE_FORMAT='JSON');
        CREATE STREAM OUT AS SELECT * FROM R;""": "Scan .*stream of the changes of a table",
@@ -261,7 +261,7 @@ REFUSED = {
        CREATE STREAM OUT AS SELECT K, V FROM A;""": "INSERT INTO ... VALUES",
     """CREATE STREAM C WITH (VALUE_FORMAT='DELIMITED') AS SELECT K, V, G FROM A;
        CREATE STREAM OUT AS SELECT * FROM C;""": "through DELIMITED",
-    'CREATE STREAM OUT AS SELECT K, V, G AS "v" FROM A;': "V and v differ by case alone",
+    'CREATE STREAM OUT AS SELECT K, V, G AS "v" FROM A;': "V and v differ only in case",
 }
 
 
@@ -277,11 +277,11 @@ REFUSED_AS_STREAMS = {
     "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A WINDOW SESSION (1 SECOND) GROUP BY K;": "Aggregate .*session windows",
     """CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A WINDOW TUMBLING (SIZE 1 SECOND, GRACE PERIOD 0 SECONDS)
        GROUP BY K EMIT FINAL;""": "Aggregate .*EMIT FINAL",
-    "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A GROUP BY K HAVING COUNT(*) > 1;": "Filter .*stops passing",
+    "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A GROUP BY K HAVING COUNT(*) > 1;": "Filter .*no longer passes",
     "CREATE TABLE OUT AS SELECT K, LATEST_BY_OFFSET(V) AS V FROM A GROUP BY K;": "Aggregate .*needs all rows at once",
     "CREATE STREAM OUT AS SELECT A.K AS K, V, W FROM A JOIN B WITHIN 1 SECOND ON A.K = B.K;": "Join .*the times of both sides",
     "CREATE TABLE OUT AS SELECT K, NAME FROM D;": "Sink .*a table that changes",
-    "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;": "Aggregate .*undoes",
+    "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;": "Aggregate .*must remove earlier",
     """CREATE TABLE C AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
        CREATE TABLE OUT AS SELECT C.K AS K, N, NAME FROM C JOIN D ON C.K = D.K;""": "Join .*the times of both sides",
 }

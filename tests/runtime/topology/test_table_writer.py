@@ -172,7 +172,7 @@ def test_rows_without_key_get_numbers_that_never_come_again(tables: Tables) -> N
 
 def test_a_record_that_is_no_row_stops_a_statement(tables: Tables) -> None:
     produce(tables.log, b"2", b"not JSON")
-    with pytest.raises(StatementFailed, match="no row of it"):
+    with pytest.raises(StatementFailed, match="not a row of it"):
         tables.change("DELETE FROM t")
 
 

@@ -33,7 +33,7 @@ def test_other_words_are_no_join(join: str) -> None:
         made(join)
     assert (refused.value.diagnostics[0].code, refused.value.diagnostics[0].title) == (
         "FQ1003",
-        f"{join} JOIN is no join",
+        f"{join} JOIN is not a join",
     )
 
 

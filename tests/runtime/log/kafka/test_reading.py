@@ -120,7 +120,7 @@ def test_a_partition_that_is_read_on_stays_assigned(shared: SharedReading) -> No
 
 def test_an_offset_is_none_of_a_partition_that_does_not_exist_or_below_nothing(shared: SharedReading) -> None:
     assert KafkaReader(shared, A0, 0, lambda: shared).position == 0
-    with pytest.raises(LogError, match="A-0: -3 is no offset"):
+    with pytest.raises(LogError, match="A-0: -3 is not an offset"):
         KafkaReader(shared, A0, -3, lambda: shared)
     shared.admin.refusal = LogError("none with number 9")  # type: ignore[attr-defined]
     with pytest.raises(LogError, match="none with number 9"):
