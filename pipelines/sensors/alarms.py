@@ -1,6 +1,6 @@
 """An alarm for each sensor that has sent nothing for half a minute, and the end of the alarm when it sends again.
 
-What does not come is no record, so SQL cannot see it: a punctuation looks at the time of every sensor's last reading. Stream time counts, so a replay of
+A missing reading is not a record, so SQL cannot see it: a punctuation looks at the time of every sensor's last reading. Stream time counts, so a replay of
 old readings raises the same alarms; it goes on as long as any sensor of the partition sends.
 """
 
