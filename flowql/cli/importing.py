@@ -51,7 +51,7 @@ def ksql(
     into: Annotated[Path, typer.Option("--into", help="The folder of the new project.", metavar="DIR")] = Path(
         "imported"
     ),
-    name: Annotated[str, typer.Option("--name", help="Its name.", show_default="that of the folder")] = "",
+    name: Annotated[str, typer.Option("--name", help="The project's name.", show_default="the folder's name")] = "",
     bootstrap: Annotated[
         str, typer.Option("--bootstrap", help="Address of the brokers.", metavar="HOST:PORT", show_default=False)
     ] = "",

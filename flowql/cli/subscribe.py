@@ -30,7 +30,7 @@ def command(
 
     New rows: flowql subscribe ORDERS
 
-    Changes of a result, with the past:  flowql subscribe SPENT_PER_HOUR --from earliest
+    Existing rows and changes of a result:  flowql subscribe SPENT_PER_HOUR --from earliest
 
     After a rebuild of an input, a line says so (`-o json`: op `rebuilt`), and all rows of the new generation
     follow.
