@@ -73,7 +73,7 @@ def deliver(instance: Instance, wanted: Sequence[Redelivery]) -> dict[str, Any]:
 def _commit_marks(instance: Instance) -> None:
     """All that was published is committed, and its marks are known. RuntimeFailure if that cannot be now."""
     if why := instance.commit.held_up:
-        raise RuntimeFailure(f"commits fail ({why}): ask again when they do")
+        raise RuntimeFailure(f"commits fail ({why}): repeat the command when they succeed")
     try:
         instance.commit.request().result(WAIT_S)
     except TimeoutError:
