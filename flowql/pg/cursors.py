@@ -13,6 +13,7 @@ from flowql.pg.execution import Produced
 from flowql.pg.portals import Rows
 from flowql.pg.statements import Statement, split, syntax_error
 from flowql.pg.subscribing import STEP_S
+from flowql.pg.types import PgColumn
 
 _DURATION, _UNITS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(ms|s|m)?"), {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 WAIT_S_MAX = 3_600.0
@@ -36,6 +37,11 @@ class Cursors:
         """call: carries out what blocks. pause: waits so many seconds, or raises PgError."""
         self._call, self._pause = call, pause
         self._open: dict[str, Cursor] = {}
+
+    def columns(self, statement: Statement) -> list[PgColumn] | None:
+        """Those that FETCH gives; None for a cursor that does not exist."""
+        cursor = self._open.get(_last_name(_without_timeout(statement)[0]))
+        return None if cursor is None else cursor.rows.columns
 
     def end_transaction(self) -> None:
         """Closes those that do not hold."""

@@ -202,7 +202,10 @@ class Session:
         if kind == b"S":
             prepared = self._statement(name)
             self._check_failed(prepared.statement)
-            columns = await self._call(self.execution.columns, prepared, self.settings)
+            if prepared.statement.verb == "FETCH":
+                columns = self._cursors.columns(prepared.statement)
+            else:
+                columns = await self._call(self.execution.columns, prepared, self.settings)
             self.out.write(messages.parameter_description(t.oid for t in prepared.types))
             self.out.write(
                 messages.NO_DATA if columns is None else messages.row_description(columns, [0] * len(columns))

@@ -71,7 +71,7 @@ DRIVERS = {
     "runtime/spark/workers.py": {"threading"},  # a thread cancels a job that no worker takes
     "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version
     "runtime/secret.py": {"subprocess"},  # secrets that a command prints
-    "runtime/topology/table_groups.py": {"threading"},
+    "runtime/topology/table_groups.py": {"threading"},  # statements wait for the one that owns their table
     "runtime/topology/table_writer.py": {"threading"},  # clients' threads wait for the one that owns the table
     "runtime/operators/kernels.py": {"threading"},  # threading.local: a DuckDB connection belongs to one thread
 }

@@ -7,11 +7,23 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.flowql.pg.clients import (
+    Place,
+    Shows,
+    asked,
+    asyncpg_shows,
+    differences,
+    jdbc_shows,
+    psycopg_shows,
+    sqlalchemy_shows,
+    tcp_to,
+)
 from tests.flowql.pg.conftest import Shop, started
 from tests.flowql.pg.wire import SYNC, Wire, bind, describe, execute, fields_of, parse
 from tests.one_meaning import postgres
@@ -193,3 +205,32 @@ def test_parameters_are_those_of_postgresql(both: Both) -> None:
             if found[0] != found[1]:
                 wrong.append(f"{sql} {given}\n  FlowQL:     {found[0]}\n  PostgreSQL: {found[1]}")
     assert not wrong, "\n".join(wrong)
+
+
+def places(both: Both) -> tuple[Place, Place]:
+    ours = {"host": "127.0.0.1", "port": both.shop.port, "user": "ada"}
+    return ours, {"host": str(Path(both.postgres).parent), "port": 5432, "user": "postgres"}
+
+
+CLIENTS: dict[str, Shows] = {
+    "psycopg": psycopg_shows,
+    "psycopg in binary": partial(psycopg_shows, binary=True),
+    "SQLAlchemy": sqlalchemy_shows,
+    "asyncpg": asyncpg_shows,
+}
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, "Java"])
+def test_a_driver_shows_what_it_shows_of_postgresql(both: Both, client: str, tmp_path: Path) -> None:
+    """One of them each turn."""
+    turns = os.environ["TURNS"]
+    if turns != "all" and client != Random(turns).choice([*CLIENTS, "Java"]):
+        pytest.skip("another client has its turn")
+    found, (ours, theirs) = asked(statements()), places(both)
+    if client != "Java":
+        a, b = (CLIENTS[client](place, found) for place in (ours, theirs))
+    else:
+        with tcp_to(both.postgres) as port:
+            a, b = jdbc_shows([ours, {**theirs, "host": "127.0.0.1", "port": port}], found, tmp_path)
+    assert len(found) > 200
+    assert not (wrong := differences(found, a, b)), wrong

@@ -159,6 +159,8 @@ def test_a_cursor_reads_forward(shop: Shop) -> None:
         w.ask(
             "BEGIN; DECLARE c NO SCROLL CURSOR FOR SELECT id FROM orders ORDER BY id; DECLARE h CURSOR WITH HOLD FOR SELECT 7"
         )
+        w.send(parse("FETCH 2 FROM c"), describe("S"), parse("FETCH nothing"), describe("S"), SYNC)
+        assert [k for k, _ in w.until_ready()] == [b"1", b"t", b"T", b"1", b"t", b"n", b"Z"]
         assert w.rows("FETCH 2 FROM c") == [("1",), ("2",)]
         found = w.ask("FETCH FORWARD ALL IN c")
         assert (rows_of(found), tags(found)) == ([("3",)], ["FETCH 1"])
