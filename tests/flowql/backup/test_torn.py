@@ -123,6 +123,13 @@ def test_a_damaged_backup_gives_way_to_the_one_before(live: Settings, backup: Pa
         assert [path.relative_to(backup).as_posix() in problem for problem in done.damaged] == [True]
         path.write_bytes(whole)
     assert len(new) > 3
+    ahead = next(p for p in new if "files" in p.parts)  # the manifest is there before its objects
+    whole = ahead.read_bytes()
+    ahead.unlink()
+    done = restore_backup(settings_in(tmp_path / "ahead"), str(backup))
+    assert done.manifest.commit == expected_commit
+    assert f"there is no {ahead.relative_to(backup).as_posix()}" in done.damaged[0]
+    ahead.write_bytes(whole)
     assert restore_backup(settings_in(tmp_path / "whole"), str(backup)).manifest.commit == second.manifest.commit
     assert (
         restore_backup(settings_in(tmp_path / "old"), str(backup), commit=second.manifest.commit - 1).manifest.commit
