@@ -79,7 +79,7 @@ def test_the_catalogue(shell: Shell) -> None:
 def test_everything_that_ksqldb_lists(shell: Shell, folder: Path) -> None:
     (folder / "types.sql").write_text("CREATE TYPE place AS STRUCT<city STRING>;")
     (folder / "flowql.yaml").write_text("name: demo\nsql: [demo.sql, types.sql]\nvars: {day: today}\n")
-    assert shell("SHOW TYPES").out == "type   stands for\nPLACE  STRUCT<CITY STRING>\n"
+    assert shell("SHOW TYPES").out == "type   meaning\nPLACE  STRUCT<CITY STRING>\n"
     assert shell("DEFINE x = 'it''s'", "LIST VARIABLES", "UNDEFINE X").out.splitlines()[1:] == [
         "DAY       today",
         "x         it's",
@@ -119,7 +119,7 @@ def test_assertions_and_scripts(shell: Shell, folder: Path) -> None:
     file.write_text(f"-- two\nDEFINE t = 'A';\nSELECT COUNT(*) AS n FROM ${{t}};\n{COUNTED}")
     assert shell(f"RUN SCRIPT '{file}'").out == "n\n2\nK  N\na  2\nb  1\n"
     file.write_text(f"RUN SCRIPT '{file}';")
-    assert "without end" in shell(f"RUN SCRIPT '{file}'").err
+    assert "in a cycle" in shell(f"RUN SCRIPT '{file}'").err
     assert "cannot be read" in shell("RUN SCRIPT 'none.sql'").err
 
 
