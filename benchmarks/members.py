@@ -50,12 +50,12 @@ SETTLED_S = 3.0  # without a move
 COPIES_S = 20.0  # for standby copies to come near the end
 
 
-def member(folder: Path, bootstrap: str, name: str, partitions: int, standbys: int) -> None:
+def member(folder: Path, bootstrap: str, name: str, partitions: int, standbys: int, remote: str) -> None:
     """One instance, until it is told to leave."""
     leaving = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     plan = compile_project([SourceText("members.sql", SQL.format(partitions=partitions))]).plan
-    config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name, standbys=standbys)
+    config = InstanceConfig(APP, changelogs=True, shared=True, process_id=name, standbys=standbys, remote_state=remote)
     log = KafkaLog(Connection(bootstrap, shared=True), APP)
     instance = Instance(log, open_rocks(folder / name), SystemClock(), config)
     instance.start()
@@ -99,7 +99,9 @@ class Results:
 class Bench:
     """Broker, members and input."""
 
-    def __init__(self, folder: Path, keys: int, partitions: int, rate: int, standbys: int) -> None:
+    def __init__(self, folder: Path, keys: int, partitions: int, rate: int, standbys: int, remote: str = "") -> None:
+        """remote: URL of a store that gets checkpoints; empty for none."""
+        self.remote = remote
         self.folder, self.keys, self.partitions, self.rate, self.standbys = folder, keys, partitions, rate, standbys
         self.broker = Broker(folder / "broker")
         self.bootstrap = self.broker.start().bootstrap
@@ -128,7 +130,7 @@ class Bench:
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "benchmarks.members", "--member", name]
         command += ["--folder", str(self.folder), "--bootstrap", self.bootstrap, "--partitions", str(self.partitions)]
-        command += ["--standbys", str(self.standbys)]
+        command += ["--standbys", str(self.standbys), "--remote", self.remote]
         self.members[name] = subprocess.Popen(command)
 
     def kill(self, name: str) -> None:
@@ -211,12 +213,13 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--rate", type=int, default=200, help="records a second")
     parser.add_argument("--standbys", type=int, default=0)
+    parser.add_argument("--remote", default="", help="URL of a store for checkpoints")
     parser.add_argument("--member", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.member is not None:
-        member(given.folder, given.bootstrap, given.member, given.partitions, given.standbys)
+        member(given.folder, given.bootstrap, given.member, given.partitions, given.standbys, given.remote)
         return
     with tempfile.TemporaryDirectory() as folder:
         Bench(Path(folder), given.keys, given.partitions, given.rate, given.standbys).run()

@@ -16,7 +16,7 @@ from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.layout import MARKER, decode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of, write_lease
-from flowql.runtime.state.remote.manifest import Manifest, RunObject, task_folder
+from flowql.runtime.state.remote.manifest import RunObject, task_folder
 from flowql.runtime.state.remote.pace import IDLE_MS, Pace, Walk, awaited
 from flowql.runtime.state.remote.upload import TaskUpload, TaskUploads, Uploaded
 from flowql.runtime.state.runs.objects import BlocksAway, RunPlace, read_tail
@@ -59,9 +59,10 @@ class RemoteCheckpoints:
         reader: str,
         running: Callable[[], list[str]],
         clock: Clock,
+        avoid: Callable[[str], None],
         free_bytes: Callable[[], int] = lambda: FREE_ENOUGH_BYTES,
     ) -> None:
-        """reader: the name of this instance among those that hold leases. free_bytes: of the disk."""
+        """reader: the name of this instance among those that hold leases. avoid: no restoration is to begin with this object. free_bytes: of the disk."""
         self._objects, self._state, self._app, self._reader = objects, state, application_id, reader
         self._running, self._clock, self._free_bytes = running, clock, free_bytes
         self._free_look_ms, self._is_full = 0, False
@@ -70,7 +71,8 @@ class RemoteCheckpoints:
         self._owned: dict[str, OwnedTask] = {}
         self._walk: Walk[object] | None = None
         self._copying: Walk[object] | None = None
-        self.copier = state.block_copier()
+        self.copier = state.block_copier(self._lost)
+        self._avoid = avoid
         self._begun = False
         self._retry_ms, self._away, self._lease_ms = 0, 0, 0
         self._trouble = ""  # why the store does not answer
@@ -114,8 +116,15 @@ class RemoteCheckpoints:
         wait = self._copy_pace.advance(self._copying, now_ms)
         if wait is None:
             self._copying = None
-            return 0
+            return IDLE_MS if self.copier.missing else 0  # there is something that cannot be copied
         return wait
+
+    def _lost(self, prefix: bytes, name: str, error: Exception) -> None:
+        """Blocks that cannot be read any more. Whoever runs the task takes it apart, and it is restored."""
+        self._avoid(name)
+        found = self._state.lost.add(prefix, self._state.committed_stores().values())
+        if found is not None:
+            say(WARNING, "state.remote", f"rows of {found[0]}, partition {found[1]}, come from the changelog: {error}")
 
     def _copy(self, now_ms: int) -> Walk[None]:
         if now_ms >= self._lease_ms:
@@ -125,10 +134,11 @@ class RemoteCheckpoints:
 
     def _renew_leases(self) -> Walk[None]:
         by_folder: dict[str, list[str]] = {}
-        for name in sorted(self.copier.objects(self.copier.missing)):
+        for name in sorted(self.copier.objects(set(self.copier.missing))):
             by_folder.setdefault(name.rpartition("/runs/")[0], []).append(name)
         for folder, names in by_folder.items():
-            yield from awaited(self._objects.submit(write_lease, self._objects, folder, self._reader, names))
+            number = self._clock.wall_ms()
+            yield from awaited(self._objects.submit(write_lease, self._objects, folder, self._reader, number, names))
 
     def _failed(self, error: Exception, now_ms: int) -> int:
         """The store is away. What was under way begins anew."""
@@ -171,14 +181,14 @@ class RemoteCheckpoints:
 
     def _checkpoint(self, name: str, owned: OwnedTask, now_ms: int) -> Walk[None]:
         uploads = owned.uploads
+        if not self._has_changed(name, uploads):
+            return
         stores = [s.entry.prefix(s.partition) for s in owned.task.stores.values()]
         yield from self._fold([p for p in stores if self._state.writer.loose.get(p, 0) >= FOLD_ROWS], now_ms)
         reader, versions = self._state.checkpoint_snapshot()
         try:
             record, entries = self._state.stored_task(reader, name)
-            if record is None or not _has_changed(
-                uploads.newest, record.record(), [reader.get(e.position_key(record.partition)) for e in entries]
-            ):
+            if record is None:
                 return
             owned.due_ms = now_ms + INTERVAL_MS
             upload = TaskUpload(self._objects, uploads, reader, self.uploaded, self._pace, name)
@@ -187,6 +197,21 @@ class RemoteCheckpoints:
             applied = decode_number(reader.get(MARKER), 0)
             yield from upload.upload(record, entries, versions, self._clock.wall_ms())
             uploads.applied = applied
+        finally:
+            reader.close()
+
+    def _has_changed(self, name: str, uploads: TaskUploads) -> bool:
+        """Whether the newest manifest lacks something of a task that is whole here."""
+        reader, _ = self._state.checkpoint_snapshot()
+        try:
+            record, entries = self._state.stored_task(reader, name)
+            if record is None:
+                return False
+            positions = [reader.get(e.position_key(record.partition)) for e in entries]
+            newest = uploads.newest
+            return (
+                newest is None or newest.record != record.record() or [s.position for s in newest.stores] != positions
+            )
         finally:
             reader.close()
 
@@ -241,6 +266,7 @@ class RemoteCheckpoints:
         if uploads.term and found.newest > uploads.term:
             uploads.term = 0  # the task was elsewhere meanwhile: its manifests would not be looked at
         if found.names:
+            uploads.forget(found.names)
             yield from awaited(self._objects.submit(self._objects.delete, found.names))
 
     # -- what is shown
@@ -280,7 +306,3 @@ class RemoteCheckpoints:
             found["behind_commits"] = max(1, self._state.applied_sequence - uploads.applied)
             found["behind_ms"] = max(0, now_ms - newest.as_of_ms)
         return found
-
-
-def _has_changed(newest: Manifest | None, record: bytes, positions: list[bytes | None]) -> bool:
-    return newest is None or newest.record != record or [s.position for s in newest.stores] != positions

@@ -198,8 +198,10 @@ class GroupStep(Reconciler):
         """The most urgent coroutine to run, if any."""
         if self._lost:
             return self._start_over()
-        wanted = self._wanted()
-        surplus = [t for i, t in sorted(self._tasks.items()) if i not in wanted or i not in self._begun]
+        wanted, incomplete = self._wanted(), self._host.state.incomplete()
+        surplus = [
+            t for i, t in sorted(self._tasks.items()) if i not in wanted or i not in self._begun or str(i) in incomplete
+        ]
         if surplus or self._revoking:
             return self._give_up(surplus)
         if self._next_plan is not None:

@@ -264,11 +264,11 @@ class Instance:
             return None, None
         objects = objects_at(url)
         reader = self.config.transactional_id
+        warm = WarmStarts(objects, app)
         checkpoints = RemoteCheckpoints(
-            objects, self.state, app, reader, self._running_tasks, self.clock, self._free_bytes
+            objects, self.state, app, reader, self._running_tasks, self.clock, warm.unreadable.add, self._free_bytes
         )
         on_adopted = checkpoints.copier.missing.update
-        warm = WarmStarts(objects, app)
         starts = CheckpointStarts(warm, self.log, self.admin, self.state, app, self.clock, on_adopted)
         return checkpoints, starts
 

@@ -44,8 +44,8 @@ class MemberCopies:
         cold = {of for name, t in wanted.items() if not self._is_warm(name) for of in reads[t]}
         self._host.placement.tell_warm(min(unit) for unit in units_of(reads.values()) if unit.isdisjoint(cold))
         now_ms = self._host.clock.timer_ms()
-        if followed - wanted.keys():
-            return self.stop(followed - wanted.keys())
+        if ended := (followed - wanted.keys()) | (followed & self._host.state.incomplete().keys()):
+            return self.stop(ended)
         if wanted.keys() - followed and now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_MS
             return self._follow({name: wanted[name] for name in wanted.keys() - followed})

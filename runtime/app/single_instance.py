@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.missed_deletions import note, unnoted
-from flowql.runtime.app.query_state import RUNNING, SUSPENDED
+from flowql.runtime.app.query_state import RUNNING, STOPPED, SUSPENDED
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import build, changelog_is_gone
@@ -45,6 +45,10 @@ class SingleInstanceReconciler(Reconciler):
                 return self._take_apart(tasks)
         if tasks := unnoted(self._host):
             return self._note(tasks)
+        for task in self._host.state.incomplete():
+            query = task.rpartition("/")[0]
+            if query in self._host.queries and self._host.query_states.of(query).state not in (STOPPED, SUSPENDED):
+                return self._restore_anew(query)
         for query, running in self._host.queries.items():
             if running.lacks_tasks and self._host.query_states.of(query).state is RUNNING:
                 return self._add_tasks(query)
@@ -89,18 +93,35 @@ class SingleInstanceReconciler(Reconciler):
         running.built = BuiltQuery([*running.built.tasks, *built.tasks])
         yield from handed_over(host, built.tasks, host.state.restoring())
 
+    def _restore_anew(self, query: str) -> Coroutine:
+        """Rows of its tasks were in a remote store that does not have them any more. What is here of the tasks goes."""
+        host, running = self._host, self._host.queries[query]
+        tasks = running.built.tasks
+        yield from stopped(host, tasks)
+        yield host.commit.request()
+        with host.state.epoch_lock:
+            host.exchanges.put_aside(channel for task in tasks for channel in task.exchanges.values())
+        yield from self._made_anew(query)
+
     def _restart(self, query: str) -> Coroutine:
         """New tasks, as of the last commit."""
+        if (yield from self._made_anew(query)):
+            self._host.query_states.resume(query, SUSPENDED)
+
+    def _made_anew(self, query: str) -> Generator[Future[Any] | None, Any, bool]:
+        """New tasks in the place of those that were taken apart; False if the query was stopped instead."""
         host, running = self._host, self._host.queries[query]
         if changelog_is_gone(host, query):
-            return
+            return False
+        incomplete = {t: r for t, r in host.state.incomplete().items() if t.rpartition("/")[0] == query}
         for task in host.state.open_tasks():  # also those of an attempt that failed halfway
             if task.rpartition("/")[0] == query:
                 host.state.close_task(task)
+        host.state.rebuild(incomplete)
         built = build(host, [running.plan], host.running).get(query)
         if built is None:
-            return
+            return False
         host.begin(built)
         running.built, running.restart_positions, running.lacks_tasks = built, {}, False
         yield from handed_over(host, built.tasks, host.state.restoring())
-        host.query_states.resume(query, SUSPENDED)
+        return True

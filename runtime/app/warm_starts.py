@@ -53,10 +53,8 @@ class CheckpointStarts:
         doubted = doubts(self._admin, positions, sequences=self._written.sequences, now_ms=now_ms)
         for tp, doubt in doubted.items():
             say(INFO, "state.remote", f"the checkpoint of {tp} is not used: {doubt.reason}", task=task)
-        for tp in positions.keys() - doubted.keys():
-            name = tps[tp]
-            self._state.restored.adopt(wanted[name], partition, found.stores[name])
-        prefixes = self._state.prefixes_of([tps[tp] for tp in positions.keys() - doubted.keys()], partition)
-        self._on_adopted(prefixes)
-        if prefixes:
+        names = [tps[tp] for tp in sorted(positions.keys() - doubted.keys())]
+        for name in names:
+            self._on_adopted({self._state.restored.adopt(wanted[name], partition, found.stores[name])})
+        if names:
             say(INFO, "state.remote", f"{task} begins with {found.name}", task=task)

@@ -30,11 +30,12 @@ from flowql.runtime.state.layout import (
     task_key,
 )
 from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.lost_rows import LostRows
 from flowql.runtime.state.physical import Physical, PhysicalReader, WriteGuard, Writes
 from flowql.runtime.state.position_rows import PositionRenewals, position_rows, read_positions
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.redo import RedoAfter, replay
-from flowql.runtime.state.remote.copying import BlockCopier
+from flowql.runtime.state.remote.copying import BlockCopier, Lost
 from flowql.runtime.state.restored_rows import RestoredRows
 from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
 from flowql.runtime.state.runs.merging import RunMerger
@@ -86,6 +87,7 @@ class StateManager:
         self._drops = Drops()
         self._deleted: dict[bytes, bytes] = {}  # applied range deletes, low -> high, until the cleaner compacts them
         self._renewals = PositionRenewals()
+        self.lost = LostRows()
         self.wants_flush = False  # positions were renewed, which is of use once it is durable
         self.applied_sequence = decode_number(physical.get(MARKER), 0)
         self._current = SharedSnapshot(self._physical.snapshot(), self._committed, self.applied_sequence)
@@ -110,13 +112,20 @@ class StateManager:
             if task_id in self._tasks:
                 raise StateError(f"task {task_id} is open already")
             entries = [self._catalog.ensure(spec, partition) for spec in stores]
-            opened = [TaskStore(e, partition, self._physical, detached=self._is_dropped(e, partition)) for e in entries]
+            opened = [self._task_store(e, partition) for e in entries]
             record = self._task_record(task_id)
             task = ManagedTask(task_id, partition, opened, record, self.epoch_lock, self._generation, self._published)
             self._tasks[task_id] = task
             self._kept.discard(task_id)
             self._note_owned()
             return task
+
+    def _task_store(self, entry: StoreEntry, partition: int) -> TaskStore:
+        is_empty, dropped = (
+            partial(self._physical.is_empty, entry.prefix(partition)),
+            self._is_dropped(entry, partition),
+        )
+        return TaskStore(entry, partition, self._physical, detached=dropped, is_empty=is_empty)
 
     def close_task(self, task_id: str, *, owned: bool = False) -> None:
         """Closes a task; its committed state stays. Raises StateError if it has uncommitted writes.
@@ -340,6 +349,7 @@ class StateManager:
         sources = None if redo_after is None and changelogs is None else RollForwardSources(redo_after, changelogs)
         with self._commit_lock:
             self._openings += 1
+            self.writer.wrote(list(self.writer.versions))  # what comes back may be in other runs, or in none
             self._physical.reopen(partial(self._roll_forward, sources))
         if sources is None:
             self._reread()
@@ -395,18 +405,22 @@ class StateManager:
     def local_record(self, task_id: str) -> TaskRecord | None:
         """A task as of the last commit that is here, open or not; None if there is nothing, or not all."""
         with self.epoch_lock.join():
-            return None if task_id in self._restoring else self._task_record(task_id)
+            record = None if task_id in self._restoring else self._task_record(task_id)
+            return None if record is None or self.lost.of(record) else record
+
+    def incomplete(self) -> dict[str, TaskRecord]:
+        """Tasks that have lost rows here, open or restored, as of the last commit: they are to be restored anew."""
+        if not self.lost:
+            return {}
+        with self.epoch_lock.join():
+            records = {t: self._task_record(t) for t in {*self._tasks, *self._restoring}}
+            return {t: record for t, record in records.items() if record is not None and self.lost.of(record)}
 
     def positions_of(self, stores: Iterable[str], partition: int) -> dict[StorePartition, ChangelogPosition]:
         """The positions of one partition of stores, as far as there are any here. They need not be good: `positions.doubts` tells."""
         with self.epoch_lock.join():
             entries = [e for e in map(self._catalog.get, stores) if e is not None]
-        return read_positions(self._physical, entries, partition)
-
-    def prefixes_of(self, stores: Iterable[str], partition: int) -> set[bytes]:
-        """Where one partition of these stores has its rows."""
-        with self.epoch_lock.join():
-            return {e.prefix(partition) for e in map(self._catalog.get, stores) if e is not None}
+        return self.lost.without(read_positions(self._physical, entries, partition))
 
     def rebuild(self, tasks: Mapping[str, TaskRecord | None], kept: Collection[StorePartition] = ()) -> None:
         """While others run: clear what is here of tasks that are not open. Those with a record are to be restored as of it.
@@ -414,11 +428,12 @@ class StateManager:
         kept: rows that stay, to be restored from their position on; others are restored from nothing.
         What the log has of the tasks stays as it is: another instance may be using it.
         """
+        lost = self.lost.all()
         with self.epoch_lock.join():
             self._refuse_open([t for t in self._tasks if t in tasks])
             new = {t: record for t, record in tasks.items() if record is not None}
             here = {t: [r for r in (self._task_record(t), new.get(t)) if r is not None] for t in tasks}
-            writes = restore.clear_writes(self._catalog, here, new, kept)
+            writes = restore.clear_writes(self._catalog, here, new, set(kept) - lost)
         with self._commit_lock:
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
@@ -428,6 +443,9 @@ class StateManager:
             for task_id in tasks:
                 self._restoring.pop(task_id, None)
             self._restoring.update(new)
+            self.lost.restored(
+                lost & {(s, r.partition) for records in here.values() for r in records for s in r.stores}
+            )
             self._note_owned()
 
     def restoring(self) -> dict[str, TaskRecord]:
@@ -511,9 +529,9 @@ class StateManager:
         """The step that merges runs of stores."""
         return RunMerger(self._physical, self._write_between, self.committed_stores, self.writer.written, clock)
 
-    def block_copier(self) -> BlockCopier:
+    def block_copier(self, on_lost: Lost) -> BlockCopier:
         """Brings blocks here that are in a remote store."""
-        return BlockCopier(self._physical, self._write_between)
+        return BlockCopier(self._physical, self._write_between, on_lost)
 
     def leave_in_store(self, run: Run, place: RunPlace) -> bool:
         """The blocks of a run leave the disk, as `place` has them; False if the run is not here any more, or they have left."""

@@ -87,8 +87,8 @@ class RestoredRows:
             with self._guard.permit("restore"):
                 self._guard.write([entry.position_key(partition)], [position.record()])
 
-    def adopt(self, spec: StoreSpec, partition: int, found: FoundStore) -> None:
-        """What a checkpoint has of one partition of a store, which is empty here. Blocks of its runs stay where they are.
+    def adopt(self, spec: StoreSpec, partition: int, found: FoundStore) -> bytes:
+        """What a checkpoint has of one partition of a store, which is empty here. Blocks of its runs stay where they are. Its prefix here.
 
         The position is written last, so a crash before leaves rows without one, which nobody uses.
         """
@@ -110,6 +110,7 @@ class RestoredRows:
         self._restore_batch(Writes([], list(rows), list(rows.values())))
         self._reach(entry, partition, found.position)
         self._forget(spec.name, partition)
+        return prefix
 
     @property
     def incoming(self) -> Path | None:

@@ -54,9 +54,9 @@ class TaskStore:
         physical: PhysicalReader,
         *,
         detached: bool,
-        is_empty: bool | None = None,
+        is_empty: Callable[[], bool],
     ) -> None:
-        """is_empty: whether it has no physical rows; None where that is to be looked up."""
+        """is_empty: whether it has no physical rows. It is asked under the epoch lock, so it waits for nothing."""
         self.spec: StoreSpec = entry.spec
         self.entry, self.partition = entry, partition
         self.metrics = StoreMetrics()
@@ -70,7 +70,8 @@ class TaskStore:
         self._frozen: Overlay | None = None
         self._latest: dict[Key, Value | None] = {}
         self._older: dict[Key, Value | None] = {}
-        self._whole = not detached and (self._is_empty_below() if is_empty is None else is_empty)
+        self._is_empty = is_empty
+        self._whole = not detached and is_empty()
         self._committed_bound = self._read_bound()
 
     def get(self, key: Key) -> Value | None:
@@ -235,7 +236,7 @@ class TaskStore:
     def reload(self) -> None:
         """Physical rows were restored beneath this store, and nothing is uncommitted."""
         self.forget()
-        self._whole = not self.detached and self._is_empty_below()
+        self._whole = not self.detached and self._is_empty()
         self._committed_bound = self._read_bound()
 
     @property
@@ -394,9 +395,6 @@ class TaskStore:
             physical = self._physical.multi_get(self.entry.encode_rows([keys[i] for i in deep], self.partition))
             for i, data in zip(deep, physical, strict=True):
                 latest[keys[i]] = values[i] = None if data is None else decode_value(data)
-
-    def _is_empty_below(self) -> bool:
-        return next(self._physical.scan(*self.entry.partition_range(self.partition)), None) is None
 
 
 def total_metrics(stores: Iterable[TaskStore]) -> dict[str, StoreMetrics]:

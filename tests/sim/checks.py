@@ -125,6 +125,7 @@ def _has_changed(process: Process, wanted: Plan) -> bool:
 def judge(world: SimulatedCluster) -> list[str]:
     """Sentences about what is wrong at the end: topics against DuckDB, every owner's state against its changelogs."""
     return [
+        *world.wrong,
         *project.differences(world.outside, later=world.later, change=world.change or project.CHANGES[0]),
         *(w for p in world.processes for w in _state_of(world, p)),
     ]

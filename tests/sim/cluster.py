@@ -19,8 +19,8 @@ from functools import partial
 from types import ModuleType
 
 from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app import checkpoints, group_swap, swapping
 from flowql.runtime.app import group as group_step
-from flowql.runtime.app import group_swap, swapping
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.hung_topic import release
 from flowql.runtime.app.instance import Instance
@@ -30,13 +30,18 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.placement import step as placement_step
 from flowql.runtime.placement.heartbeats import MISSED_MAX
 from flowql.runtime.scheduler.executor import IDLE_MS, ProcessingStep
+from flowql.runtime.state.remote import collecting, copying, upload
+from flowql.runtime.state.runs import blocks, merging
+from flowql.runtime.state.runs import objects as run_objects
 from tests.crash.simulated import IN_COLUMNS, LossyPhysical, MeteredClock
+from tests.objects import MemoryObjects
 from tests.sim import project
 from tests.sim.broker import Broker
 from tests.sim.checks import APP, Watch, is_done, judge, one_owner, one_process
 from tests.sim.faults import Disturbed, Faults, Killed, Link, come_back, strike
 from tests.sim.groups import Violation
 from tests.sim.log import SimulatedLog
+from tests.sim.objects import SimulatedObjects, url_of
 
 Step = Callable[[int], int]
 BEGIN_MS = 1_000_000
@@ -56,6 +61,25 @@ SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
     (swapping, "CHUNK_ROWS", 4),
     (placement_step, "BEAT_MS", BEAT_MS),
     (placement_step, "AGAIN_MS", 100),
+    (checkpoints, "INTERVAL_MS", 60),
+    (checkpoints, "IDLE_MS", 20),
+    (checkpoints, "LOOK_MS", 30),
+    (checkpoints, "COLLECT_MS", 600),
+    (checkpoints, "KEPT_MS", 900),
+    (checkpoints, "LEASE_RENEWED_MS", 200),
+    (checkpoints, "RETRY_MS", 50),
+    (checkpoints, "RETRY_MS_MAX", 400),
+    (checkpoints, "FOLD_ROWS", 3),
+    (checkpoints, "FOLD_WAIT_MS", 400),
+    (collecting, "LEASE_MS", 900),
+    (upload, "INLINE_BYTES", 60),
+    (upload, "WHOLE_BYTES", 400),
+    (upload, "PART_BLOCKS", 2),
+    (copying, "RANGE_BLOCKS", 2),
+    (run_objects, "_AHEAD", 2),
+    (blocks, "BLOCK_BYTES", 100),
+    (merging, "FAN_IN", 3),
+    (merging, "ROWS_LEAST", 8),
 )
 SLOW_MS = 30  # so long wait threads of a slow machine at most, unless they want to wait longer
 DEPTH_MAX = 2  # interludes within interludes
@@ -112,6 +136,12 @@ class SimulatedCluster:
         self.turns = self.digest = 0
         self.trace: deque[str] = deque(maxlen=TRACE)
         self.happened: dict[str, int] = {}
+        self.store_away_ms = 0  # until then the remote store does not answer
+        self.remote = random.Random(f"remote {seed}").random() < self.faults.remote
+        self.objects = MemoryObjects("simulated://all", wall_ms=lambda: self.now)
+        self.objects_of: dict[str, object] = {}  # which life of a process has written each
+        self.rotten: set[str] = set()
+        self.wrong: list[str] = []  # what was found meanwhile
         self.standbys = random.Random(f"standbys {seed}").choice((0, 0, 1))
         self.change = change
         self.later = False  # the later plan is, or will be, deployed
@@ -142,7 +172,7 @@ class SimulatedCluster:
         """From the first process to the end of all input; sentences about what is wrong then. Violation as soon as something is."""
         self.begin()
         self.calm = False
-        begin, until = self.now, self.now + CHAOS_MS * (1 if self.change is None else 3)
+        begin, until = self.now, self.now + CHAOS_MS * (self.faults.longer if self.change is None else 3)
         for n in range(len(self.input)):
             self.at(self.rng.randrange(begin, until), partial(self.feed, n))
         for _ in range(self.faults.count):
@@ -163,7 +193,7 @@ class SimulatedCluster:
     def settle(self) -> None:
         """No more faults, until everything is processed and committed."""
         self.note("calm")
-        self.calm, self.moving_ms = True, 0
+        self.calm, self.moving_ms, self.store_away_ms = True, 0, 0
         self.refusing.clear()
         self.denied.clear()
         for process in self.processes:
@@ -292,6 +322,9 @@ class SimulatedCluster:
         )
         if self.faults.in_columns and self.rng.random() < self.faults.in_columns:
             config = replace(config, **IN_COLUMNS)
+        if self.remote:
+            SimulatedObjects(self, self.objects, name)
+            config = replace(config, remote_state=url_of(name), run_rows_min=self.rng.choice((1, 2, 5)))
         try:
             instance = Instance(log, disk, self.clock, config)
         except LogUnavailable:
@@ -445,6 +478,11 @@ def _steps_of(process: Process) -> dict[str, Step]:
         "commit": instance.commit.run_once,
         "watchdog": instance.watchdog.run_once,
         **{p.name: partial(processing, p) for p in instance.processing},
+        **(
+            {}
+            if instance.checkpoints is None
+            else {"remote": instance.checkpoints.run_once, "merger": instance.merger.run_once}
+        ),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from tests.sim.groups import Violation
 if TYPE_CHECKING:
     from tests.sim.cluster import Process, SimulatedCluster
 
-PROCESSES_MAX = 3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 COORDINATED = {"init", "init answered", "last sequence", "positions", "end", "abort", "stable positions", "committed"}
 PRODUCING = {"send", "positions", "end", "abort"}
@@ -29,6 +28,7 @@ class Killed(BaseException):
 class Faults:
     """paces: of machines, how much longer than asked their threads wait. slow, fails: shares of the calls to brokers. unknown: of the commits, that get no answer. late_markers: of the markers.
     slow_runs, failing_runs: of the runs of tasks. stalls: of the steps. in_columns: of the processes, that write runs of few rows. kinds: what happens to processes, `count` times in all.
+    remote: of the worlds, whose processes have a remote store. slow_objects, failing_objects, unanswered_objects: of the requests to it. processes: at a time, at most. longer: than others a life is.
     """
 
     paces: tuple[int, ...] = (1, 2, 4, 6)
@@ -40,6 +40,12 @@ class Faults:
     failing_runs: float = 0.004
     stalls: float = 0.003
     in_columns: float = 0.5
+    remote: float = 0.25
+    slow_objects: float = 0.3
+    failing_objects: float = 0.01
+    unanswered_objects: float = 0.02
+    processes: int = 3
+    longer: int = 1
     count: int = 7
     kinds: tuple[str, ...] = (
         "kill",
@@ -62,8 +68,29 @@ class Faults:
 
 DISKS = Faults(count=14, kinds=(*Faults().kinds, *["clock"] * 4, *["disk"] * 8))
 REBUILDS = Faults(count=12, kinds=(*Faults().kinds, *["rebuild"] * 6))
+LOST = Faults(
+    remote=1.0,
+    longer=3,
+    in_columns=1.0,
+    count=16,
+    kinds=(*Faults().kinds, *["lost"] * 12, *["store"] * 3, *["rot"] * 2),
+)
+LOST_ALONE = replace(LOST, processes=1)
 CALM = Faults(
-    paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=0, failing_runs=0, stalls=0, in_columns=0, count=0
+    paces=(1,),
+    slow=0,
+    fails=0,
+    unknown=0,
+    late_markers=0,
+    slow_runs=0,
+    failing_runs=0,
+    stalls=0,
+    in_columns=0,
+    count=0,
+    remote=0,
+    slow_objects=0,
+    failing_objects=0,
+    unanswered_objects=0,
 )
 
 
@@ -173,7 +200,7 @@ def strike(world: SimulatedCluster) -> None:
     kind = world.rng.choice(world.faults.kinds)
     world.happened[kind] = world.happened.get(kind, 0) + 1
     if kind == "join":
-        if len(world.processes) < PROCESSES_MAX:
+        if len(world.processes) < world.faults.processes:
             world.start()
     elif kind == "refuse":
         topic = world.rng.choice(("big", "named", "totals", "items"))
@@ -187,6 +214,12 @@ def strike(world: SimulatedCluster) -> None:
         by_ms = world.rng.choice((-DAY_MS, -HOUR_MS, HOUR_MS, DAY_MS))
         world.note(f"the wall clock is set by {by_ms} ms")
         world.clock.set_wall(by_ms)
+    elif kind == "store":
+        ms = world.rng.choice((300, 1_500))
+        world.note(f"the remote store is away for {ms} ms")
+        world.store_away_ms = world.now + ms
+    elif kind == "rot":
+        rot(world)
     elif kind == "coordinator":
         world.note("the coordinator moves")
         world.moving_ms = world.now + world.rng.choice((50, 200, 600))
@@ -194,9 +227,32 @@ def strike(world: SimulatedCluster) -> None:
         _HAPPEN[kind](world, world.rng.choice(awake))
 
 
+def rot(world: SimulatedCluster) -> None:
+    """An object of the remote store is gone, or has other bytes."""
+    data = world.objects.data
+    if not (names := sorted(n for n in data if "/runs/" in n or "/rows/" in n or "/manifests/" in n)):
+        return
+    name = world.rng.choice(names)
+    whole, ms = data[name]
+    world.rotten.add(name)
+    at = world.rng.randrange(2 * len(whole))
+    if at < len(whole):
+        data[name] = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], ms
+    else:
+        del data[name]
+    world.note(f"{name} is {'damaged' if name in data else 'gone'}")
+
+
 def _kill(world: SimulatedCluster, process: Process) -> None:
     world.kill(process, wiped=world.rng.random() < 0.4)
     if world.rng.random() < 0.8 or not world.processes:
+        world.at(world.now + world.rng.choice((10, 200, 700)), partial(world.start, process.name))
+
+
+def _lost(world: SimulatedCluster, process: Process) -> None:
+    """Its machine: a new one takes its place, or others do."""
+    world.kill(process, wiped=True)
+    if world.rng.random() < 0.7 or not world.processes:
         world.at(world.now + world.rng.choice((10, 200, 700)), partial(world.start, process.name))
 
 
@@ -207,7 +263,7 @@ def _leave(world: SimulatedCluster, process: Process) -> None:
 
 def come_back(world: SimulatedCluster) -> None:
     """A process that has left, with its disk, or a new one."""
-    if len(world.processes) < PROCESSES_MAX:
+    if len(world.processes) < world.faults.processes:
         known = sorted(set(world.disks) - {p.name for p in world.processes})
         world.start(world.rng.choice(known) if known else None)
 
@@ -247,5 +303,5 @@ def _disk(world: SimulatedCluster, process: Process) -> None:
 
 
 _HAPPEN = {"kill": _kill, "leave": _leave, "freeze": _freeze, "outage": _outage, "stall": _stall, "deploy": _deploy}
-_HAPPEN |= {"disk": _disk}
+_HAPPEN |= {"disk": _disk, "lost": _lost}
 _HAPPEN |= {"rebuild": _rebuild}

@@ -20,6 +20,7 @@ from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.state.changelog import ChangelogWriter
 from tests.sim.broker import Broker
 from tests.sim.log import SimulatedProducer
+from tests.sim.remote_plants import REMOTE_PLANTS
 
 _transaction, _send_positions, _init = CommitStep._transaction, SimulatedProducer.send_positions, Broker.__init__
 _run_once = CommitStep.run_once
@@ -179,6 +180,7 @@ PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "unstable-positions": (Broker, "stable_positions", _unstable),
     **REBUILD_PLANTS,
     **POSITION_PLANTS,
+    **REMOTE_PLANTS,
 }
 
 

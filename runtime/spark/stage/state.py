@@ -30,7 +30,8 @@ class GroupState:
         self.rows = rows
         self.lock = NamedLock("epoch lock", guards="the one task of this group")
         self._stores = [
-            TaskStore(e, partition, rows, detached=False, is_empty=not len(rows)) for e in entries_of(stores, partition)
+            TaskStore(e, partition, rows, detached=False, is_empty=lambda: not len(rows))
+            for e in entries_of(stores, partition)
         ]
         self._writes_cut = 0
         record = None if metadata is None else TaskRecord(partition, tuple(s.name for s in stores), metadata)

@@ -9,8 +9,8 @@ from itertools import pairwise
 import msgspec
 
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.remote.objects import ObjectInfo, ObjectMissing, Objects
-from flowql.runtime.state.remote.manifest import application_of, lease_name, place_of, read_manifest
+from flowql.runtime.remote.objects import ObjectDamaged, ObjectInfo, ObjectMissing, Objects
+from flowql.runtime.state.remote.manifest import application_of, lease_name, place_of, read_manifest, term_name
 
 KEPT_MS = 3_600_000  # how long after it was replaced a manifest and its objects stay
 LEASE_MS = 3_600_000  # a reader renews its lease far more often
@@ -26,11 +26,13 @@ class Garbage:
     newest: int
 
 
-def write_lease(objects: Objects, folder: str, reader: str, names: Sequence[str]) -> None:
-    """Says that these objects are still read by somebody who owns no task. RemoteError."""
-    name = lease_name(folder, reader)
-    objects.delete([name])
+def write_lease(objects: Objects, folder: str, reader: str, number: int, names: Sequence[str]) -> None:
+    """Says that these objects are still read by somebody who may own no task. number: rises, so that no moment is without a lease. RemoteError."""
+    name = lease_name(folder, reader, number)
     objects.put_new(name, msgspec.msgpack.encode(list(names)))
+    former = lease_name(folder, reader, 0).rpartition("-")[0]
+    mine = (found.name for found in objects.list(f"{folder}/leases") if found.name.rpartition("-")[0] == former)
+    objects.delete([old for old in mine if old < name])
 
 
 def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
@@ -55,8 +57,9 @@ def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage
             needed |= set(_lease(objects, lease.name))
     data = [o for kind in ("runs", "rows") for o in by_kind.get(kind, ())]
     unused = [o for o in data if o.name not in needed and now_ms - o.modified_ms >= kept_ms]
-    gone = [*old, *over, *unused]
     newest = place_of(manifests[-1].name)[0] if manifests else 0
+    terms = [o for o in by_kind.get("terms", ()) if o.name < term_name(folder, newest)]
+    gone = [*old, *over, *unused, *terms]
     return Garbage([o.name for o in gone], sum(o.size for o in gone), len(found) - len(gone), newest)
 
 
@@ -73,7 +76,7 @@ def _needed(objects: Objects, name: str) -> set[str]:
     """What a manifest names. One that cannot be read leads nobody to its objects; one that is gone meanwhile was deleted by somebody else."""
     try:
         return set(read_manifest(objects, name).objects())
-    except ObjectMissing:
+    except (ObjectMissing, ObjectDamaged):
         return set()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from itertools import islice
 
+from flowql.runtime.remote.objects import ObjectDamaged, ObjectMissing
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.remote.pace import Pace, Walk, awaited
@@ -21,12 +22,18 @@ FLYING = 4  # requests side by side
 Write = Callable[[Writes, Callable[[], bool]], bool]
 """Writes if the condition holds, between two commits; whether it did."""
 
+Lost = Callable[[bytes, str, Exception], None]
+"""A prefix has rows that cannot be read any more: the object that had them, and why."""
+
 
 class BlockCopier:
-    """Walks over all runs whose blocks are not here. missing: prefixes that have some, as far as it is known."""
+    """Walks over all runs whose blocks are not here. missing: prefixes that have some, as far as it is known.
 
-    def __init__(self, physical: RunsPhysical, write: Write) -> None:
-        self._physical, self._write = physical, write
+    on_lost: told of blocks that are gone or damaged. Who wants to read them waits meanwhile (`BlocksAway`).
+    """
+
+    def __init__(self, physical: RunsPhysical, write: Write, on_lost: Lost) -> None:
+        self._physical, self._write, self._on_lost = physical, write, on_lost
         self.missing: set[bytes] = set()
         self.left_bytes = 0
 
@@ -46,8 +53,9 @@ class BlockCopier:
         for prefix in sorted(self.missing):
             for run, remote in self._away(prefix):
                 yield from self._copy(run, remote, pace)
-            if not read_places(self._physical.inner, prefix):
-                self.missing.discard(prefix)
+            self.missing.discard(prefix)  # first: a restoration may bring others just now
+            if read_places(self._physical.inner, prefix):
+                self.missing.add(prefix)
 
     def _away(self, prefix: bytes) -> list[tuple[Run, RemoteBlocks]]:
         """The runs of a prefix of which blocks are missing; those first of which most were asked for."""
@@ -77,7 +85,12 @@ class BlockCopier:
                 flying += [remote.submit(some) for some in islice(ranges, FLYING - len(flying))]
                 if not flying:
                     break
-                found = yield from awaited(flying.popleft())
+                try:
+                    found = yield from awaited(flying.popleft())
+                except (ObjectMissing, ObjectDamaged) as error:
+                    if still():  # and not merged or dropped meanwhile
+                        self._on_lost(run.prefix, remote.place.name, error)
+                    return
                 blocks = {n: block for n, block in found.items() if n not in here}
             rows = {run.block_key(n): block for n, block in blocks.items()}
             if not self._write(Writes([], list(rows), list(rows.values())), still):

@@ -3,9 +3,11 @@
 <application>/tasks/<task>/manifests/<term>-<number>
 <application>/tasks/<task>/runs/<store>-<partition>-<run>-<checksum>-<term>     see `flowql.runtime.state.runs.objects`
 <application>/tasks/<task>/rows/<store>-<partition>-<term>-<number>             rows that are in no run, if there are many
-<application>/tasks/<task>/leases/<reader>                                      names of objects that a reader still needs
+<application>/tasks/<task>/leases/<reader>-<number>                             names of objects that a reader still needs
+<application>/tasks/<task>/terms/<term>                                         who has taken a term; empty
 
-term, number: 16 hexadecimal digits each, so names rise with time. Each owner of a task has a term of its own.
+term, number: 16 hexadecimal digits each, so names rise with time. Each owner of a task has a term of its own, and takes another one after any request
+whose answer it does not know. So nobody else, and no earlier attempt, has written under its names.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from flowql.runtime.remote.objects import ObjectDamaged, Objects
 
 FORMAT = 1
 _MAGIC = b"FQCP"
-_PARTS = ("manifests", "runs", "rows", "leases")
 INLINE_BYTES = 64 << 10  # rows of a store in the manifest itself; more of them are an object of their own
 
 Rows = tuple[list[bytes], list[bytes]]
@@ -166,8 +167,21 @@ def rows_object_name(folder: str, store: str, partition: int, term: int, number:
     return f"{folder}/rows/{quote(store, safe='')}-{partition}-{term:016x}-{number:016x}"
 
 
-def lease_name(folder: str, reader: str) -> str:
-    return f"{folder}/leases/{quote(reader, safe='')}"
+def lease_name(folder: str, reader: str, number: int) -> str:
+    return f"{folder}/leases/{quote(reader, safe='')}-{number:016x}"
+
+
+def term_name(folder: str, term: int) -> str:
+    return f"{folder}/terms/{term:016x}"
+
+
+def take_term(objects: Objects, folder: str, above: int) -> int:
+    """A term that nobody has had, above the newest manifest's. RemoteError."""
+    known = [int(found.name.rpartition("/")[2], 16) for found in objects.list(f"{folder}/terms")]
+    term = max([above, *known]) + 1
+    while not objects.put_new(term_name(folder, term), b""):
+        term += 1
+    return term
 
 
 def newest_manifests(objects: Objects, folder: str) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowql.runtime.remote.objects import Objects
@@ -22,6 +22,7 @@ from flowql.runtime.state.remote.manifest import (
     read_manifest,
     rows_object_name,
     run_object_name,
+    take_term,
 )
 from flowql.runtime.state.remote.pace import Pace, Walk, awaited
 from flowql.runtime.state.runs.objects import ObjectTail
@@ -52,6 +53,14 @@ class TaskUploads:
     waiting_bytes: int = 0
     applied: int = 0
 
+    def forget(self, objects: Collection[str]) -> None:
+        """These are deleted: no manifest has named them for long, and none must."""
+        gone = set(objects)
+        self.known = {identity: run for identity, run in self.known.items() if run.name not in gone}
+        self.rows = {
+            place: of for place, of in self.rows.items() if not (isinstance(of[1].rows, str) and of[1].rows in gone)
+        }
+
 
 @dataclass(slots=True)
 class Uploaded:
@@ -76,7 +85,9 @@ class TaskUpload:
         objects, uploads = self._objects, self._uploads
         names = yield from awaited(objects.submit(newest_manifests, objects, uploads.folder))
         self._counters.requests += 1
-        uploads.term, uploads.number = (place_of(names[0])[0] if names else 0) + 1, 0
+        above = place_of(names[0])[0] if names else 0
+        term = yield from awaited(objects.submit(take_term, objects, uploads.folder, above))
+        self._counters.requests += 2
         for name in names[:1]:
             try:
                 manifest = yield from awaited(objects.submit(read_manifest, objects, name))
@@ -86,6 +97,7 @@ class TaskUpload:
             uploads.known |= {
                 (s.store, s.partition, r.run, r.rows, r.checksum): r for s in manifest.stores for r in s.runs
             }
+        uploads.term, uploads.number = term, 0
 
     def upload(
         self, record: TaskRecord, entries: Sequence[StoreEntry], versions: Mapping[bytes, int], now_ms: int
@@ -94,7 +106,9 @@ class TaskUpload:
         uploads, reader = self._uploads, self._reader
         runs = {e.spec.name: reader.runs(e.prefix(record.partition)) for e in entries}
         self._count_waiting([(e.spec.name, record.partition, run) for e in entries for run in runs[e.spec.name].runs])
-        number = uploads.number + 1
+        number = uploads.number = (
+            uploads.number + 1
+        )  # also of one that is lost on its way: a number is never used again
         sections = []
         for entry in entries:
             name, prefix = entry.spec.name, entry.prefix(record.partition)
@@ -116,7 +130,6 @@ class TaskUpload:
                 )
             )
         writer, commit = _last_commit(sections, decode_number(reader.get(MARKER), 0))
-        uploads.number = number  # also of one that is lost on its way: a number is never used again
         manifest = Manifest(self._task, uploads.term, number, writer, commit, now_ms, record.record(), sections)
         data = encode_manifest(manifest)
         name = manifest_name(uploads.folder, uploads.term, number)

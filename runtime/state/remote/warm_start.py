@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.events import INFO, WARNING, say
-from flowql.runtime.remote.objects import Objects
+from flowql.runtime.remote.objects import ObjectMissing, Objects
 from flowql.runtime.state.layout import TaskRecord, entry_from_record, segment_length, store_key_codec, task_from_record
 from flowql.runtime.state.positions import ChangelogPosition, position_from_record
 from flowql.runtime.state.remote.manifest import (
@@ -50,6 +50,7 @@ class WarmStarts:
 
     def __init__(self, objects: Objects, application_id: str) -> None:
         self._objects, self._app = objects, application_id
+        self.unreadable: set[str] = set()  # objects of which blocks were missing or damaged
 
     def look(self, task: str, record: TaskRecord, specs: Sequence[StoreSpec]) -> Future[FoundCheckpoint | None]:
         """record: of the task as the log has it; specs: of its stores. The future does not fail: a store that is away has nothing."""
@@ -74,6 +75,8 @@ class WarmStarts:
     def _read(self, name: str, record: TaskRecord, specs: Mapping[str, StoreSpec]) -> FoundCheckpoint | None:
         """None if it is of another definition of the query. RemoteError, ObjectDamaged, ManifestUnreadable."""
         manifest = read_manifest(self._objects, name)
+        if (bad := next((o for o in manifest.objects() if o in self.unreadable), None)) is not None:
+            raise ObjectMissing(f"{name} needs {bad}, of which blocks could not be read")
         there = task_from_record(manifest.record)
         if there.partition != record.partition or there.read().get("query") != record.read().get("query"):
             return None

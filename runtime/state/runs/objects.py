@@ -40,7 +40,9 @@ _decode_tail = msgspec.msgpack.Decoder(Tail).decode
 
 
 class BlocksAway(StateError):
-    """Blocks of a run are in a remote store that does not answer. The same call may succeed later."""
+    """Blocks of a run are in a remote store that does not answer, or they cannot be read there any more. The same call succeeds later: the second case
+    ends with rows that come from the changelog (`BlockCopier`).
+    """
 
     code = "FQ4091"
     retriable = True
@@ -104,21 +106,19 @@ class RemoteBlocks:
         return int(self._ends[number + 1] - self._ends[number])
 
     def submit(self, numbers: Sequence[int]) -> Future[dict[int, bytes]]:
-        """Blocks that lie side by side, without waiting. RemoteError."""
+        """Blocks that lie side by side, without waiting. RemoteError, of which ObjectMissing and ObjectDamaged do not pass."""
         return objects_at(self.place.url).submit(self._range, numbers[0], numbers[-1] + 1)
 
     def fetch(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        """Some blocks, which rise, and what is read along with them. BlocksAway, ObjectDamaged."""
+        """Some blocks, which rise, and what is read along with them. BlocksAway."""
         found = {n: block for n in numbers if (block := self.read.get(n)) is not None}
         wanted = [n for n in numbers if n not in found]
         if wanted:
             try:
                 objects = objects_at(self.place.url)
                 asked = [objects.submit(self._range, begin, end) for begin, end in self._ranges(wanted)]
-                for blocks in map(Future.result, asked):
-                    found |= blocks
-            except ObjectDamaged:
-                raise
+                for answer in asked:
+                    found |= answer.result()
             except RemoteError as error:
                 raise BlocksAway(str(error)) from error
             self._keep(found)

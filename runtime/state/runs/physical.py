@@ -51,6 +51,10 @@ class RunsPhysical:
         """Whether it has rows that are in no run."""
         return next(self.inner.scan(prefix, prefix + AREA), None) is not None
 
+    def is_empty(self, prefix: bytes) -> bool:
+        """Whether it has no rows. A run counts as some: its blocks may be elsewhere, and nothing is read of them."""
+        return not self.runs(prefix).runs and next(self.scan(prefix, prefix + AREA), None) is None
+
     def get(self, key: bytes) -> bytes | None:
         return self.inner.get(key) if prefix_of(key) is None else self.multi_get([key])[0]
 

@@ -88,7 +88,7 @@ class Run:
         return found
 
     def blocks(self, reader: PhysicalReader, numbers: Sequence[int]) -> list[bytes]:
-        """Some blocks, whose numbers rise. RunGone, BlocksAway, ObjectDamaged."""
+        """Some blocks, whose numbers rise. RunGone, BlocksAway."""
         found = reader.multi_get([block_key(self.prefix, self.name, n) for n in numbers])
         if None in found:
             remote = self.remote(reader)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +12,14 @@ from flowql.runtime.app import checkpoints
 from flowql.runtime.app.checkpoints import COLLECT_MS, INTERVAL_MS
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.remote.objects import OPENED
+from flowql.runtime.state.remote import upload
+from flowql.runtime.state.remote.collecting import KEPT_MS, LEASE_MS, garbage_of, write_lease
+from flowql.runtime.state.remote.copying import BlockCopier
+from flowql.runtime.state.remote.manifest import encode_manifest, manifest_name, read_manifest
 from flowql.runtime.state.runs.run import blocks_area
+from flowql.runtime.state.runs.writing import RunWriter
 from flowql.runtime.task.status import TaskStatus
+from tests.crash.simulated import LossyPhysical
 from tests.objects import MemoryObjects
 from tests.runtime.restoration.test_restoration import COUNTS, WINDOWS, Life, no_redo, undisturbed
 
@@ -245,3 +251,200 @@ def test_rows_that_the_store_has_leave_a_full_disk_and_come_back(
     assert blocks() > 0
     assert life.table("C") == before
     ends_as_if_nothing_was_lost(life)
+
+
+def test_rows_of_an_attempt_that_failed_are_in_no_later_manifest(
+    store: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt took the same term and number again, found an object of that name, and took it for its own."""
+    monkeypatch.setattr(upload, "INLINE_BYTES", 0)
+    monkeypatch.setattr(checkpoints, "FOLD_ROWS", 1_000)
+    life = Life(no_redo(), COUNTS, **options(run_rows_min=1_000))
+    store.fail = lambda request, name: request == "put" and "/manifests/" in name
+    for part in PARTS:
+        life.feed(*part)
+        life.settle()
+        pass_time(life, 2 * INTERVAL_MS)
+    assert any("/rows/" in name for name in store.data)
+    store.fail = lambda request, name: False
+    pass_time(life, 8 * INTERVAL_MS)
+    ends_as_if_nothing_was_lost(life, run_rows_min=1_000)
+
+
+def test_rows_that_come_back_after_an_io_error_are_in_the_next_checkpoint(
+    store: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changelog brought the commit that was to be written; the upload took the rows before it for the newest."""
+    monkeypatch.setattr(upload, "INLINE_BYTES", 0)
+    disk = LossyPhysical()
+    life = Life(no_redo(), COUNTS, physical=disk, **options(run_rows_min=1_000))
+    for part in PARTS:
+        life.feed(*part)
+        life.settle()
+    uploaded(life)
+    life.feed(200, 230)
+    disk.break_down()
+    life.settle()
+    assert disk.reopened
+    uploaded(life)
+    life = life.again(**options(run_rows_min=1_000))
+    life.feed(230, 260)
+    life.settle()
+    assert life.table("C") == undisturbed(COUNTS, *PARTS, (200, 230), (230, 260)).table("C")
+
+
+def damage(store: MemoryObjects, name: str) -> None:
+    data, ms = store.data[name]
+    store.data[name] = data[:9] + bytes([data[9] ^ 1]) + data[10:], ms
+
+
+def lose(store: MemoryObjects, name: str) -> None:
+    del store.data[name]
+
+
+@pytest.mark.parametrize("how", [damage, lose])
+@pytest.mark.parametrize("asked", [False, True])
+def test_blocks_that_are_gone_after_their_run_was_adopted_come_from_the_changelog(
+    store: MemoryObjects,
+    how: Callable[[MemoryObjects, str], None],
+    asked: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """asked: for a row of them, before it is found that they are gone."""
+    life = fed()
+    uploaded(life)
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockCopier, "copy", lambda _copier, _pace: iter(()))  # not yet
+        life = life.again(**options())
+        life.settle()
+    assert life.instance.restoration.records == 0
+    for name in [n for n in store.data if "/runs/" in n]:
+        how(store, name)
+    if asked:
+        life.feed(200, 230)
+    pass_time(life, 2_000)
+    assert "come from the changelog" in caplog.text
+    if not asked:
+        life.feed(200, 230)
+    life.settle()
+    assert life.instance.restoration.records > 0
+    straight = undisturbed(COUNTS, *PARTS, (200, 230))
+    assert life.statuses("CTAS_C") == {TaskStatus.RUNNING}
+    assert life.table("C") == straight.table("C")
+    assert life.records("c") == straight.records("c")
+    assert life.instance.state.incomplete() == {}
+
+
+def test_a_damaged_manifest_keeps_nobody_from_deleting_old_objects(store: MemoryObjects) -> None:
+    life = fed()
+    uploaded(life)
+    name = min(n for n in store.data if "/manifests/" in n)
+    damage(store, name)
+    assert garbage_of(store, name.rpartition("/manifests/")[0]).kept > 0
+
+
+def test_objects_of_a_reader_that_owns_nothing_are_kept_as_long_as_its_lease(store: MemoryObjects) -> None:
+    """An old manifest is gone long since, and somebody still copies its runs."""
+    now = [0]
+    store.wall_ms = lambda: now[0]
+    life = fed()
+    uploaded(life)
+    folder = min(n for n in store.data if "/manifests/" in n).rpartition("/manifests/")[0]
+    runs = sorted(n for n in store.data if n.startswith(f"{folder}/runs/"))
+    assert runs
+    newest = max(n for n in store.data if n.startswith(f"{folder}/manifests/"))
+    manifest = read_manifest(store, newest)
+    now[0] += 2 * KEPT_MS  # the next one names none of them
+    store.put_new(
+        manifest_name(folder, manifest.term, manifest.number + 1),
+        encode_manifest(manifest._replace(number=manifest.number + 1, stores=[])),
+    )
+    for number in range(4):
+        write_lease(store, folder, "reader", number, runs)
+        now[0] += LEASE_MS - 1
+        assert not set(runs) & set(garbage_of(store, folder).names)
+    assert sum("/leases/" in n for n in store.data) == 1
+    now[0] += 2
+    store.put_new(f"{folder}/rows/later", b"")
+    assert set(runs) <= set(garbage_of(store, folder).names)
+
+
+def test_a_task_runs_while_the_store_is_away_that_its_rows_are_in(
+    store: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its restoration looked for a first row, which was in the store: the task was never handed over."""
+    life = fed()
+    uploaded(life)
+    monkeypatch.setattr(BlockCopier, "copy", lambda _copier, _pace: iter(()))
+    life = life.again(**options())
+    tails: set[str] = set()
+
+    def of_blocks(request: str, name: str) -> bool:
+        """The first thing that is read of a run is its tail."""
+        known = name in tails
+        tails.update({name} if request == "get" and "/runs/" in name else ())
+        return known
+
+    store.fail = of_blocks
+    for _ in range(50):
+        life.round()
+    assert life.statuses("CTAS_C") == {TaskStatus.RUNNING}
+    assert not any(q.last_error for q in life.instance.metrics.queries.values())
+    store.fail = lambda request, name: False
+    life.feed(200, 230)
+    life.settle()
+    assert life.table("C") == undisturbed(COUNTS, *PARTS, (200, 230)).table("C")
+
+
+def test_a_manifest_of_a_former_owner_with_a_higher_term_costs_time_and_nothing_else(store: MemoryObjects) -> None:
+    """A member that does not know yet that it was given up takes a term after a request without an answer."""
+    life = fed()
+    uploaded(life)
+    old = {n: v for n, v in store.data.items() if "/manifests/" in n}
+    life.feed(200, 230)
+    life.settle()
+    uploaded(life)
+    for name, value in old.items():
+        store.data[f"{name.rpartition('/')[0]}/{9:016x}-{1:016x}"] = value
+    life = life.again(**options())
+    life.settle()
+    assert life.instance.restoration.records > 0
+    assert life.table("C") == undisturbed(COUNTS, *PARTS, (200, 230)).table("C")
+
+
+TABLE = """CREATE TABLE T (K BIGINT PRIMARY KEY, G BIGINT)
+  WITH (KAFKA_TOPIC='t', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE C WITH (KAFKA_TOPIC='c') AS SELECT G, COUNT(*) AS N, SUM(K) AS T FROM T GROUP BY G EMIT CHANGES;"""
+
+
+@pytest.mark.parametrize(("lost", "planted"), [(False, False), (True, False), (True, True)])
+def test_deleted_rows_are_hidden_from_the_runs_that_have_them(
+    store: MemoryObjects, lost: bool, planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """planted: a deletion is forgotten, as if there were no runs. lost: the machine, when the deletions are in the checkpoint."""
+    if planted:
+        rows = RunWriter.rows
+        monkeypatch.setattr(RunWriter, "rows", lambda w, e, p, k, v, *, fresh: rows(w, e, p, k, v, fresh=True))
+    changes: list[list[tuple[int, Any, int]]] = [
+        [(k, {"G": k % 4}, k) for k in range(40)],
+        [(k, None, 100 + k) for k in range(0, 40, 3)],
+        [(k, {"G": 5}, 200 + k) for k in range(0, 40, 2)],
+    ]
+    life, straight = Life(no_redo(), TABLE, **options(run_rows_min=20)), Life(no_redo(), TABLE)
+    for each in (life, straight):
+        each.send("t", [(99, {"G": 9}, 0)])
+        each.settle()
+    stores = life.instance.state.committed_stores().values()
+    life.instance.state.writer.folding.update(
+        e.prefix(p) for e in stores for p in e.partitions
+    )  # the next rows are a run
+    for n, change in enumerate(changes):
+        for each in (life, straight):
+            each.send("t", change)
+            each.settle()
+        uploaded(life)
+        if lost and n == 1:
+            life = life.again(**options(run_rows_min=20))
+            life.settle()
+    assert (life.table("C") == straight.table("C")) != planted
