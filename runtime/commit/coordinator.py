@@ -63,6 +63,7 @@ from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
+from flowql.runtime.state.runs.objects import BlocksAway
 from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
@@ -207,7 +208,7 @@ class CommitStep:
 
     def look_at_state(self, error: Exception) -> None:
         """Of another thread, which may not have been able to write to the state. Any thread."""
-        if isinstance(error, StateError):
+        if isinstance(error, StateError) and not isinstance(error, BlocksAway):  # a store that is away is no I/O error
             self._reopening.failed(error)
             self.wake()
 

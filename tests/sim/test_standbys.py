@@ -1,9 +1,11 @@
 """Copies of tasks that another process runs follow its changelogs, and are what its successor begins with."""
 
+from dataclasses import replace
+
 import pytest
 
 from flowql.runtime.app.standby import SHARE
-from tests.sim.checks import judge
+from tests.sim.checks import APP, judge
 from tests.sim.cluster import SimulatedCluster
 from tests.sim.faults import CALM
 from tests.sim.test_positions import in_changelogs
@@ -92,3 +94,24 @@ def test_a_copy_takes_its_share_of_a_processor(world):
     feed(world, *rest)
     world.run_for(5_000)
     assert 0 < len(spent) * 100 <= (world.now - begin) * SHARE + 100
+
+
+def test_warm_ups_and_copies_begin_with_a_checkpoint():
+    """A member that joins reads of changelogs only what came after it, for tasks that it takes over and for those that it follows."""
+    world = SimulatedCluster(1, replace(CALM, remote=1.0), orders=20)
+    world.standbys = 1
+    first = running(world)
+    feed(world, *range(len(world.input)))
+    world.run_for(6_000)
+    begun = len(world.objects.requests)
+    second = world.start()
+    world.run_until(lambda: tasks(second) and len(tasks(first)) + len(tasks(second)) == 10)
+    standbys = second.instance.restoration.standbys
+    world.run_until(lambda: {t for t in tasks(first) if t.startswith("CTAS_TOTALS")} <= standbys.followed)
+    followed = sorted(standbys.followed)
+    world.run_until(lambda: lags(second, followed) == [0] * len(followed))
+    read = {name.split("/manifests/")[0] for request, name in world.objects.requests[begun:] if "/manifests/" in name}
+    assert {f"{APP}/tasks/{task}" for task in followed} <= read
+    assert standbys.records + second.instance.restoration.records < in_changelogs(world) / 2
+    world.settle()
+    assert judge(world) == []

@@ -377,7 +377,6 @@ def test_a_task_runs_while_the_store_is_away_that_its_rows_are_in(
     life = fed()
     uploaded(life)
     monkeypatch.setattr(BlockCopier, "copy", lambda _copier, _pace: iter(()))
-    life = life.again(**options())
     tails: set[str] = set()
 
     def of_blocks(request: str, name: str) -> bool:
@@ -387,6 +386,7 @@ def test_a_task_runs_while_the_store_is_away_that_its_rows_are_in(
         return known
 
     store.fail = of_blocks
+    life = life.again(**options())
     for _ in range(50):
         life.round()
     assert life.statuses("CTAS_C") == {TaskStatus.RUNNING}
