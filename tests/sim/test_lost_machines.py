@@ -26,4 +26,4 @@ def test_machines_that_are_lost_change_nothing(lost):
 @pytest.mark.parametrize("plant", SIMULATED_PLANTS)
 def test_a_planted_bug_is_found(plant):
     with planted(plant):
-        assert any(live(seed, lost=lost)[1] for seed in range(4) for lost in OF_MACHINES)
+        assert any(live(seed, lost=lost)[1] for seed in range(12) for lost in OF_MACHINES)

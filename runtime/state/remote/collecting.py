@@ -10,7 +10,7 @@ import msgspec
 
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.remote.objects import ObjectDamaged, ObjectInfo, ObjectMissing, Objects
-from flowql.runtime.state.remote.manifest import application_of, lease_name, place_of, read_manifest, term_name
+from flowql.runtime.state.remote.manifest import application_of, kind_of, lease_name, place_of, read_manifest, term_name
 
 KEPT_MS = 3_600_000  # how long after it was replaced a manifest and its objects stay
 LEASE_MS = 3_600_000  # a reader renews its lease far more often
@@ -44,7 +44,7 @@ def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage
     now_ms = max((o.modified_ms for o in found), default=0)
     by_kind: dict[str, list[ObjectInfo]] = {}
     for o in found:
-        by_kind.setdefault(o.name.rpartition("/")[0].rpartition("/")[2], []).append(o)
+        by_kind.setdefault(kind_of(o.name), []).append(o)
     manifests = sorted(by_kind.get("manifests", ()), key=lambda o: o.name)
     old = [a for a, b in pairwise(manifests) if now_ms - b.modified_ms >= kept_ms]
     leases = by_kind.get("leases", ())

@@ -15,6 +15,7 @@ from flowql.runtime.state.remote.manifest import (
     Manifest,
     StoreSection,
     application_folder,
+    kind_of,
     newest_manifests,
     read_manifest,
     rows_of,
@@ -39,6 +40,8 @@ def stored_tasks(objects: Objects, application_id: str) -> list[StoredTask]:
     """By name. RemoteError."""
     sizes: dict[str, list[int]] = {}
     for found in objects.list(application_folder(application_id)):
+        if kind_of(found.name) == "terms":  # the first thing of a task, before there is anything to tell
+            continue
         sizes.setdefault(found.name.rpartition("/")[0].rpartition("/")[0], []).append(found.size)
     return [_stored(objects, folder, of) for folder, of in sorted(sizes.items())]
 

@@ -149,6 +149,11 @@ def task_of(folder: str) -> str:
     return folder.partition("/tasks/")[2]
 
 
+def kind_of(name: str) -> str:
+    """What an object is: manifests, runs, rows, leases or terms."""
+    return name.rpartition("/")[0].rpartition("/")[2]
+
+
 def manifest_name(folder: str, term: int, number: int) -> str:
     return f"{folder}/manifests/{term:016x}-{number:016x}"
 
