@@ -236,7 +236,7 @@ class RemoteCheckpoints:
                 else {}
             )
             for store in owned.task.stores.values():
-                for run in self._state.runs_of(store.entry.prefix(store.partition)):
+                for run in self.copier.runs_of(store.entry.prefix(store.partition)):
                     known = there.get((store.spec.name, run.name))
                     if known is not None and (known.rows, known.checksum) == (run.head.rows, run.head.checksum):
                         found.append((run, known))
@@ -249,7 +249,7 @@ class RemoteCheckpoints:
     def _leave_run(self, run: Run, known: RunObject) -> Walk[None]:
         url = self._objects.url
         tail = yield from awaited(self._objects.submit(read_tail, url, known.name, known.size, known.tail_bytes))
-        if self._state.leave_in_store(run, RunPlace(url, known.name, tail.sizes, tail.checksums)):
+        if self.copier.leave_in_store(run, RunPlace(url, known.name, tail.sizes, tail.checksums)):
             self.copier.missing.add(run.prefix)
 
     def _fold(self, prefixes: list[bytes], now_ms: int) -> Walk[None]:

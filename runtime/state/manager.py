@@ -39,10 +39,8 @@ from flowql.runtime.state.remote.copying import BlockCopier, Lost
 from flowql.runtime.state.restored_rows import RestoredRows
 from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
 from flowql.runtime.state.runs.merging import RunMerger
-from flowql.runtime.state.runs.objects import RunPlace
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import RunsReader
-from flowql.runtime.state.runs.run import Run
 from flowql.runtime.state.runs.writing import RunWriter
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from flowql.runtime.state.state_memory import StateMemory
@@ -531,32 +529,17 @@ class StateManager:
 
     def block_copier(self, on_lost: Lost) -> BlockCopier:
         """Brings blocks here that are in a remote store."""
-        return BlockCopier(self._physical, self._write_between, on_lost)
+        return BlockCopier(self._physical, self._write_between, partial(self._write_between, deletes=True), on_lost)
 
-    def leave_in_store(self, run: Run, place: RunPlace) -> bool:
-        """The blocks of a run leave the disk, as `place` has them; False if the run is not here any more, or they have left."""
-        physical, writes = self._physical, Writes([run.area()], [run.place_key], [place.record()])
-
-        def still() -> bool:
-            return run.head_key in {r.head_key for r in physical.runs(run.prefix).runs} and not run.is_away(physical)
-
-        if not self._write_between(writes, still):
-            return False
-        with self._commit_lock:
-            self._note_deleted(writes)  # the cleaner gives the space back
-        return True
-
-    def runs_of(self, prefix: bytes) -> Sequence[Run]:
-        """The runs of a partition of a store, newest first. Any thread."""
-        return self._physical.runs(prefix).runs
-
-    def _write_between(self, writes: Writes, still: Callable[[], bool]) -> bool:
-        """Writes what changes no row between two commits, if `still` says so then; whether it did."""
+    def _write_between(self, writes: Writes, still: Callable[[], bool], *, deletes: bool = False) -> bool:
+        """Writes what changes no row between two commits, if `still` says so then; whether it did. deletes: the cleaner gives the space back."""
         with self._commit_lock:
             if not still():
                 return False
             with self._guard.permit("merge"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
+            if deletes:
+                self._note_deleted(writes)
             return True
 
     def snapshot(self) -> StateSnapshot:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from itertools import islice
@@ -12,7 +12,7 @@ from flowql.runtime.remote.objects import ObjectDamaged, ObjectMissing
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.physical import Writes
 from flowql.runtime.state.remote.pace import Pace, Walk, awaited
-from flowql.runtime.state.runs.objects import RemoteBlocks
+from flowql.runtime.state.runs.objects import RemoteBlocks, RunPlace
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.run import Run, read_places
 
@@ -29,11 +29,11 @@ Lost = Callable[[bytes, str, Exception], None]
 class BlockCopier:
     """Walks over all runs whose blocks are not here. missing: prefixes that have some, as far as it is known.
 
-    on_lost: told of blocks that are gone or damaged. Who wants to read them waits meanwhile (`BlocksAway`).
+    delete: as `write`, of much that is deleted. on_lost: told of blocks that are gone or damaged. Who wants to read them waits meanwhile (`BlocksAway`).
     """
 
-    def __init__(self, physical: RunsPhysical, write: Write, on_lost: Lost) -> None:
-        self._physical, self._write, self._on_lost = physical, write, on_lost
+    def __init__(self, physical: RunsPhysical, write: Write, delete: Write, on_lost: Lost) -> None:
+        self._physical, self._write, self._delete, self._on_lost = physical, write, delete, on_lost
         self.missing: set[bytes] = set()
         self.left_bytes = 0
 
@@ -56,6 +56,19 @@ class BlockCopier:
             self.missing.discard(prefix)  # first: a restoration may bring others just now
             if read_places(self._physical.inner, prefix):
                 self.missing.add(prefix)
+
+    def leave_in_store(self, run: Run, place: RunPlace) -> bool:
+        """The blocks of a run leave the disk, as `place` has them; False if the run is not here any more, or they have left."""
+        physical, writes = self._physical, Writes([run.area()], [run.place_key], [place.record()])
+
+        def still() -> bool:
+            return run.head_key in {r.head_key for r in physical.runs(run.prefix).runs} and not run.is_away(physical)
+
+        return self._delete(writes, still)
+
+    def runs_of(self, prefix: bytes) -> Sequence[Run]:
+        """The runs of a partition of a store, newest first. Any thread."""
+        return self._physical.runs(prefix).runs
 
     def _away(self, prefix: bytes) -> list[tuple[Run, RemoteBlocks]]:
         """The runs of a prefix of which blocks are missing; those first of which most were asked for."""
