@@ -91,7 +91,7 @@ def test_where_it_runs(target: str, master: str) -> None:
             "`write` is for Delta",
         ),
         ("{engine: spark, spark: {conf: {spark.sql.session.timeZone: PST}}}", "FQ4106", "always UTC"),
-        ("{engine: spark, spark: {conf: {spark.master: yarn}}}", "FQ4106", "a key of its own"),
+        ("{engine: spark, spark: {conf: {spark.master: yarn}}}", "FQ4106", "a separate key"),
     ],
 )
 def test_mistakes(target: str, code: str, title: str) -> None:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.turns("servers")]
 @pytest.fixture
 def on_kafka(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Shop]:
     app = f"pg{uuid.uuid4().hex[:8]}"
-    pg = f"{{{{port: {{port}}}}}}, log: kafka, kafka: {{{{bootstrap: '{kafka}', app_id: {app}}}}}"
+    pg = f"{{{{port: {{port}}}}}}, log: kafka, kafka: {{{{bootstrap: '{kafka}', app_id: {app}}}}}, prefix: {app}_"
     yield from started(tmp_path_factory.mktemp("kafka"), pg, SQL, "")
 
 

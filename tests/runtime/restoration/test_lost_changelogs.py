@@ -168,14 +168,14 @@ def test_state_is_not_continued_by_texts_that_may_be_others(kept: bool) -> None:
     life.feed(0, 50)
     life.settle()
     life.log.delete_topic("flowql-plan")
-    with pytest.raises(StateLost, match="what was deployed as flowql is not known"):
+    with pytest.raises(StateLost, match="what was deployed as flowql is unknown"):
         life.again(COUNTS.replace("COUNT(*)", "COUNT(*) + 100"), physical=disk if kept else None)
 
 
 def test_a_member_does_not_begin_without_the_record_of_its_deployment() -> None:
     log = left_by_a_member(records=1)
     log.delete_topic("flowql-plan")
-    with pytest.raises(StateLost, match="what was deployed as flowql is not known"):
+    with pytest.raises(StateLost, match="what was deployed as flowql is unknown"):
         member(log)
 
 
