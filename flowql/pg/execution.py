@@ -164,6 +164,7 @@ class Execution:
                 self.cancel()
                 abandoned_at = abandoned_at or loop.time() + ABANDON_S
                 if loop.time() >= abandoned_at:
+                    running.cancel()  # if no thread has begun it
                     running.add_done_callback(_closed)
                     raise PgError("57014", self._cancelled)
         try:
@@ -356,7 +357,10 @@ class Execution:
 
     def _rehearsed(self, sql: str, formats: Sequence[int], transaction: Transaction) -> Produced:
         """A write in a transaction: COMMIT carries it out."""
-        changes, writes = self._compiled(sql), transaction.writes
+        writes, changes = (
+            transaction.writes,
+            self._compiled(sql),
+        )  # in this order: an abandoned statement adds to no later writes
         (change, *_) = changes
         if not isinstance(change, TableChange):
             writes.add([Write(c) for c in changes])
@@ -391,10 +395,13 @@ class Execution:
 
     def finish_copy(self, incoming: Incoming, transaction: Transaction) -> int:
         """Writes the rows, or adds them to the open transaction; their number. Raises CommandError, RuntimeFailure."""
+        writes = (
+            transaction.writes if transaction.is_open else None
+        )  # now: once it is abandoned, the transaction may end
         given = incoming.rows()
         write = Write(given.change, incoming.source, given, size=incoming.size)
-        if transaction.is_open:
-            transaction.writes.add([write])
+        if writes is not None:
+            writes.add([write])
         else:
             self.carry_out([write], None, "COPY")
         return len(given)

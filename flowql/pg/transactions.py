@@ -63,7 +63,7 @@ class Transaction:
         place = self._place(name)
         del self._savepoints[place + 1 :]
         _, since, settings = self._savepoints[place]
-        self.writes.back_to(since)
+        self.writes = self.writes.first(since)
         self.is_failed = False
         return settings
 

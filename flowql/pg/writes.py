@@ -74,15 +74,16 @@ class Writes:
         self.size += sum(w.size for w in writes)
         self.all += writes
 
-    def back_to(self, count: int) -> None:
-        """Forgets all but the first ones."""
+    def first(self, count: int) -> Writes:
+        """The first ones alone. This object stays as it is, because a statement that was abandoned may still add to it."""
         kept = self.all[:count]
-        self.all, self.size, self._rows, self._over = kept, sum(w.size for w in kept), sum(map(_rows, kept)), {}
+        found = Writes(kept, sum(w.size for w in kept), _rows=sum(map(_rows, kept)))
         for write in kept:
             if write.told is not None:
-                over = self.over(write.change.target)
+                over = found.over(write.change.target)
                 over.update(dict.fromkeys(write.told.changed.gone))
                 over.update(write.told.changed.rows)
+        return found
 
     def over(self, table: str) -> dict[Key, Row | None]:
         """The rows of keys that were written, which rehearsals add to."""

@@ -128,8 +128,8 @@ class RemoteCheckpoints:
 
     def _copy(self, now_ms: int) -> Walk[None]:
         if now_ms >= self._lease_ms:
-            self._lease_ms = now_ms + LEASE_RENEWED_MS
             yield from self._renew_leases()
+            self._lease_ms = now_ms + LEASE_RENEWED_MS  # only now: a renewal that failed is tried again
         yield from self.copier.copy(self._copy_pace)
 
     def _renew_leases(self) -> Walk[None]:
@@ -141,7 +141,7 @@ class RemoteCheckpoints:
             yield from awaited(self._objects.submit(write_lease, self._objects, folder, self._reader, number, names))
 
     def _failed(self, error: Exception, now_ms: int) -> int:
-        """The store is away. What was under way begins anew."""
+        """Waits for a store that is away. The work in progress starts again afterwards."""
         self._walk = self._copying = None
         for owned in self._owned.values():
             owned.uploads.term = 0  # a put whose answer was lost may have happened
@@ -171,12 +171,17 @@ class RemoteCheckpoints:
             if owned is None or owned.task is not task:
                 uploads = TaskUploads(task_folder(self._app, name))
                 owned = self._owned[name] = OwnedTask(task, uploads, collect_ms=now_ms + COLLECT_MS)
-            if now_ms >= owned.due_ms:
-                owned.due_ms = now_ms + LOOK_MS  # if there is nothing new
-                return self._checkpoint(name, owned, now_ms)
-            if now_ms >= owned.collect_ms:
-                owned.collect_ms = now_ms + COLLECT_MS
-                return self._collect(owned)
+        # The longest overdue first: a task that is due again at once must not keep others from their turn.
+        due = min(self._owned, key=lambda n: min(self._owned[n].due_ms, self._owned[n].collect_ms), default=None)
+        if due is None:
+            return None
+        owned = self._owned[due]
+        if now_ms >= owned.collect_ms and owned.collect_ms < owned.due_ms:
+            owned.collect_ms = now_ms + COLLECT_MS
+            return self._collect(owned)
+        if now_ms >= owned.due_ms:
+            owned.due_ms = now_ms + LOOK_MS  # if there is nothing new
+            return self._checkpoint(due, owned, now_ms)
         return None
 
     def _checkpoint(self, name: str, owned: OwnedTask, now_ms: int) -> Walk[None]:

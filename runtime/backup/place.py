@@ -76,7 +76,7 @@ class Place:
 
     def _terms(self, after: int) -> list[int]:
         names = (o.name.rpartition("/")[2] for o in self.objects.list(f"{self.folder}/terms"))
-        return sorted(t for t in (int(name, 16) for name in names) if t > after)
+        return sorted(t for t in map(_term, names) if t > after)
 
     def role(self, term: int) -> Role:
         """Who has taken a term."""
@@ -89,6 +89,14 @@ class Place:
     def applications(self) -> list[str]:
         """Folders of other applications, and of whatever else is there."""
         return sorted({o.name.partition("/")[0] for o in islice(self.objects.list(""), _LOOKED_AT)})
+
+
+def _term(name: str) -> int:
+    """0 for an object that no version of FlowQL has put there."""
+    try:
+        return int(name, 16)
+    except ValueError:
+        return 0
 
 
 def _manifest_name(name: str) -> ManifestName | None:

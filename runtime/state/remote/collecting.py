@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import msgspec
 
-from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.remote.objects import ObjectDamaged, ObjectInfo, ObjectMissing, Objects
 from flowql.runtime.state.remote.manifest import application_of, kind_of, lease_name, place_of, read_manifest, term_name
 
@@ -36,7 +35,7 @@ def write_lease(objects: Objects, folder: str, reader: str, number: int, names: 
 
 
 def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
-    """What can go of a task. A manifest that was replaced stays for `kept_ms`, and objects that no manifest names stay as long after their upload.
+    """Finds what can be deleted of a task. A manifest that was replaced stays for `kept_ms`, and objects that no manifest names stay as long after their upload.
 
     The store's own clock counts: times of objects are compared with that of the newest one. RemoteError.
     """
@@ -64,7 +63,7 @@ def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage
 
 
 def dropped(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
-    """All that there is of a task that is not deployed any more, `kept_ms` after its last object was written. RemoteError."""
+    """All objects of a task that is no longer deployed, `kept_ms` after its last object was written. RemoteError."""
     found = list(objects.list(folder))
     newest_ms = max((o.modified_ms for o in objects.list(application_of(folder))), default=0)
     if any(newest_ms - o.modified_ms < kept_ms for o in found):
@@ -73,7 +72,7 @@ def dropped(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
 
 
 def _needed(objects: Objects, name: str) -> set[str]:
-    """What a manifest names. One that cannot be read leads nobody to its objects; one that is gone meanwhile was deleted by somebody else."""
+    """The objects that a manifest names; none if it has been deleted meanwhile. RemoteError, ManifestUnreadable."""
     try:
         return set(read_manifest(objects, name).objects())
     except (ObjectMissing, ObjectDamaged):
@@ -83,5 +82,5 @@ def _needed(objects: Objects, name: str) -> set[str]:
 def _lease(objects: Objects, name: str) -> list[str]:
     try:
         return msgspec.msgpack.decode(objects.get(name), type=list[str])
-    except (RuntimeFailure, msgspec.DecodeError):
+    except (ObjectMissing, msgspec.DecodeError):  # it was renewed or is over; another error ends the collection
         return []

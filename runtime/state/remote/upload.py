@@ -38,7 +38,7 @@ RunIdentity = tuple[str, int, bytes, int, int]
 
 @dataclass(slots=True)
 class TaskUploads:
-    """What is known of the checkpoints of a task that is owned here. term: 0 until it is taken; number: of the last manifest of it.
+    """The state of uploads of a task that is owned here. term: 0 until it is taken; number: of the last manifest of it.
 
     known: objects of runs, of this and of former terms. rows: by store, the last rows object and the version of the rows in it.
     waiting_bytes: of runs that are still to be uploaded. applied: the last commit here when the newest manifest was made.
@@ -81,7 +81,7 @@ class TaskUpload:
         self._counters, self._pace, self._task = counters, pace, task
 
     def learn(self) -> Walk[None]:
-        """What former owners have uploaded, and their last term. RemoteError."""
+        """Reads what former owners have uploaded, and takes the next term. RemoteError."""
         objects, uploads = self._objects, self._uploads
         names = yield from awaited(objects.submit(newest_manifests, objects, uploads.folder))
         self._counters.requests += 1

@@ -114,5 +114,5 @@ def test_rows_that_a_savepoint_takes_back_are_let_go() -> None:
     writes, change = Writes(), TableChange("notes", "insert")
     for size in (7, 100, 200):
         writes.add([Write(change, given=GivenRows(change, [], lambda e: StatementFailed(str(e))), size=size)])
-    writes.back_to(1)
+    writes = writes.first(1)
     assert (writes.size, len(writes.all)) == (7, 1)

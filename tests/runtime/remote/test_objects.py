@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flowql.runtime.backup.place import Place
 from flowql.runtime.remote import folder, objects
 from flowql.runtime.remote.errors import ObjectMissing, RemoteError, RemoteRefused
 from flowql.runtime.remote.objects import Objects, objects_at
@@ -94,3 +95,11 @@ def test_a_writer_that_was_slower_changes_nothing(tmp_path: Path, monkeypatch: p
     slow.close()
     assert store.get("app/one") == b"fast"
     assert [o.name for o in store.list("")] == ["app/one"]
+
+
+def test_a_file_that_nobody_knows_among_the_terms_is_no_term(store: Objects) -> None:
+    """A file manager's notes in a copied place gave a traceback."""
+    store.put_new("shop/instance/terms/.DS_Store", b"")
+    place = Place(store, "shop")
+    assert [place.take_term("command"), place.take_term("instance")] == [1, 2]
+    assert place.later(1) == ["instance"]

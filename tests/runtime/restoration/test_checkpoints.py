@@ -11,7 +11,7 @@ import pytest
 from flowql.runtime.app import checkpoints
 from flowql.runtime.app.checkpoints import COLLECT_MS, INTERVAL_MS
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.remote.objects import OPENED
+from flowql.runtime.remote.objects import OPENED, RemoteError
 from flowql.runtime.state.remote import upload
 from flowql.runtime.state.remote.collecting import KEPT_MS, LEASE_MS, garbage_of, write_lease
 from flowql.runtime.state.remote.copying import BlockCopier
@@ -224,6 +224,49 @@ def test_what_no_checkpoint_needs_is_deleted_an_hour_later(store: MemoryObjects)
     life.settle()
     straight = undisturbed(COUNTS, *PARTS, *[(200 + 30 * n, 230 + 30 * n) for n in range(30)])
     assert life.table("C") == straight.table("C")
+
+
+def test_a_lease_that_cannot_be_read_now_still_holds(store: MemoryObjects) -> None:
+    """Its objects were deleted, although a reader elsewhere needed them."""
+    hour, now = 3_600_000, [0]
+    store.wall_ms = lambda: now[0]
+    store.put_new("app/tasks/t/runs/old", b"rows")
+    now[0] = 2 * hour
+    write_lease(store, "app/tasks/t", "reader", 1, ["app/tasks/t/runs/old"])
+    assert garbage_of(store, "app/tasks/t").names == []
+    store.fail = lambda request, name: request == "get" and "/leases/" in name
+    with pytest.raises(RemoteError):
+        garbage_of(store, "app/tasks/t")
+
+
+def test_every_task_has_its_turn_if_looks_take_longer_than_their_interval(
+    store: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first task was due again whenever its look had ended."""
+    life = fed()
+    uploaded(life)
+    steps, seen = life.instance.checkpoints, list[str]()
+    assert steps is not None
+
+    def look(name: str, *_: object) -> Iterator[None]:
+        seen.append(name)
+        return iter(())
+
+    monkeypatch.setattr(steps, "_checkpoint", look)
+    now_ms = life.clock.timer_ms() + INTERVAL_MS
+    for turn in range(4):
+        steps._next(now_ms + 2 * checkpoints.LOOK_MS * turn)
+    assert len(set(seen)) == 2, seen
+
+
+def test_tasks_that_stand_still_wait_for_no_commit(store: MemoryObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at them waited two seconds, and other tasks had no turn."""
+    monkeypatch.setattr(checkpoints, "FOLD_ROWS", 1)
+    life = fed(run_rows_min=1_000)
+    uploaded(life)
+    for _ in range(100):
+        pass_time(life, 50)
+        assert not life.instance.state.writer.folding
 
 
 def test_rows_that_the_store_has_leave_a_full_disk_and_come_back(
