@@ -41,7 +41,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was done. replaced: the name that the directory before has now. damaged: newer backups that could not be used, and why."""
+    """A restore that is done. replaced: the new name of the directory that was there before. damaged: newer backups that could not be used, and why."""
 
     manifest: Manifest
     object: str

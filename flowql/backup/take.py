@@ -116,7 +116,7 @@ def _taken(settings: Settings, place: Place, put: list[str], begin: Begin, advan
 
 
 def _learn(place: Place, uploads: PieceUploads) -> None:
-    """What the newest readable backup has is compared and need not be uploaded again."""
+    """Learns the pieces of the newest readable backup: equal ones are compared and not uploaded again."""
     for name in place.manifests():
         try:
             uploads.learn(place.read(name)[0])

@@ -13,7 +13,7 @@ from flowql.runtime.remote.objects import ObjectMissing, objects_at
 
 
 def problem_of(place: Place, path: str, piece: Piece) -> str:
-    """What is wrong with a piece of a file, in words; empty if nothing is. RemoteError if the store does not answer."""
+    """Describes the damage of a piece of a file; empty if it is whole. RemoteError if the store does not answer."""
     name = piece_name(place.folder, path, piece)
     try:
         data = place.objects.get(name)

@@ -1,4 +1,4 @@
-"""`flowql state remote`: what the store of `state: {remote: URL}` has, whether it is whole, and what can go."""
+"""`flowql state remote` lists, verifies and cleans up the checkpoints in the store of `state: {remote: URL}`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def verify(scope: Scope) -> None:
 def collect(
     scope: Scope, dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False
 ) -> None:
-    """Delete objects that no checkpoint of the last hour needs, and those of tasks that are not deployed any more.
+    """Delete objects that no checkpoint of the last hour needs, and those of tasks that are no longer deployed.
 
     Instances delete objects of their own tasks every five minutes.
 
@@ -91,11 +91,12 @@ def collect(
     application_id = _application(project)
     with closing(open_log(project)) as log:
         deployed = read_deployed(log, application_id)
-    queries = None if deployed is None else {q.id for q in deployed.serving.queries}
+    plans = () if deployed is None else (deployed.serving, deployed.wanted)
+    queries = {q.id for plan in plans if plan is not None for q in plan.queries}
     found: list[tuple[str, Garbage]] = []
     with answering(), progress("looking for objects that no checkpoint needs") as advance:
         for task in stored_tasks(objects, application_id):
-            gone = queries is not None and task.task.rpartition("/")[0].partition("@")[0] not in queries
+            gone = deployed is not None and task.task.rpartition("/")[0].partition("@")[0] not in queries
             garbage = dropped(objects, task.folder, KEPT_MS) if gone else garbage_of(objects, task.folder, KEPT_MS)
             if garbage.names:
                 found.append((task.task, garbage))

@@ -84,7 +84,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a statement gives: rows, or a tag alone. tag: the number of rows is added to that of a query."""
+    """The outcome of a statement: rows, or a tag alone. tag: the number of rows is added to that of a query."""
 
     tag: str
     rows: Rows | None = None
@@ -100,7 +100,7 @@ class Produced:
 
 
 class Shared:
-    """What all sessions of the process share."""
+    """State that all sessions of the process share."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading

@@ -58,7 +58,7 @@ class PinnedTopics(KeptTopics):
         raise AssertionError("the last try adds it")
 
     def pinned(self, pin: Pin, relation: TopicRelation, room: Room, found: Callable[[Kept, PinnedTable], T]) -> T:
-        """What is found in a table as the pin sees it. relation: with the spans of the pin. Raises PgError 40001 if that is no longer known."""
+        """Calls `found` with a table as the pin sees it. relation: with the spans of the pin. Raises PgError 40001 if that is no longer known."""
         topic = relation.source.topic
         kept = self.of(relation.source)
         with kept.lock:
@@ -121,7 +121,7 @@ class KeptForPins(Kept):
                 seen.pin.charge(KEY_BYTES)
 
     def left(self) -> None:
-        """What pins see of it is theirs alone."""
+        """Charges the rows to the pins that still see them, as nothing else keeps them."""
         for table in self._seen:
             table.pin.charge(self.size)
         self._seen = []

@@ -32,7 +32,7 @@ Place = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Pin:
-    """What a transaction reads. sequence: of the commit. spans: of topics. files: of the partitions of each topic (`Admin.files_of`). room: the
+    """The commit that a transaction reads. sequence: of the commit. spans: of topics. files: of the partitions of each topic (`Admin.files_of`). room: the
     memory that it holds.
     """
 

@@ -213,7 +213,7 @@ class Reading:
         return self._of_instance(sql)
 
     def pin(self) -> Pin:
-        """What there is now, for a transaction. Raises CommandError, PgError."""
+        """Pins the newest commit for a transaction. Raises CommandError, PgError."""
         views = {q.id for q in makers(self.plan()).values()} if self.is_standard else set()
         whole = self._client().whole_ends() if len(views) > 1 else {}
         return self._kept.pin(partial(self._pinned, whole))
@@ -283,7 +283,7 @@ class Reading:
         carried_out(writes, self.plan().sources, self._changing.writers(), self.settings.writer("pg"), pinned)
 
     def subscribe(self, subscribe: Subscribe, visible: Visible = None) -> Changes:
-        """What a subscription has to tell; close it. visible: see `ask`. Raises QueryError, PgError."""
+        """The changes of a subscription; close them. visible: see `ask`. Raises QueryError, PgError."""
         sources = self.plan(visible).sources
         source = next((s for s in sources if s.name == subscribe.name), None)
         source = source or next((s for s in sources if s.name.casefold() == subscribe.name.casefold()), None)

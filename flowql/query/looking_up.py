@@ -99,7 +99,7 @@ class _Asked:
             time.sleep(SETTLE_STEP_S)
 
     def _lookup(self, commit: Commit, relation: Relation) -> PointLookup | None:
-        """What the query looks up in this commit."""
+        """The look-up that the query is in this commit; None if it is none."""
         lookups = self.database.lookups
         lookups.saw(commit.plan)
         known = lookups.get(self.language, self.shape)

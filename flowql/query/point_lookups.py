@@ -190,7 +190,7 @@ class PointLookups:
         self._plan: Plan | None = None  # of the last query
 
     def get(self, language: str, shape: Shape) -> Known | None:
-        """What is known of a shape, which may be of an earlier plan."""
+        """The known look-up of a shape, which may be of an earlier plan."""
         key = language, shape.text
         with self._lock:
             found = self._known.get(key)
@@ -244,7 +244,7 @@ def lookup_of(
     plan: Plan,
     connection: duckdb.DuckDBPyConnection | None,
 ) -> PointLookup | None:
-    """What queries of this shape look up; None if they do something else. table: as it is written. connection: needed for ksqlDB's dialect alone."""
+    """The look-up of queries of this shape; None if they do something else. table: as it is written. connection: needed for ksqlDB's dialect alone."""
     if not isinstance(relation, StoreRelation | TopicRelation) or ambiguous(relation.schema):
         return None
     if isinstance(relation, StoreRelation):

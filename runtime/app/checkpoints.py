@@ -24,7 +24,7 @@ from flowql.runtime.state.runs.run import Run
 from flowql.runtime.state.task_state import ManagedTask
 
 INTERVAL_MS = 10_000  # between two checkpoints of a task
-LOOK_MS = 1_000  # between two looks at a task that has nothing new
+LOOK_MS = 1_000  # between two checks of a task that has nothing new
 COLLECT_MS = 300_000
 LEASE_RENEWED_MS = 600_000
 COPY_SHARE, COPY_BYTES_PER_S = 0.25, 256 << 20  # a task reads blocks from far away until they are here

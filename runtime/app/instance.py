@@ -258,7 +258,7 @@ class Instance:
         )
 
     def _remote(self) -> tuple[RemoteCheckpoints | None, CheckpointStarts | None]:
-        """What uploads checkpoints, and what begins with them; none without `remote_state`."""
+        """The steps that upload checkpoints and that begin with them; None without `remote_state`."""
         url, app = self.config.remote_state, self.config.application_id
         if not url or not self.config.changelogs:
             return None, None
@@ -273,7 +273,7 @@ class Instance:
         return checkpoints, starts
 
     def _free_bytes(self) -> int:
-        """Of the disk that has the state."""
+        """Free space of the disk that has the state."""
         folder = self.config.data_dir
         return FREE_ENOUGH_BYTES if folder is None else shutil.disk_usage(folder).free
 

@@ -215,7 +215,7 @@ class InstanceUploads:
         yield 0
         if "instance" in later:
             raise OtherHistory(
-                f"another instance of {self._app} uploads to {self._place.url} since: this one does not any more; stop one of them"
+                f"another instance of {self._app} has taken over the uploads to {self._place.url}. This one uploads nothing more: stop one of them"
             )
         if later:
             self._uploads.term, self._number = self._place.take_term("instance"), 0

@@ -39,7 +39,7 @@ class CheckpointStarts:
         return None if len(here) == len(specs) else self._warm.look(task, record, specs)
 
     def adopt(self, task: str, found: FoundCheckpoint | None, specs: Sequence[StoreSpec], partition: int) -> None:
-        """What can be used of a checkpoint becomes what is here. LogUnavailable, StateError."""
+        """Makes the usable stores of a checkpoint the state here. LogUnavailable, StateError."""
         if found is None:
             return
         here = self._state.positions_of([s.name for s in specs], partition)

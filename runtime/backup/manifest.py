@@ -117,7 +117,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
     except msgspec.DecodeError as error:
-        raise ManifestDamaged(f"{name} does not say what a manifest says: {error}") from error
+        raise ManifestDamaged(f"{name} is not a valid manifest: {error}") from error
     _check_paths(manifest, name)
     return manifest
 

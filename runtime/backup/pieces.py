@@ -38,7 +38,7 @@ class _Known:
 
 
 class PieceUploads:
-    """What the store has of the files of one data directory. put: told of each new object."""
+    """Tracks which bytes of one data directory the store has, and uploads the others. put: called with the name of each new object."""
 
     def __init__(
         self, objects: Objects, folder: str, term: int, put: Callable[[str], None] = lambda name: None

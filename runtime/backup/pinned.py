@@ -1,4 +1,4 @@
-"""What a backup copies, held still: hard links to the state of one commit and to the log of that commit or a later one.
+"""Hard links that hold still what a backup copies: to the state of one commit and to the log of that commit or a later one.
 
 The instance makes them between two commits, or the command that has locked the directory; both take milliseconds. Copies are made from the links, while
 commits, retention and compaction go on.
@@ -40,7 +40,7 @@ class NoRoom(RuntimeFailure):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the links show. state: empty if only the log was held. redo_lost: the last commit whose redo is not in the log any more."""
+    """The files behind the links. state: empty if only the log was held. redo_lost: the last commit whose redo is not in the log any more."""
 
     commit: int
     redo_lost: int

@@ -1,4 +1,4 @@
-"""What a store of objects answers when it does not do what was asked, and what it says of an object."""
+"""Errors of an object store, and the description of an object."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class RestoredRows:
                 self._guard.write([entry.position_key(partition)], [position.record()])
 
     def adopt(self, spec: StoreSpec, partition: int, found: FoundStore) -> bytes:
-        """What a checkpoint has of one partition of a store, which is empty here. Blocks of its runs stay where they are. Its prefix here.
+        """Adopts the rows of a checkpoint for one partition of a store, which is empty here. Blocks of its runs stay where they are. Its prefix here.
 
         The position is written last, so a crash before leaves rows without one, which nobody uses.
         """

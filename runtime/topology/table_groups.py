@@ -67,7 +67,7 @@ class TableStatement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsed:
-    """What a statement changes in a table whose topic ends there. `TableWriters.transact` takes it as it is if the topic has not grown: values of
+    """The changes of a statement in a table whose topic ends there. `TableWriters.transact` takes it as it is if the topic has not grown: values of
     functions such as RANDOM() stay the same.
     """
 
@@ -90,7 +90,7 @@ class Table:
         return change.kind != "insert" or not self.by_number
 
     def changed(self, statement: Statement, pending: Pending, first: int) -> Changed:
-        """What a statement changes. first: the number of the first row that it inserts. Raises StatementFailed."""
+        """The changes of a statement. first: the number of the first row that it inserts. Raises StatementFailed."""
         source, change, selected = self.source, statement.change, statement.selected
         if change.kind == "insert":
             given = given_rows(change) if selected is None else selected
@@ -161,7 +161,7 @@ class Group:
                 raise found
 
     def changed(self) -> list[Changed]:
-        """Of each statement; none has failed."""
+        """The changes of each statement; none has failed."""
         return [found for _, found in self._outcomes if isinstance(found, Changed)]
 
     def succeed(self, log: Log) -> None:

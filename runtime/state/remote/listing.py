@@ -1,4 +1,4 @@
-"""What a remote store has of an application's tasks, and whether it is whole."""
+"""Lists the checkpoints of an application's tasks, and checks whether they are whole."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Manifest(NamedTuple):
                 yield section.rows
 
     def stored_bytes(self) -> int:
-        """What the rows take in the store."""
+        """Bytes that the rows take in the store."""
         return sum(sum(run.size for run in section.runs) + section.rows_bytes for section in self.stores)
 
 

@@ -1,4 +1,4 @@
-"""What a task that is restored can begin with: the newest checkpoint in the remote store that can be used."""
+"""Finds the checkpoint that a restoration begins with: the newest one in the remote store that can be used."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class ObjectTail:
         self._checksums += map(crc32, blocks)
 
     def encode(self, head: bytes, fences: bytes, filter_: bytes) -> bytes:
-        """What comes behind the blocks."""
+        """The bytes that follow the blocks."""
         tables = [np.array(of, "<u4").tobytes() for of in (self._sizes, self._checksums)]
         tail = _encode(Tail(head, fences, filter_, *tables))
         return tail + crc32(tail).to_bytes(4, "little")

@@ -249,7 +249,7 @@ def test_an_instance_that_was_given_up_changes_nothing(live: Settings, tmp_path:
         feed.send(zombie.engine.instance.log, 100)
         until_read(zombie, feed)
         until(lambda: zombie.engine.instance.uploads.status()["away"])
-        assert "another instance of demo uploads" in zombie.engine.instance.uploads.status()["away"]
+        assert "another instance of demo has taken over" in zombie.engine.instance.uploads.status()["away"]
     with hosted(live, None) as host:
         until(lambda: host.engine.instance.uploads.status()["away"])
         assert "does not go on from" in host.engine.instance.uploads.status()["away"]
@@ -319,3 +319,10 @@ def test_the_last_commits_of_an_instance_that_stops_are_uploaded(
     shutil.rmtree(live.data_dir)
     assert restore_backup(live, live.state.remote).manifest.commit == commit
     assert found(live)[0] == expected(feed.fed, everything(feed))
+
+
+def test_bytes_that_wait_for_all_queries_count_once() -> None:
+    """Each query of the embedded log has those of all of them."""
+    query = {"behind_commits": 3, "behind_ms": 2_000, "waiting_bytes": 1 << 20}
+    remote = {"away": None, "waiting_bytes": 1 << 20, "queries": {"A": query, "B": query}}
+    assert behind(remote) == "the remote store lacks 3 commits, the newest is 2 s old; 1.0 MB wait"

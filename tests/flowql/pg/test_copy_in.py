@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from flowql.compiler.plan.tables import TableChange
 from flowql.pg import incoming
+from flowql.pg.execution import Execution
+from flowql.pg.settings import SessionSettings
+from flowql.pg.transactions import Transaction
 from flowql.pg.writes import Write, Writes
 from flowql.runtime.errors import StatementFailed
 from flowql.runtime.topology.bulk_insert import GivenRows
@@ -107,6 +112,35 @@ def test_psycopg(shop: Shop, wire: Wire) -> None:
                 rows.write_row((5000 + n, f"tab\t{n}"))
         c.commit()
     assert wire.rows("SELECT count(*), min(note) FROM notes WHERE id BETWEEN 5000 AND 5999") == [("1000", "tab\t0")]
+
+
+def _given(change: TableChange) -> GivenRows:
+    return GivenRows(change, [], lambda e: StatementFailed(str(e)))
+
+
+def test_a_statement_that_was_abandoned_adds_nothing_after_its_savepoint() -> None:
+    """Its rows were committed, although ROLLBACK TO had taken the statement back."""
+    transaction, change = Transaction(), TableChange("notes", "insert")
+    transaction.begin()
+    transaction.savepoint("s", SessionSettings("ada", {}, "shop").mark())
+    abandoned = transaction.writes
+    transaction.back_to("s")
+    abandoned.add([Write(change, given=_given(change))])
+    assert not transaction.has_written
+
+
+def test_a_copy_that_was_abandoned_commits_nothing_after_rollback() -> None:
+    """It found the transaction ended, and wrote its rows as one of its own."""
+    transaction = Transaction()
+    transaction.begin()
+
+    def rows() -> GivenRows:
+        transaction.end()
+        return _given(TableChange("notes", "insert"))
+
+    late = SimpleNamespace(rows=rows, source=None, size=0)
+    Execution(None, lambda: False).finish_copy(late, transaction)  # type: ignore[arg-type]
+    assert not transaction.has_written
 
 
 def test_rows_that_a_savepoint_takes_back_are_let_go() -> None:
