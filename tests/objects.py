@@ -87,6 +87,9 @@ class _Writer:
         self._objects._ask("write", self._name)
         self._parts.append(data)
 
+    def abandon(self) -> None:
+        self._parts = []
+
     def close(self) -> None:
         self._objects._ask("close", self._name)
         self._objects.data[self._name] = b"".join(self._parts), self._objects.wall_ms()

@@ -33,7 +33,7 @@ from flowql.query.answer import Answer, Begun, Done
 from flowql.query.changing import carry_out
 from flowql.query.committed import SETTLE_S, Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
-from flowql.query.errors import NOTHING, UNKNOWN, QueryError
+from flowql.query.errors import BUSY, NOTHING, UNKNOWN, QueryError
 from flowql.query.kept import kept_if_table
 from flowql.query.letters import LettersRelation
 from flowql.query.limits import QueryLimits
@@ -232,8 +232,10 @@ class Reading:
             tps = [TopicPartition(t, p) for t in sorted(counts) for p in range(counts[t])]
             files = {tp: admin.files_of(tp) for tp in tps}
             begins, ends = admin.begin_offsets(tps), admin.end_offsets(tps)
-            if self._log.last_sequence(app) == sequence or time.monotonic() > limit:
+            if self._log.last_sequence(app) == sequence:
                 break
+            if time.monotonic() > limit:  # never a mixture of two commits
+                raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
         spans, known = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, FilesOf]]()
         for tp in tps:
             if tp in begins and tp in ends:

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from flowql.runtime.remote.errors import ObjectInfo, ObjectMissing, RemoteError, RemoteRefused
 from flowql.runtime.remote.readers import Readers
 
+_READ_MAX = 1 << 30
 _UNFINISHED = ".unfinished-"  # begins the names of files that are being written
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of file systems without hard links
@@ -60,7 +61,7 @@ class Folder(Readers):
                     length = os.fstat(fd).st_size
                     if hasattr(os, "posix_fadvise"):  # a whole object is read to see what the disk has, not the memory
                         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                return os.pread(fd, length, start)
+                return _bytes_of(fd, start, length)
             finally:
                 os.close(fd)
         except FileNotFoundError as error:
@@ -148,6 +149,11 @@ class FolderWriter:
             self._drop()
         return found
 
+    def abandon(self) -> None:
+        """Nothing is left of it."""
+        if self._fd >= 0:
+            self._drop()
+
     def _drop(self) -> None:
         with suppress(OSError):
             os.close(self._fd)
@@ -155,6 +161,15 @@ class FolderWriter:
         with suppress(OSError):
             assert self._unfinished is not None
             self._unfinished.unlink(missing_ok=True)
+
+
+def _bytes_of(fd: int, start: int, length: int) -> bytes:
+    """Fewer where the file ends. One call of the system reads at most 2 GiB."""
+    parts: list[bytes] = []
+    while length > 0 and (part := os.pread(fd, min(length, _READ_MAX), start)):
+        parts.append(part)
+        start, length = start + len(part), length - len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _named(unfinished: Path, path: Path) -> bool:

@@ -48,6 +48,9 @@ class ObjectWriter(Protocol):
     def close(self) -> None:
         """RemoteError."""
 
+    def abandon(self) -> None:
+        """Gives up before `close`, which may have been called. On S3 parts that are there already go with the bucket's rule for incomplete uploads."""
+
 
 class Objects(Protocol):
     """Named objects that are written once. Every call may raise RemoteError. Any thread."""
@@ -175,6 +178,9 @@ class _Writer:
             self._inner.close()
         except Exception as error:
             raise _failure(f"{self._place} cannot be written", error) from error
+
+    def abandon(self) -> None:
+        self._inner = None  # obstore's writer ends without completing the object
 
 
 def _open(url: str) -> Any:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
-from zlib import crc32
-
-import numpy as np
 
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.remote.objects import ObjectDamaged, Objects
+from flowql.runtime.remote.objects import Objects
 from flowql.runtime.state.remote.manifest import (
     Manifest,
     StoreSection,
@@ -21,7 +18,9 @@ from flowql.runtime.state.remote.manifest import (
     rows_of,
     task_of,
 )
-from flowql.runtime.state.runs.objects import read_tail
+from flowql.runtime.state.runs.objects import RemoteBlocks, RunPlace, read_tail
+
+READ_BLOCKS = 1_024  # about 8 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,8 @@ def _of_runs(objects: Objects, section: StoreSection) -> Iterator[str]:
     for run in section.runs:
         try:
             tail = read_tail(objects.url, run.name, run.size, run.tail_bytes)
-            data = objects.get(run.name)
+            blocks = RemoteBlocks(RunPlace(objects.url, run.name, tail.sizes, tail.checksums))
+            for begin in range(0, len(blocks), READ_BLOCKS):
+                blocks.submit(range(begin, min(len(blocks), begin + READ_BLOCKS))).result()
         except RuntimeFailure as error:
             yield str(error)
-            continue
-        start = 0
-        sizes, checksums = (np.frombuffer(of, "<u4").tolist() for of in (tail.sizes, tail.checksums))
-        for n, (size, checksum) in enumerate(zip(sizes, checksums, strict=True)):
-            if crc32(data[start : start + size]) != checksum:
-                yield str(ObjectDamaged(objects.url, run.name, f"block {n}"))
-            start += size

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from flowql.runtime.remote.objects import Objects
+from flowql.runtime.remote.objects import Objects, ObjectWriter
 from flowql.runtime.state.layout import MARKER, StoreEntry, TaskRecord, decode_number
 from flowql.runtime.state.positions import position_from_record
 from flowql.runtime.state.remote.manifest import (
@@ -60,6 +61,38 @@ class TaskUploads:
         self.rows = {
             place: of for place, of in self.rows.items() if not (isinstance(of[1].rows, str) and of[1].rows in gone)
         }
+
+
+class PartsUpload:
+    """One object: put at once, or in parts if `write` was called."""
+
+    def __init__(self, objects: Objects, name: str) -> None:
+        self._objects, self._name = objects, name
+        self._writer: ObjectWriter | None = None
+        self._last: Future[None] | None = None  # a part on its way
+
+    def write(self, data: bytes) -> Walk[None]:
+        """RemoteError."""
+        if self._writer is None:
+            self._writer = yield from awaited(self._objects.submit(self._objects.writer, self._name))
+        self._last = self._objects.submit(self._writer.write, data)
+        yield from awaited(self._last)
+
+    def end(self, data: bytes) -> Walk[None]:
+        """With the last part. RemoteError."""
+        if self._writer is None:
+            yield from awaited(self._objects.submit(self._objects.put_new, self._name, data))
+            return
+        yield from self.write(data)
+        self._last = self._objects.submit(self._writer.close)
+        yield from awaited(self._last)
+        self._writer = None
+
+    def let_go(self) -> None:
+        """What did not come to its end leaves nothing behind."""
+        writer, self._writer = self._writer, None
+        if writer is not None and self._last is not None:
+            self._last.add_done_callback(lambda _: writer.abandon())  # not while a part is written
 
 
 @dataclass(slots=True)
@@ -157,30 +190,27 @@ class TaskUpload:
 
     def _upload_run(self, run: Run, name: str) -> Walk[tuple[int, int]]:
         """Bytes of the object and of its tail."""
-        objects, tail, parts, size, writer = self._objects, ObjectTail(), list[bytes](), 0, None
+        tail, parts, size, upload = ObjectTail(), list[bytes](), 0, PartsUpload(self._objects, name)
         inner = self._reader.inner
         count = len(run.fences(inner))
-        for begin in range(0, count, PART_BLOCKS):
-            blocks = run.blocks(inner, range(begin, min(count, begin + PART_BLOCKS)))
-            tail.add(blocks)
-            parts += blocks
-            moved = sum(map(len, blocks))
-            size += moved
-            self._pace.moved += moved
-            if writer is None and size > WHOLE_BYTES:
-                writer = yield from awaited(objects.submit(objects.writer, name))
-            if writer is not None:
-                yield from awaited(objects.submit(writer.write, b"".join(parts)))
-                parts = []
-            yield
-        end = tail.encode(*run.encoded(inner))
-        parts.append(end)
-        self._pace.moved += len(end)
-        if writer is None:
-            yield from awaited(objects.submit(objects.put_new, name, b"".join(parts)))
-        else:
-            yield from awaited(objects.submit(writer.write, b"".join(parts)))
-            yield from awaited(objects.submit(writer.close))
+        try:
+            for begin in range(0, count, PART_BLOCKS):
+                blocks = run.blocks(inner, range(begin, min(count, begin + PART_BLOCKS)))
+                tail.add(blocks)
+                parts += blocks
+                moved = sum(map(len, blocks))
+                size += moved
+                self._pace.moved += moved
+                if size > WHOLE_BYTES:
+                    yield from upload.write(b"".join(parts))
+                    parts = []
+                yield
+            end = tail.encode(*run.encoded(inner))
+            parts.append(end)
+            self._pace.moved += len(end)
+            yield from upload.end(b"".join(parts))
+        finally:
+            upload.let_go()
         self._count(size + len(end))
         return size + len(end), len(end)
 

@@ -103,3 +103,12 @@ def test_a_file_that_nobody_knows_among_the_terms_is_no_term(store: Objects) -> 
     place = Place(store, "shop")
     assert [place.take_term("command"), place.take_term("instance")] == [1, 2]
     assert place.later(1) == ["instance"]
+
+
+def test_an_object_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    objects = objects_at((tmp_path / "given-up").as_uri())
+    writer = objects.writer("app/large")
+    writer.write(b"1" * 1_000)
+    writer.abandon()
+    writer.abandon()
+    assert [f for f in tmp_path.rglob("*") if f.is_file()] == []
