@@ -105,7 +105,7 @@ def test_members_go_on_where_their_records_are_whole() -> None:
     life.commit(1)
     check_records(life.log, APP)
     life.commit(2)
-    with pytest.raises(StateLost, match="what was deployed as app is not known any more"):
+    with pytest.raises(StateLost, match="what was deployed as app is unknown"):
         check_records(life.log, APP)
     tp, batch = write_deployed(Deployed(id=1, wanted=Plan()), life.log, APP, 0)
     producer = life.log.producer("deployer")

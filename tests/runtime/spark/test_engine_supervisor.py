@@ -216,7 +216,10 @@ def test_a_run_that_is_to_end_gives_up_a_query_and_does_the_rest() -> None:
     assert supervisor.queries["CSAS_A"].state == "error"
     assert [c[0] for c in launcher.calls].count("CSAS_A") == TRIES_MAX
     said = supervisor.queries["CSAS_B"]
-    assert (said.state, said.last_error.startswith("RuntimeFailure: not computed, as CSAS_A failed")) == ("error", True)
+    assert (said.state, said.last_error.startswith("RuntimeFailure: not computed, because CSAS_A failed")) == (
+        "error",
+        True,
+    )
     assert "CSAS_B" not in {name for name, _ in launcher.calls}, "it would have computed its results from nothing"
     assert supervisor.queries["CSAS_OTHER"].state == "done"
     assert supervisor.queries["CSAS_OTHER"].state == "done"

@@ -143,5 +143,5 @@ def test_a_run_that_ends_does_not_join_what_a_query_that_failed_has_not_made() -
             stream.end()
     assert supervisor.finished
     sold = supervisor.queries["CSAS_SOLD"]
-    assert (sold.state, "it reads no more, as CSAS_MOVED failed" in sold.last_error) == ("error", True)
+    assert (sold.state, "it reads no more, because CSAS_MOVED failed" in sold.last_error) == ("error", True)
     assert {name for name, _ in launcher.calls} == {"CSAS_MOVED", "CTAS_LATEST"}
