@@ -117,7 +117,7 @@ def _read(spec: Consolidate | AppendOnly | EmitClosed | TemporalFilter) -> Names
 
 
 def _prune_groups(node: Node, needed: Names, calls: tuple[GroupCall, ...]) -> Node:
-    """Drops the aggregates that nobody reads. The operator of sessions needs one at least."""
+    """Drops aggregates that no later step reads. The session operator needs at least one."""
     assert isinstance(node.spec, GroupAggregate)
     least = calls[:1] if node.spec.sessions is not None else ()
     kept = tuple(c for c in calls if c.name in needed) or least

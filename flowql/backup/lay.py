@@ -41,7 +41,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restore that is done. replaced: the new name of the directory that was there before. damaged: newer backups that could not be used, and why."""
+    """The result of a restore. replaced: the new name of the former directory. damaged: newer backups that could not be used, and why."""
 
     manifest: Manifest
     object: str
@@ -220,7 +220,7 @@ def _fetch_newest(
             over.append(known)
     if not damaged:
         title = f"{shown(backups.url)} has no backup of commit {commit} or an earlier one"
-        raise CommandError(title, code=TORN, help="flowql doctor --backup PLACE   # says what is there")
+        raise CommandError(title, code=TORN, help="flowql doctor --backup PLACE   # lists the backups")
     more = f"; and {len(damaged) - 1} older backups are damaged" if len(damaged) > 1 else ""
     raise CommandError(f"{damaged[0]}{more}", code=TORN, help="restore another backup; nothing was changed")
 

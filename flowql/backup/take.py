@@ -69,7 +69,7 @@ def take_backup(
 ) -> Taken:
     """A whole backup in a directory or at a URL. After an error nothing of it is left there, and the project is as it was.
 
-    advance: each byte once, uploaded or compared with what is there. Raises CommandError, or RuntimeFailure of a damaged log.
+    advance: called with the number of bytes that were uploaded or compared; each byte counts once. Raises CommandError, or RuntimeFailure of a damaged log.
     """
     check_supported(settings)
     _check_log(settings)

@@ -51,7 +51,7 @@ def applications_in(typed: str) -> list[Place]:
 
 
 def examined(place: Place) -> tuple[list[str], str]:
-    """All backups of an application: the problems, and a sentence on what is there. CommandError if the store does not answer."""
+    """Checks all backups of an application. Returns the problems and a summary. CommandError if the store does not answer."""
     found: list[str] = []
     pieces: dict[str, tuple[str, Piece]] = {}
     newest, count = "", 0

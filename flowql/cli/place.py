@@ -90,7 +90,7 @@ class Place(Protocol):
     ) -> AbstractContextManager[Changes]: ...
 
     def records(self, topic: str, *, beginning: bool) -> AbstractContextManager[Iterator[list[bytes]]]:
-        """New records of a topic as lines of JSON. While there are none it gives empty lists, and the caller waits."""
+        """Yields new records of a topic as lines of JSON, or an empty list while there are none. The caller waits in between."""
         ...
 
     def letters(self, sql: str) -> list[Letter]:

@@ -6,7 +6,7 @@ from flowql.compiler.plan.topology import Plan
 from tests.statements.check import compiled, run
 from tests.statements.runs import difference
 
-COUNT, RUN, SEED = 1_000, 125, 20130101
+COUNT, RUN, SEED = 1_000, 125, 20130102
 CPU_S_MAX = 20  # that nothing hangs; what is quick on a quiet machine is for the program
 
 
@@ -17,7 +17,7 @@ def test_a_statement_is_accepted_or_refused_and_nothing_else() -> None:
     assert report.slowest_s < CPU_S_MAX
     for made in ("mutated", "generated", "standard"):
         for outcome in ("accepted", "refused"):
-            assert report.outcomes[f"{made}, {outcome}"] > COUNT // 200, report.outcomes  # few mutations are accepted
+            assert report.outcomes[f"{made}, {outcome}"] > COUNT // 100, report.outcomes
 
 
 def test_an_accepted_query_ends_the_same_however_it_is_run() -> None:
