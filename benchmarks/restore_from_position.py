@@ -7,12 +7,13 @@ again: with the rows that are on its disk, and then as if they had no position, 
 from the start of the process to the first committed result, how many of them the restoration took, and the records that it read.
 
 --remote: also with a directory that is gone, from checkpoints in an S3 that answers after 20 ms and lets 200 MB/s through (`benchmarks.slow_store`).
-Reports the time to the first right answer to a query, and to the last block that is copied.
+Reports the time to the first right answer to a query by key, and to the last block that is copied.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import random
 import shutil
@@ -25,7 +26,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest.mock import patch
 
@@ -35,10 +36,13 @@ from benchmarks.restore import RestoreSetup, build
 from benchmarks.slow_store import slow_s3
 from flowql.bench.nexmark import kafka_bigint
 from flowql.kafka.broker import Broker
+from flowql.query.errors import QueryError
+from flowql.query.session import evaluate
 from flowql.runtime.app import recovery
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition, latest_record
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.task.status import TaskStatus
+from flowql.server.on_runtime import RuntimeEngine
 
 WARM_S = 10.0  # of input before a kill
 WAIT_S = 600.0
@@ -49,30 +53,59 @@ POSITION, STORE, BEGINNING = STARTS = "position", "store", "beginning"
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """seconds: from the start of the process to its first result; opening, restoring: of these; read: records of changelogs."""
+    """seconds: from the start of the process to its first result; answered: to the first right answer; opening: until the instance was open, and
+    restoring: from then until all tasks ran; read: records of changelogs; copied: until all rows are here.
+    """
 
     seconds: float
+    answered: float
     opening: float
     restoring: float
     read: int
-    copied: float = 0.0
+    copied: float
 
 
-def run(setup: RestoreSetup, *, start: str) -> None:
-    """The process that is killed: says when its tasks run, and what they have read until then; and when all blocks are here."""
+@dataclass(frozen=True, slots=True)
+class Started:
+    """opened: Unix seconds when the instance was open; answered, running: seconds from then until the first right answer, and until all tasks ran;
+    read: records of changelogs.
+    """
+
+    opened: float
+    answered: float
+    running: float
+    read: int
+
+
+def run(setup: RestoreSetup, keys: int, *, start: str) -> None:
+    """The process that is killed. Writes `Started` in a line, and the seconds until all blocks are here in another."""
     if start == BEGINNING:
         patch.object(recovery, "kept_rows", lambda *_, **__: set()).start()
     instance = setup.open()
     opened, begin = time.time(), time.perf_counter()
     instance.start()
     instance.resume()
-    while any(t.status is not TaskStatus.RUNNING for t in instance.queries[TABLE].built.tasks):
+    engine, answered, running = RuntimeEngine(instance), 0.0, 0.0
+    while not answered or not running:
+        if not answered and is_right(engine, keys - 1):
+            answered = time.perf_counter() - begin
+        if not running and all(t.status is TaskStatus.RUNNING for t in instance.queries[TABLE].built.tasks):
+            running = time.perf_counter() - begin
         time.sleep(TICK_S)
-    print(f"{opened} {time.perf_counter() - begin:.2f} {instance.restoration.records}", flush=True)
+    print(json.dumps(asdict(Started(opened, answered, running, instance.restoration.records))), flush=True)
     while instance.checkpoints is not None and instance.checkpoints.copier.missing:
         time.sleep(TICK_S)
     print(f"{time.perf_counter() - begin:.2f}", flush=True)
     signal.pause()
+
+
+def is_right(engine: RuntimeEngine, key: int) -> bool:
+    """Whether a query by this key, of which there is one record, answers as it must."""
+    try:
+        found = evaluate(f"SELECT N, T FROM C WHERE K = {key}", engine.take)
+    except QueryError:  # while the state is restored
+        return False
+    return found.to_pylist() == [{"N": 1, "T": key}]
 
 
 @dataclass(slots=True)
@@ -84,14 +117,14 @@ class InputTime:
 
 @contextmanager
 def input_of(setup: RestoreSetup, at: InputTime, keys: int, rate: int) -> Iterator[None]:
-    """Records of random keys, until it ends."""
+    """Records of random keys, until it ends. The last key has no more."""
     ended = threading.Event()
 
     def write() -> None:
         log, rng = setup.log(), random.Random(1)
         producer = log.producer(f"{setup.app}-input")
         while not ended.wait(0.1):
-            chosen = [rng.randrange(keys) for _ in range(rate // 10)]
+            chosen = [rng.randrange(keys - 1) for _ in range(rate // 10)]
             producer.begin()
             for p in range(setup.partitions):
                 mine = pa.array([k for k in chosen if k % setup.partitions == p], pa.int64())
@@ -121,20 +154,19 @@ def input_of(setup: RestoreSetup, at: InputTime, keys: int, rate: int) -> Iterat
 class Killed:
     """The instance in a process of its own."""
 
-    def __init__(self, setup: RestoreSetup, start: str = POSITION) -> None:
+    def __init__(self, setup: RestoreSetup, keys: int, start: str = POSITION) -> None:
         assert setup.kafka is not None
         self._setup = setup
-        self.begin, self._begin = time.perf_counter(), time.time()
+        self.begin, self.begin_s = time.perf_counter(), time.time()
         command = [sys.executable, "-m", "benchmarks.restore_from_position", "--run", str(setup.folder)]
         command += ["--app", setup.app, "--bootstrap", setup.kafka.bootstrap, "--partitions", str(setup.partitions)]
-        command += ["--start", start, "--store", setup.remote if start != BEGINNING else ""]
+        command += ["--keys", str(keys), "--start", start, "--store", setup.remote if start != BEGINNING else ""]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    def whole(self) -> tuple[float, float, int]:
-        """When its tasks run: seconds until the instance was open, and from then on, and records read."""
+    def started(self) -> Started:
+        """When its tasks run and it has given a right answer."""
         assert self._process.stdout is not None
-        opened, seconds, read = self._process.stdout.readline().split()
-        return float(opened) - self._begin, float(seconds), int(read)
+        return Started(**json.loads(self._process.stdout.readline()))
 
     def copied(self) -> float:
         """Seconds from the opened instance until all blocks are here."""
@@ -151,27 +183,28 @@ def silence(setup: RestoreSetup, keys: int, rate: int, start: str) -> Silence:
     log, at = setup.log(), InputTime(keys + 1 + 2 * STARTS.index(start))
     tps = [TopicPartition(f"{setup.app}-c", p) for p in range(setup.partitions)]
     with input_of(setup, at, keys, rate):
-        before = Killed(setup)
-        before.whole()
+        before = Killed(setup, keys)
+        before.started()
         time.sleep(WARM_S)
         before.kill()
         at.ms += 1  # results of what comes now are its own
         if start == STORE:
             shutil.rmtree(setup.folder / "state")
-        after = Killed(setup, start)
+        after = Killed(setup, keys, start)
         readers = [log.reader(tp, end) for tp, end in log.admin().end_offsets(tps).items()]
         until = time.perf_counter() + WAIT_S
         while time.perf_counter() < until:
-            found = [b for reader in readers if (b := reader.read(10_000, 1 << 20)) is not None]
-            if any(latest_record(b.records) >= at.ms for b in found):
+            batches = [b for reader in readers if (b := reader.read(10_000, 1 << 20)) is not None]
+            if any(latest_record(b.records) >= at.ms for b in batches):
                 break
             time.sleep(TICK_S)
         seconds = time.perf_counter() - after.begin
-        opening, restoring, read = after.whole()
+        found = after.started()
+        opening = found.opened - after.begin_s
         copied = opening + after.copied()
         after.kill()
     log.close()
-    return Silence(seconds, opening, restoring, read, copied)
+    return Silence(seconds, opening + found.answered, opening, found.running, found.read, copied)
 
 
 def main() -> None:
@@ -189,7 +222,7 @@ def main() -> None:
     if options.run:
         kafka = KafkaSettings(options.bootstrap)
         setup = RestoreSetup(Path(options.run), options.partitions, kafka, options.app, options.store)
-        run(setup, start=options.start)
+        run(setup, options.keys, start=options.start)
         return
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="flowql-position-"))
@@ -208,7 +241,8 @@ def main() -> None:
             for start in STARTS if options.remote else (POSITION, BEGINNING):
                 found = silence(setup, options.keys, options.rate, start)
                 print(
-                    f"from the {start}: first result after {found.seconds:.1f} s, of which {found.opening:.1f} s until the instance is open, "
+                    f"from the {start}: first right answer after {found.answered:.1f} s, first result after {found.seconds:.1f} s, "
+                    f"of which {found.opening:.1f} s until the instance is open, "
                     f"and {found.restoring:.1f} s until all tasks run; "
                     f"{found.read:,} records read; all rows are here after {found.copied:.1f} s",
                     flush=True,
