@@ -17,6 +17,8 @@ from flowql.runtime.secret import is_reference, revealed
 
 TOKEN_LENGTH_MIN = 16
 BAD_TOKEN = "FQ3013"
+CONNECTIONS, CONNECTIONS_MAX = 256, 16_384
+SUBSCRIPTIONS, SUBSCRIPTIONS_MAX = 16, 1_024  # each has a thread and an engine of its own, with up to 128 MB
 ROLES = ("read", "write", "operate", "deploy")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _ORIGIN = re.compile(r"https?://[a-z0-9.:\[\]-]+")
@@ -76,6 +78,14 @@ API = Record(
             ListOf(Text("an origin"), single=True),
             "Web pages whose scripts may send requests, as https://shop.example.com; default: none.",
         ),
+        "connections": Key(
+            Whole(1, CONNECTIONS_MAX),
+            f"How many connections the port serves at the same time, from 1 to {CONNECTIONS_MAX:,}; default: {CONNECTIONS}.",
+        ),
+        "subscriptions": Key(
+            Whole(1, SUBSCRIPTIONS_MAX),
+            f"How many subscriptions over HTTP the instance serves at the same time, from 1 to {SUBSCRIPTIONS_MAX:,}; default: {SUBSCRIPTIONS}.",
+        ),
     },
 )
 
@@ -102,6 +112,8 @@ class ApiSettings:
     tokens: Mapping[str, TokenSettings] = field(default_factory=dict)
     webhooks: Mapping[str, str] = field(default_factory=dict, repr=False)
     origins: Sequence[str] = ()
+    connections: int = CONNECTIONS
+    subscriptions: int = SUBSCRIPTIONS
 
     def revealed_token(self) -> str:
         """Raises SecretMissing, and CommandError if what the token refers to is not one."""

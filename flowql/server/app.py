@@ -16,8 +16,9 @@ from flowql.server.entries import Call, Entry, Server, router
 from flowql.server.limits import Limit, Limited, Limits, RequestCounts
 from flowql.server.openapi import document
 from flowql.server.operations import METRICS, OPERATIONS
-from flowql.server.row_entries import QUERIES, ROWS
+from flowql.server.row_entries import QUERIES, ROWS, SUBSCRIPTIONS_LIMIT
 from flowql.server.streaming import paced
+from flowql.server.subscription_sockets import socket_route
 from flowql.server.topic_records import TOPIC_RECORDS
 
 
@@ -28,6 +29,7 @@ async def _openapi(_: Call) -> Response:
 OPENAPI = Entry(
     "GET", "/v1/openapi.json", _openapi, "read", "This list of requests, as an OpenAPI document.", scope="none"
 )
+REFUSED_MAX = 4  # subscriptions above their number that get its error at the same time
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
 ENTRIES: Sequence[Entry] = (*OPERATIONS, *ROWS, *TOPIC_RECORDS, OPENAPI)
 
@@ -90,14 +92,17 @@ def _limited(
 ) -> ASGIApp:
     """names, running: see `Limited`."""
     entries = tuple(entries)
-    at_once = server.service.database.limits.settings.at_once
-    limits: dict[tuple[str, str], Limit] = {
-        (e.method, e.path): replace(e.limit, at_once=at_once) if e.limit.group == QUERIES.group else e.limit
-        for e in entries
+    at_once = {
+        QUERIES.group: server.service.database.limits.settings.at_once,
+        SUBSCRIPTIONS_LIMIT.group: server.rows.subscriptions_max + REFUSED_MAX,
     }
-    app: ASGIApp = router(entries, server, tokens)
+    limits: dict[tuple[str, str], Limit] = {
+        (e.method, e.path): replace(e.limit, at_once=at_once.get(e.limit.group, e.limit.at_once)) for e in entries
+    }
+    sockets = [socket_route(e, server, tokens) for e in entries if e.follow is not None]
+    app: ASGIApp = router(entries, server, tokens, sockets)
     if origins:
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=HEADERS, expose_headers=["*"]
         )
-    return Limited(app, Limits(limits), names, running)
+    return Limited(app, Limits(limits), names, running, origins)

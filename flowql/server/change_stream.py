@@ -29,8 +29,11 @@ END = framed({"kind": "end"})
 class Form(Protocol):
     """How changes travel. alive: a sign of life; end: the last piece of a subscription that ends by itself."""
 
-    alive: bytes
-    end: bytes
+    @property
+    def alive(self) -> bytes: ...
+
+    @property
+    def end(self) -> bytes: ...
 
     def begun(self, following: Following) -> bytes:
         """What is sent before any change; may be empty."""

@@ -15,7 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.server.access import Action, Caller, Tokens, authorize
@@ -35,7 +37,7 @@ from flowql.server.limits import DEFAULT, Limit
 from flowql.server.signatures import signer
 
 if TYPE_CHECKING:
-    from flowql.server.row_service import RowService
+    from flowql.server.row_service import RowService, Subscriber
     from flowql.server.service import Service
 
 JSON = "application/json"
@@ -101,8 +103,8 @@ class Entry:
     action, scope: the role that it needs, and what that concerns: the result in the parameter `name`, the relations of SQL, which the handler sees
     to, the whole target, or nothing (any token will do). also: another role that it needs. signed: a signature of the body replaces the token.
     about: a sentence. body: the dataclass of a JSON body; read: makes the body from JSON if the dataclass alone does not say how. accepts: media
-    types of a body that the handler reads. any_column: parameters of other names are values of columns. answer: JSON schema of the answer; produces: its media types. internal: only for FlowQL's own
-    programs of the same version, without a promise. local: only on the port for programs of this machine.
+    types of a body that the handler reads. any_column: parameters of other names are values of columns. answer: JSON schema of the answer; produces: its media types. follow: begins a
+    subscription, for clients that upgrade the request to WebSocket. internal: only for FlowQL's own programs of the same version, without a promise. local: only on the port for programs of this machine.
     """
 
     method: Literal["GET", "POST"]
@@ -121,14 +123,19 @@ class Entry:
     also: Action | None = None
     signed: bool = False
     limit: Limit = DEFAULT
+    follow: Callable[[Call], Subscriber] | None = None
     internal: bool = False
     local: bool = False
 
 
-def router(entries: Iterable[Entry], server: Server, tokens: Tokens | None) -> Starlette:
+def router(
+    entries: Iterable[Entry], server: Server, tokens: Tokens | None, sockets: Iterable[WebSocketRoute] = ()
+) -> Starlette:
     """An application of these entries, each for requests with a token that permits it. None: for everyone."""
     routes = [Route(e.path, _guarded(e, server, tokens), methods=[e.method]) for e in entries]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    made = Starlette(routes=[*routes, *sockets], exception_handlers={HTTPException: _no_route})
+    made.router.default = _nowhere
+    return made
 
 
 def response(error: Failure, status: int | None = None) -> Response:
@@ -156,17 +163,23 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
             request.scope[HOLDS_TOKEN] = True
         try:
             answer = await _answered(entry, server, request, caller)
-        except Malformed as error:
-            answer = refusal(MALFORMED, f"this request cannot be read: {error}", status=error.status)
-        except (CommandError, CompileError, RuntimeFailure) as error:
-            answer = response(error)
         except Exception as error:  # the instance continues, and the client gets the error
-            answer = refusal(INTERNAL, f"internal error: {type(error).__name__}: {error}")
-        if server.audit is not None and (entry.action != "read" or answer.status_code == 403):
-            await run_in_threadpool(server.audit.write, _audited(entry, request, caller, answer))
+            answer = response(*failed(error))
+        if entry.action != "read" or answer.status_code == 403:
+            code = json.loads(bytes(answer.body))["error"]["code"] if answer.status_code >= 400 else None
+            await audit(entry, server, request, caller, answer.status_code, code)
         return answer
 
     return guarded
+
+
+def failed(error: Exception) -> tuple[Failure, int]:
+    """What a client is told of an exception, and the status."""
+    if isinstance(error, Malformed):
+        return CommandError(f"this request cannot be read: {error}", code=MALFORMED), error.status
+    if isinstance(error, CommandError | CompileError | RuntimeFailure):
+        return error, status_of(error)
+    return CommandError(f"internal error: {type(error).__name__}: {error}", code=INTERNAL), 500
 
 
 async def _answered(entry: Entry, server: Server, request: Request, caller: Caller) -> Response:
@@ -186,18 +199,20 @@ def permit(entry: Entry, caller: Caller, result: str | None) -> None:
         authorize(replace(caller, results=None) if entry.scope == "sql" else caller, action, result)
 
 
-def _audited(entry: Entry, request: Request, caller: Caller, answer: Response) -> dict[str, Any]:
-    """Who did what, and what came of it; no rows and no statements, which may hold what is private."""
-    error = json.loads(bytes(answer.body))["error"]["code"] if answer.status_code >= 400 else None
-    return {
+async def audit(entry: Entry, server: Server, request: Request, caller: Caller, status: int, error: str | None) -> None:
+    """Writes who did what, and what came of it; no rows and no statements, which may hold what is private. error: a code."""
+    if server.audit is None:
+        return
+    about = {
         "who": caller.name,
         "from": request.client.host if request.client is not None else "",
         "action": entry.action,
         "request": f"{entry.method} {request.url.path}",
-        "status": answer.status_code,
+        "status": status,
         "error": error,
         **request.scope.get(AUDITED, {}),
     }
+    await run_in_threadpool(server.audit.write, about)
 
 
 def given_of(entry: Entry, request: Request) -> dict[str, Any]:
@@ -250,10 +265,21 @@ async def _body_of(entry: Entry, request: Request) -> Any:
     return None if cls is None else await read_body(request, lambda body: cls(**fields_of(body, cls)))
 
 
+async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """A path that does not exist; as WebSocket, it gets its answer before the handshake ends."""
+    if scope["type"] == "http":
+        raise HTTPException(404)
+    await _no_such("WebSocket", scope["path"], 404)(scope, receive, send)
+
+
 async def _no_route(request: Request, error: Exception) -> Response:
     """A path or method that does not exist."""
     assert isinstance(error, HTTPException)
-    title = f"there is no {request.method} {request.url.path[:200]}"
-    refused = refusal(NO_ROUTE, title, "GET /v1/openapi.json  lists the requests", error.status_code)
+    refused = _no_such(request.method, request.url.path, error.status_code)
     refused.headers.update(error.headers or {})
     return refused
+
+
+def _no_such(method: str, path: str, status: int) -> Response:
+    help_ = "GET /v1/openapi.json  lists the requests"
+    return refusal(NO_ROUTE, f"there is no {method} {path[:200]}", help_, status)

@@ -1,4 +1,4 @@
-"""Changes of a subscription as server-sent events (WHATWG, HTML, section "Server-sent events").
+"""Changes of a subscription as events in JSON: server-sent events (WHATWG, HTML, section "Server-sent events"), and messages of a WebSocket.
 
 One event has all changes between two places at which a subscription can continue, and the second place as its id: a client that connects again
 sends the id of the last event that it has received whole, so it gets each change once.
@@ -23,19 +23,22 @@ RETRY_MS = 1_000
 _HEAD = 2  # columns of `to_batch` before those of the row
 
 
-class Events:
-    """The form for browsers and other clients of server-sent events: `begin`, `reset`, `changes`, `error` and `end`."""
+class JsonEvents:
+    """`begin`, `reset`, `changes`, `error` and `end`. Subclasses write an event."""
 
-    alive, end = b": alive\n\n", b"event: end\ndata: {}\n\n"
+    def written(self, name: str, data: bytes, place: str | None, *, first: bool = False) -> bytes:
+        """data: JSON without line breaks. place: the id. first: of a connection."""
+        raise NotImplementedError
+
+    @property
+    def end(self) -> bytes:
+        return self.written("end", b"{}", None)
 
     def begun(self, following: Following) -> bytes:
-        columns = list(following.subscription.columns)
-        begin = _event("begin", {"columns": columns}, following, retry=True)
-        return (
-            begin
-            if not following.reset
-            else _event("reset", {"reason": following.reset, "columns": columns}, following, retry=True)
-        )
+        about = {"columns": list(following.subscription.columns)}
+        if following.reset:
+            return self._told("reset", {"reason": following.reset, **about}, following, first=True)
+        return self._told("begin", about, following, first=True)
 
     def rows(self, changes: Sequence[Change], following: Following) -> bytes:
         batch = to_batch(changes, following.query.result.schema)
@@ -45,21 +48,36 @@ class Events:
         is_cut = (
             following.limit is not None and following.rows >= following.limit
         )  # the place is behind changes left out
-        return _lines("changes", b"[" + json_objects(shown, ",") + b"]", None if is_cut else following)
+        place = None if is_cut else following.place().token()
+        return self.written("changes", b"[" + json_objects(shown, ",") + b"]", place)
 
     def rebuilt(self, rebuilt: Rebuilt, following: Following) -> bytes:
-        return _event("reset", {"reason": str(rebuilt), "columns": list(rebuilt.columns)}, following)
+        return self._told("reset", {"reason": str(rebuilt), "columns": list(rebuilt.columns)}, following)
 
     def error(self, error: Failure) -> bytes:
-        return _lines("error", json.dumps(to_wire(error)).encode(), None)
+        return self.written("error", json.dumps(to_wire(error)).encode(), None)
+
+    def _told(self, name: str, about: dict[str, Any], following: Following, *, first: bool = False) -> bytes:
+        data = json.dumps(about, ensure_ascii=False).encode()
+        return self.written(name, data, following.place().token(), first=first)
 
 
-def _event(name: str, about: dict[str, Any], following: Following, *, retry: bool = False) -> bytes:
-    head = f"retry: {RETRY_MS}\n".encode() if retry else b""
-    return head + _lines(name, json.dumps(about, ensure_ascii=False).encode(), following)
+class Events(JsonEvents):
+    """The form for clients of server-sent events."""
+
+    alive = b": alive\n\n"
+
+    def written(self, name: str, data: bytes, place: str | None, *, first: bool = False) -> bytes:
+        retry = f"retry: {RETRY_MS}\n" if first else ""
+        id_ = "" if place is None else f"id: {place}\n"
+        return f"{retry}event: {name}\n{id_}data: ".encode() + data + b"\n\n"
 
 
-def _lines(name: str, data: bytes, following: Following | None) -> bytes:
-    """JSON has no line breaks: strings in it are escaped."""
-    place = f"id: {following.place().token()}\n" if following is not None else ""
-    return f"event: {name}\n{place}data: ".encode() + data + b"\n\n"
+class Messages(JsonEvents):
+    """The form for clients of WebSocket: each event is one message in JSON. Tokens have only characters that JSON leaves as they are."""
+
+    alive = b'{"event":"alive"}'
+
+    def written(self, name: str, data: bytes, place: str | None, *, first: bool = False) -> bytes:
+        id_ = "" if place is None else f'"id":"{place}",'
+        return f'{{"event":"{name}",{id_}"data":'.encode() + data + b"}"

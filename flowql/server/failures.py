@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
@@ -94,3 +96,11 @@ def _diagnostic(data: Mapping[str, Any]) -> Diagnostic:
     edit = data["edit"]
     spans = {"span": Span(**data["span"]), "edit": edit and Edit(Span(**edit["span"]), edit["text"], edit["inserted"])}
     return Diagnostic(**{**data, **spans})
+
+
+def last_answer(status: int, error: Failure) -> bytes:
+    """The bytes of the last answer on a connection, where no route answers."""
+    body = json.dumps(to_wire(error)).encode()
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    retry = "retry-after: 1\r\n" if status == 503 else ""
+    return f"{head}{retry}connection: close\r\n\r\n".encode() + body

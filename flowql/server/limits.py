@@ -18,9 +18,10 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flowql.errors import CommandError
-from flowql.server.failures import LIMITED, to_wire
+from flowql.server.failures import FORBIDDEN, LIMITED, to_wire
 
 RETRY_AFTER_S = b"1"  # of 503
+HEAD_BYTES_MAX = 1 << 16  # parsers have their own limit for heads that come in parts
 BODY_S = 30.0  # from the headers to the end of a body
 ANY_NAME = ("localhost",)
 
@@ -84,6 +85,7 @@ class RequestCounts:
 
 class Limited:
     """An application behind limits. names: hosts by which it may be called; an address always may be. running: shared with other ports.
+    origins: of web pages whose scripts may open a WebSocket, besides those of the port itself; for other requests, browsers ask for CORS.
 
     A page in a browser can have its own name lead to this machine; then Host has that name, and it is turned away.
     """
@@ -94,33 +96,56 @@ class Limited:
         limits: Limits,
         names: Collection[str] = (),
         running: RequestCounts | None = None,
+        origins: Collection[str] = (),
     ) -> None:
         self._app, self._limits = app, limits
+        self._origins = frozenset(origins)
         self._names = {n.casefold() for n in (*ANY_NAME, *names)}
         self._running = running or RequestCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        is_socket = scope["type"] == "websocket"
         headers = {k.lower(): v for k, v in scope["headers"]}
-        counted, limit = self._limits.of(scope["method"], scope["path"])
-        if not self._is_known(headers.get(b"host", b"").decode("latin-1")):
-            await _refuse(
-                send,
-                421,
-                "this host name is not the instance's",
-                "use its address, or add the name to `names` in flowql.yaml",
-            )
-        elif (encoding := headers.get(b"content-encoding", b"identity")).lower() != b"identity":
-            title = f"a body with content-encoding {encoding.decode('latin-1')[:40]} is not unpacked here"
-            await _refuse(send, 415, title, "send it as it is")
-        elif _length(headers) > limit.body_bytes:
-            await _refuse(send, 413, f"a body has {limit.body_bytes:,} bytes at most here")
-        elif not self._running.begin(counted, limit.at_once):
-            await _refuse(send, 503, f"{limit.at_once} such requests are being answered", "ask again in a moment")
+        counted, limit = self._limits.of("GET" if is_socket else scope["method"], scope["path"])
+        head_bytes = sum(len(k) + len(v) for k, v in scope["headers"])
+        refused = self._refused(headers, head_bytes, limit, is_socket=is_socket)
+        if refused is None and not self._running.begin(counted, limit.at_once):
+            refused = 503, _error(f"{limit.at_once} such requests are being answered", "ask again in a moment")
+        if refused is not None:
+            await _refuse(scope, send, *refused)
+        elif is_socket:
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._running.end(counted)
         else:
             await self._within(counted, limit, scope, receive, send)
+
+    def _refused(
+        self, headers: Mapping[bytes, bytes], head_bytes: int, limit: Limit, *, is_socket: bool
+    ) -> tuple[int, CommandError] | None:
+        """The status and the error of a request that nobody looks at."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self._is_known(host):
+            help_ = "use its address, or add the name to `names` in flowql.yaml"
+            return 421, _error("this host name is not the instance's", help_)
+        if head_bytes > HEAD_BYTES_MAX:
+            return 431, _error(f"the head of a request has {HEAD_BYTES_MAX:,} bytes at most")
+        if is_socket:
+            origin = headers.get(b"origin", b"").decode("latin-1")
+            if not origin or origin in self._origins or origin.partition("://")[2] == host:
+                return None
+            title = "scripts of this web page may not open a WebSocket here"
+            return 403, CommandError(title, code=FORBIDDEN, help="add its origin to `origins` in flowql.yaml")
+        if (encoding := headers.get(b"content-encoding", b"identity")).lower() != b"identity":
+            title = f"a body with content-encoding {encoding.decode('latin-1')[:40]} is not unpacked here"
+            return 415, _error(title, "send it as it is")
+        if _length(headers) > limit.body_bytes:
+            return 413, _error(f"a body has {limit.body_bytes:,} bytes at most here")
+        return None
 
     async def _within(self, counted: str, limit: Limit, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(receive, send, limit.body_bytes)
@@ -128,7 +153,7 @@ class Limited:
             await self._app(scope, body.receive, body.send)
         except _TooMuch as error:
             if not body.answered:
-                await _refuse(send, error.status, str(error))
+                await _refuse(scope, send, error.status, _error(str(error)))
         finally:
             self._running.end(counted)
 
@@ -187,13 +212,18 @@ def _length(headers: Mapping[bytes, bytes]) -> int:
     return int(text) if text.isdigit() else 0
 
 
-async def _refuse(send: Send, status: int, title: str, help_: str = "") -> None:
-    body = json.dumps(to_wire(CommandError(title, code=LIMITED, help=help_))).encode()
+def _error(title: str, help_: str = "") -> CommandError:
+    return CommandError(title, code=LIMITED, help=help_)
+
+
+async def _refuse(scope: Scope, send: Send, status: int, error: CommandError) -> None:
+    body = json.dumps(to_wire(error)).encode()
     headers: list[tuple[bytes, Any]] = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
         *([(b"retry-after", RETRY_AFTER_S)] if status == 503 else []),
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"  # before the handshake ends
+    await send({"type": f"{kind}.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from flowql.deploy.settings import Settings
@@ -24,7 +23,7 @@ from flowql.server.access import Tokens
 from flowql.server.address import own_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.audit import AuditLog
-from flowql.server.connections import TAKE_S, Connection, HttpServer
+from flowql.server.connections import TAKE_S, Connection, HttpServer, PortConfig
 from flowql.server.engine import Engine
 from flowql.server.entries import Server
 from flowql.server.limits import RequestCounts
@@ -73,7 +72,8 @@ class Listening:
             app = make_app(
                 self._server, Tokens.of(api), local=False, names=api.called, running=running, origins=api.origins
             )
-            self.serve(app, api.address, api.port, key="api", tls=(api.certificate, api.key))
+            tls = api.certificate, api.key
+            self.serve(app, api.address, api.port, key="api", tls=tls, connections=api.connections)
         port = self.serve(
             make_app(self._server, Tokens.single(token, "local"), local=True, running=running), "127.0.0.1", 0
         )
@@ -94,13 +94,24 @@ class Listening:
         port = self.serve(make_members_app(self._server, token, [listening.host]), listening.address, listening.port)
         self._engine.join(MemberAddress(listening.host, port, token))
 
-    def serve(self, app: ASGIApp, address: str, port: int, *, key: str = "", tls: tuple[str, str] = ("", "")) -> int:
-        """Answer requests in a thread of its own; the port. key: of the target that names the port. tls: files of certificate and key."""
+    def serve(
+        self,
+        app: ASGIApp,
+        address: str,
+        port: int,
+        *,
+        key: str = "",
+        tls: tuple[str, str] = ("", ""),
+        connections: int | None = None,
+    ) -> int:
+        """Answer requests in a thread of its own; the port. key: of the target that names the port. tls: files of certificate and key.
+        connections: the maximum number.
+        """
         certificate, private = tls
-        config = uvicorn.Config(
+        config = PortConfig(
             app,
             http=Connection,
-            ws="none",
+            ws="none",  # `Connection` upgrades by itself
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -108,6 +119,8 @@ class Listening:
             ssl_certfile=certificate or None,
             ssl_keyfile=private or None,
         )
+        if connections is not None:
+            config.connections_max = connections
         try:
             config.load()
         except OSError as error:  # SSLError is one

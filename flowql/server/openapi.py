@@ -76,6 +76,10 @@ def _operation(entry: Entry) -> dict[str, Any]:
         "x-action": entry.action,
         "responses": {"200": {"description": "Done.", "content": _contents(entry)}, "default": failed},
     }
+    if entry.follow is not None:
+        made["responses"]["101"] = {
+            "description": "With `Upgrade: websocket`: the same events, each a message in JSON."
+        }
     if entry.parameters:
         made["parameters"] = [*map(_parameter, entry.parameters), *([_COLUMNS] if entry.any_column else [])]
     if entry.body is not None:

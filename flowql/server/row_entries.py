@@ -22,13 +22,14 @@ from flowql.server.access import authorize
 from flowql.server.answers import answered
 from flowql.server.arrow_bodies import read_rows
 from flowql.server.bodies import Malformed, fields_of, json_documents
+from flowql.server.change_stream import Form
 from flowql.server.entries import COLUMNS, JSON, Call, Entry, Parameter
-from flowql.server.event_stream import Events
+from flowql.server.event_stream import Events, Messages
 from flowql.server.frames import MEDIA_TYPE
 from flowql.server.limits import Limit
 from flowql.server.lookup import select
 from flowql.server.row_forms import FORMS, LINES
-from flowql.server.row_service import RETRY_MAX, SUBSCRIPTIONS_MAX, Statements, Subscriber
+from flowql.server.row_service import RETRY_MAX, Statements, Subscriber
 from flowql.server.statement_streams import done_streams
 from flowql.server.streaming import ARROW
 from flowql.topics.producing import Once, source_named
@@ -40,6 +41,7 @@ LETTERS, LETTERS_MAX = 20, 1_000
 _JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
 _UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
+SUBSCRIPTIONS_LIMIT = Limit(body_bytes=1 << 20, group="subscriptions")  # of those that begin, too
 _WRITES = Limit(PRODUCE_BYTES_MAX, at_once=4)
 _STATEMENTS = Limit(STATEMENTS_BYTES_MAX, at_once=64)
 _ROWS = {
@@ -248,12 +250,17 @@ async def _changes(call: Call) -> Response:
 
 
 async def _events(call: Call) -> Response:
+    return await _begun(_subscriber(call, Events()), event_stream.MEDIA_TYPE)
+
+
+def _messages(call: Call) -> Subscriber:
+    return _subscriber(call, Messages())
+
+
+def _subscriber(call: Call, form: Form) -> Subscriber:
     given = call.given
-    what, start, token = given["sql"], given.get("start", "latest"), given.get("last-event-id")
-    subscriber = call.server.rows.subscriber(
-        what, start, given.get("limit"), Events(), token, call.caller.visible("read")
-    )
-    return await _begun(subscriber, event_stream.MEDIA_TYPE)
+    what, start, token = given["sql"], given.get("start", "latest"), given.get("last-event-id") or None
+    return call.server.rows.subscriber(what, start, given.get("limit"), form, token, call.caller.visible("read"))
 
 
 async def _begun(subscriber: Subscriber, media_type: str) -> Response:
@@ -375,16 +382,18 @@ ROWS: Sequence[Entry] = (
         "/v1/subscribe",
         _events,
         "read",
-        "Changes of a SELECT, a stream or a table, as server-sent events.",
+        "Changes of a SELECT, a stream or a table, as server-sent events or over WebSocket.",
         parameters=(
             Parameter("sql", "query", "A SELECT, or the name of a stream or table.", required=True),
             Parameter("start", "query", "Where to begin; default: latest.", choices=("latest", "earliest")),
             Parameter("limit", "query", "The number of changes after which it ends.", int),
-            Parameter("last-event-id", "header", "The id of the last event received: where to continue."),
+            Parameter("last-event-id", "query", "The id of the last event received: where to continue."),
+            Parameter("last-event-id", "header", "The same; where both are given, this one counts."),
         ),
         scope="sql",
         produces=(event_stream.MEDIA_TYPE,),
-        limit=Limit(at_once=SUBSCRIPTIONS_MAX + 4),
+        limit=SUBSCRIPTIONS_LIMIT,
+        follow=_messages,
     ),
     Entry(
         "GET",
@@ -405,6 +414,6 @@ ROWS: Sequence[Entry] = (
         read=_subscribe_of,
         produces=(MEDIA_TYPE,),
         scope="sql",
-        limit=Limit(body_bytes=1 << 20, at_once=SUBSCRIPTIONS_MAX + 4),  # those beyond are refused by its own error
+        limit=SUBSCRIPTIONS_LIMIT,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.deployed import About
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.topology import Plan
+from flowql.config.api import SUBSCRIPTIONS
 from flowql.config.storage import log_at
 from flowql.deploy.functions import functions_to_compile
 from flowql.deploy.request import DeployRequest
@@ -35,6 +36,7 @@ from flowql.runtime.log.repairs import Repair, Repairs
 from flowql.runtime.log.repairs import write as write_repairs
 from flowql.server.access import Caller, check_reads, visible_plan
 from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
+from flowql.server.failures import Failure
 from flowql.server.following import Deployed, Following, compile_with, follow
 from flowql.server.logs import LogReader, Wanted, parsed
 from flowql.server.replays import Replays
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from flowql.query.push import Start
 
 RETRY_MAX = 100
-SUBSCRIPTIONS_MAX = 16  # each has a thread and an engine of its own, with up to 128 MB
 STATEMENT_THREADS = 32  # for statements, of which those that wait for one table are committed together
 THREADS = 4  # for everything else
 TOO_MANY, INTERNAL, HELD = "FQ5308", "FQ5000", "FQ5803"
@@ -72,6 +73,7 @@ class RowService:
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service, self._settings = service, settings
+        self.subscriptions_max = settings.api.subscriptions if settings.api is not None else SUBSCRIPTIONS
         self._threads = ThreadPoolExecutor(THREADS, "rows")
         self._writer = TopicWriter(self._opened, settings.writer("api"), settings.application_id)
         self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
@@ -191,9 +193,10 @@ class RowService:
         """
         made = Subscriber(partial(self._following, what, start, limit, token, visible), self._forget, form)
         with self._lock:
-            if len(self._subscribers) >= SUBSCRIPTIONS_MAX or self._stopping.is_set():
-                title = f"the instance serves {SUBSCRIPTIONS_MAX} subscriptions over the network, and not more"
-                raise CommandError(title, code=TOO_MANY, help="end one of them, or subscribe on its machine")
+            if len(self._subscribers) >= self.subscriptions_max or self._stopping.is_set():
+                title = f"the instance serves {self.subscriptions_max:,} subscriptions over the network, and not more"
+                help_ = "end one of them, set `subscriptions` of `api`, or subscribe on its machine"
+                raise CommandError(title, code=TOO_MANY, help=help_)
             self._subscribers.add(made)
         return made
 
@@ -275,12 +278,13 @@ class Subscriber:
         self._stopped = threading.Event()
         self._closing = threading.Lock()  # held by the first thread that closes it
         self._following: Following | None = None
+        self.failure: Failure | None = None  # that the last frame tells
 
     async def begin(self) -> None:
         """Raises CompileError, CommandError or RuntimeFailure."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes, None]:
         """Until the end or an error, which is the last frame."""
         loop = asyncio.get_running_loop()
         last = False
@@ -320,11 +324,10 @@ class Subscriber:
                 if found:
                     return self._form.rows(found, self._following), False
         except (CommandError, CompileError, RuntimeFailure) as error:
-            return self._form.error(error), True
+            self.failure = error
         except Exception as error:  # the instance continues, and the subscriber gets the error
-            title = f"internal error: {type(error).__name__}: {error}"
-            return self._form.error(CommandError(title, code=INTERNAL)), True
-        return self._form.end, True
+            self.failure = CommandError(f"internal error: {type(error).__name__}: {error}", code=INTERNAL)
+        return self._form.end if self.failure is None else self._form.error(self.failure), True
 
     def _release(self) -> None:
         try:

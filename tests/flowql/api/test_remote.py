@@ -260,7 +260,7 @@ def test_signs_of_life_keep_a_silent_subscription(shop: Shop, monkeypatch: pytes
 
 
 def test_there_is_a_limit_on_subscriptions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_service, "SUBSCRIPTIONS_MAX", 2)
+    monkeypatch.setattr(shop.rows, "subscriptions_max", 2)
     with shop.remote.subscribe("LARGE"), shop.remote.subscribe("LARGE") as second:
         with pytest.raises(flowql.CommandError, match="serves 2 subscriptions") as refused:
             shop.remote.subscribe("LARGE")

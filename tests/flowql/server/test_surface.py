@@ -316,7 +316,7 @@ def test_who_asks_again_and_again_is_not_hung_up_on(ask, monkeypatch):
 
 def test_more_connections_than_a_port_has_are_hung_up_on(ask, monkeypatch, ports):
     """Each is an open file; without an end to them there is none left for the state."""
-    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(connections.PortConfig, "connections_max", 6)
     for port in ports.values():
         kept = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(6)]
         with socket.create_connection(("127.0.0.1", port), timeout=30) as newest:
@@ -331,7 +331,7 @@ def test_more_connections_than_a_port_has_are_hung_up_on(ask, monkeypatch, ports
 
 def test_connections_that_say_nothing_keep_nobody_out(ask, monkeypatch):
     """With 256 of them open no request was answered, and those who had asked before were not either."""
-    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(connections.PortConfig, "connections_max", 6)
     with httpx.Client(base_url=f"http://127.0.0.1:{ask.port}", headers=ask.mine, trust_env=False) as client:
         mine = client.get("/health").extensions["network_stream"].get_extra_info("socket").getsockname()
         idle = [socket.create_connection(("127.0.0.1", ask.port), timeout=30) for _ in range(20)]
