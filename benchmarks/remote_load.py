@@ -1,10 +1,13 @@
 """What checkpoints in an object store cost an instance under a steady load, and what they leave there.
 
-    python -m benchmarks.remote_load [--minutes 5] [--keys 1000000] [--rate 20000] [--without]
+    python -m benchmarks.remote_load [--minutes 5] [--keys 1000000] [--rate 20000] [--without | --turns 20] [--rebuild 10]
 
 One table with so many keys, whose records are uniform, and a critical query beside it, on a broker of their own. The store is an S3 that answers after
 20 ms (`benchmarks.slow_store`). A line each half minute: bytes of changelogs that were committed, bytes uploaded and their ratio, requests, objects,
 bytes in the store and on the local disk, processor time of the thread `remote`, and the critical query's p99. --without: the same load without a store.
+
+--turns: the thread `remote` works and rests in turns of so many seconds, and the p99 of either is of records that came in its turns: other work on the
+machine hits both alike. --rebuild: the table's text changes every so many minutes, and it is computed again beside the old one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -28,21 +32,24 @@ from benchmarks.slow_store import slow_s3
 from flowql.bench.nexmark import kafka_bigint
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import log_at
 from flowql.deploy.engine import open_on
 from flowql.kafka.broker import Broker
+from flowql.runtime.app.checkpoints import RemoteCheckpoints
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.remote.objects import objects_at
+from flowql.runtime.state.remote.pace import IDLE_MS
 
 PARTITIONS, REPORT_S, TICK_S, SAMPLE = 4, 30.0, 0.1, 1_000
 MIB = 1 << 20
+TABLE = "CREATE TABLE C WITH (KAFKA_TOPIC='{app}-c') AS SELECT K, COUNT(*) AS N, SUM(V + {n}) AS T FROM S GROUP BY K EMIT CHANGES;"
 SQL = f"""CREATE STREAM S (K BIGINT KEY, V BIGINT)
   WITH (KAFKA_TOPIC='{{app}}-s', PARTITIONS={PARTITIONS}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
-CREATE TABLE C WITH (KAFKA_TOPIC='{{app}}-c') AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K EMIT CHANGES;
 CREATE STREAM P (K BIGINT KEY, V BIGINT)
   WITH (KAFKA_TOPIC='{{app}}-p', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE STREAM A WITH (KAFKA_TOPIC='{{app}}-a', PRIORITY='critical') AS SELECT K, V + 1 AS V FROM P EMIT CHANGES;"""
@@ -84,30 +91,80 @@ def _send(producer: Any, tp: TopicPartition, keys: np.ndarray[Any, Any], now_ms:
     producer.send(tp, pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA))
 
 
+class Turns:
+    """The thread `remote` works in every other turn of `seconds`. Collects the ms from each record of the critical query until its result is read."""
+
+    def __init__(self, log: Log, tp: TopicPartition, seconds: float) -> None:
+        self._log, self._tp, self._seconds, self._begin = log, tp, seconds, time.monotonic()
+        self._found: dict[bool, list[np.ndarray[Any, Any]]] = {True: [], False: []}
+        self._step = RemoteCheckpoints.run_once
+
+    @property
+    def works(self) -> bool:
+        return not self._seconds or int((time.monotonic() - self._begin) / self._seconds) % 2 == 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        ended = threading.Event()
+
+        def read() -> None:
+            reader = self._log.reader(self._tp)
+            while not ended.is_set():
+                batch = reader.read(10_000, MIB)
+                if batch is None or not batch.records.num_rows:
+                    time.sleep(0.002)
+                    continue
+                times = batch.records.column("timestamp").to_numpy()
+                if time.monotonic() > self._begin + 2 * self._seconds:  # the first turns are those of a start
+                    self._found[self.works].append(time.time() * 1000 - times)
+
+        def step(checkpoints: RemoteCheckpoints, now_ms: int) -> int:
+            return self._step(checkpoints, now_ms) if self.works else IDLE_MS
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            with patch.object(RemoteCheckpoints, "run_once", step):
+                yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def line(self) -> str:
+        said = []
+        for works, name in ((True, "with the store"), (False, "without")):
+            if self._found[works]:
+                p50, p99 = np.percentile(np.concatenate(self._found[works]), (50, 99))
+                said.append(f"{name} p50 {p50:.0f} ms p99 {p99:.0f} ms")
+        return ", ".join(said)
+
+
 class Figures:
     """What is printed each time."""
 
     def __init__(self, instance: Instance, log: Log, app: str, folder: Path, url: str) -> None:
-        self._instance, self._log, self._folder, self._url = instance, log, folder, url
-        names = [t for t in log.admin().topics() if t.startswith(f"{app}-") and t.endswith("-changelog")]
-        self._tps = [TopicPartition(t, p) for t in names for p in range(log.admin().partition_counts([t])[t])]
+        self._instance, self._log, self._app, self._folder, self._url = instance, log, app, folder, url
         self._begin = self._ends()
+        self._bytes: dict[TopicPartition, float] = {}
 
     def _ends(self) -> dict[TopicPartition, int]:
-        return dict(self._log.admin().end_offsets(self._tps))
+        admin = self._log.admin()
+        names = [t for t in admin.topics() if t.startswith(f"{self._app}-") and t.endswith("-changelog")]
+        return dict(
+            admin.end_offsets([TopicPartition(t, p) for t in names for p in range(admin.partition_counts([t])[t])])
+        )
 
     def committed_bytes(self) -> int:
-        """Of changelogs since the begin: records by their number, bytes by the last ones."""
-        total = 0.0
+        """Of changelogs since the begin, those of tables that were replaced too: records by their number, bytes by the last ones."""
         for tp, end in self._ends().items():
-            records = end - self._begin[tp]
+            records = end - self._begin.get(tp, 0)
             reader = self._log.key_values(tp, max(0, end - SAMPLE))
             found = reader.read(SAMPLE, 1 << 20)
             reader.close()
             if found is not None and found.keys:
                 size = sum(map(len, found.keys)) + sum(len(v or b"") for v in found.values)
-                total += records * size / len(found.keys)
-        return int(total)
+                self._bytes[tp] = records * size / len(found.keys)
+        return int(sum(self._bytes.values()))
 
     def line(self, seconds: float) -> str:
         committed = self.committed_bytes()
@@ -130,12 +187,21 @@ class Figures:
         )
 
 
+def plan_of(app: str, n: int) -> Plan:
+    """n: a number in the table's text."""
+    compiled = compile_project([SourceText("load.sql", SQL.format(app=app) + TABLE.format(app=app, n=n))])
+    assert compiled.ok, compiled.diagnostics
+    return compiled.plan
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.remote_load")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=20_000)
     parser.add_argument("--without", action="store_true")
+    parser.add_argument("--turns", type=float, default=0)
+    parser.add_argument("--rebuild", type=float, default=0)
     options = parser.parse_args()
     random.seed(1)
     with ExitStack() as stack:
@@ -145,20 +211,22 @@ def main() -> None:
         kafka = KafkaSettings(broker.start().bootstrap)
         stack.callback(broker.kill)
         app = f"load-{uuid.uuid4().hex[:6]}"
-        compiled = compile_project([SourceText("load.sql", SQL.format(app=app))])
-        assert compiled.ok, compiled.diagnostics
         config = InstanceConfig(app, changelogs=True, remote_state=url)
         instance = open_on(log_at(folder / "log", kafka, app), folder / "state", config)
         instance.start()
         stack.callback(instance.stop)
-        instance.deploy(compiled.plan)
+        instance.deploy(plan_of(app, 0))
         log = log_at(folder / "log2", kafka, f"{app}-input")
         stack.callback(log.close)
-        with load(log, app, options.keys, options.rate):
+        turns, texts = Turns(log, TopicPartition(f"{app}-a", 0), options.turns), 0
+        with load(log, app, options.keys, options.rate), turns.taken():
             figures, begin = Figures(instance, log, app, folder / "state", url), time.monotonic()
             for n in range(int(options.minutes * 60 / REPORT_S)):
                 time.sleep(max(0.0, begin + (n + 1) * REPORT_S - time.monotonic()))
-                print(figures.line(time.monotonic() - begin), flush=True)
+                print(f"{figures.line(time.monotonic() - begin)}  {turns.line()}", flush=True)
+                if options.rebuild and (due := int((n + 1) * REPORT_S / 60 / options.rebuild)) > texts:
+                    texts = due
+                    instance.deploy(plan_of(app, texts))
 
 
 if __name__ == "__main__":

@@ -334,6 +334,12 @@ class OtherMode(LogError):
     code = "FQ4046"
 
 
+class NewerVersion(LogError):
+    """A newer version of FlowQL wrote a record that this one cannot read."""
+
+    code = "FQ4053"
+
+
 class StatementFailed(RuntimeFailure):
     """An INSERT, UPDATE or DELETE: a key that exists, NULL where it must not be, a value that fails. Nothing was changed."""
 

@@ -25,8 +25,8 @@ from flowql.runtime.app.group_upstream import MemberWaits
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.kept_rows import kept_rows
 from flowql.runtime.app.member_copies import MemberCopies
+from flowql.runtime.app.member_plans import MemberPlans
 from flowql.runtime.app.member_tasks import MemberTasks
-from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.planned_tasks import PlannedTasks
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
@@ -81,7 +81,7 @@ class GroupStep(Reconciler):
         self._written: WrittenTasks | None = None
         self._frontier = Frontier(host.admin, self._group)
         self._look_at_ms = 0
-        self._plans = PlanReader(host.log, self._group)
+        self.plans = MemberPlans(host.log, self._group, host.placement)
         self._next_plan: Deployed | None = None
         self._plan_at_ms = self._topics_at_ms = 0
         self._asked_topics: tuple[Counter[str], Future[dict[str, TopicDescription]]] | None = None
@@ -104,6 +104,7 @@ class GroupStep(Reconciler):
         self.hung = host.hung
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
+        self.stay_away = self.plans.stay_away
         host.commit.on_fenced, host.commit.confirm = self.lose, host.placement.confirm
 
     # -- any thread
@@ -117,10 +118,6 @@ class GroupStep(Reconciler):
         """Of runs that do not end, as far as their tasks are this member's. See `HungQueries.tell`."""
         owns = {str(t) for t in self.planned.within(self._owned)}
         return self.hung.tell(stuck, owns.__contains__, self._host.placement.confirm)
-
-    def stay_away(self, *, away: bool) -> None:
-        """Leaves the group while a step of this member does not end, or joins it again."""
-        self._host.placement.stay_away(away=away)
 
     def applied(self, offset: int) -> Future[None]:
         """Done when everything before this offset of the plan topic runs here."""
@@ -280,7 +277,7 @@ class GroupStep(Reconciler):
         if now_ms >= self._plan_at_ms:
             self._plan_at_ms = now_ms + PLAN_MS
             with self._another_time():
-                self._next_plan = self._plans.newer(arrived=True) or self._next_plan
+                self._next_plan = self.plans.newer(arrived=True) or self._next_plan
             if now_ms >= self._topics_at_ms:
                 self._topics_at_ms = now_ms + (MORE_MS if self._asked_topics is not None else 0)
                 with self._another_time():
@@ -305,7 +302,7 @@ class GroupStep(Reconciler):
     def _answer_waiters(self) -> None:
         for _ in range(len(self._waiters)):
             offset, done = self._waiters.popleft()
-            if self._plans.seen >= offset:
+            if self.plans.seen >= offset:
                 done.set_result(None)
             else:
                 self._waiters.append((offset, done))
@@ -502,7 +499,7 @@ class GroupStep(Reconciler):
             commit = commit_in(position.metadata)
             if commit is not None and written.sequences.get(commit[0], 0) < commit[1]:
                 raise LogUnavailable(f"commit {commit[1]} of {commit[0]} is not to be seen yet")
-        self._next_plan = self._plans.newer() or self._next_plan
+        self._next_plan = self.plans.newer() or self._next_plan
         self.swap.read(written.tasks)
         return written.tasks
 

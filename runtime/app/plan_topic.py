@@ -12,7 +12,7 @@ import pyarrow as pa
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.errors import LogDenied
+from flowql.runtime.errors import LogDenied, NewerVersion
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
 from flowql.runtime.serde.registry import KNOWN
 
@@ -51,7 +51,7 @@ def read_others(log: Log, application_id: str) -> dict[str, Deployed]:
         info = topics[topic_name(other)]
         if info.partitions != 1 or "compact" not in info.config.get("cleanup.policy", "compact"):
             continue
-        with suppress(LogDenied, ValueError, LookupError, TypeError):  # of another program, or of a newer version
+        with suppress(LogDenied, NewerVersion):  # or of another program
             deployed = _newest(log, other)
             if deployed is not None:
                 found[other] = deployed
@@ -89,7 +89,7 @@ class PlanReader:
     def __init__(self, log: Log, application_id: str) -> None:
         self._tp = TopicPartition(topic_name(application_id), 0)
         log.admin().create_topic(self._tp.topic, 1, {"cleanup.policy": "compact"})
-        self._reader = log.reader(self._tp, EARLIEST)
+        self._reader, self._app = log.reader(self._tp, EARLIEST), application_id
         self._newest: bytes | None = None  # read, and not handed out
 
     @property
@@ -98,15 +98,17 @@ class PlanReader:
         return self._reader.position
 
     def newer(self, *, arrived: bool = False) -> Deployed | None:
-        """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost.
+        """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost: NewerVersion is raised again
+        until another record follows.
 
         arrived: the log is not asked whether there are more than have arrived by themselves.
         """
         read = self._reader.take if arrived else self._reader.read
         while (batch := read(10_000, 1 << 26)) is not None:
             self._newest = _last_plan(batch) or self._newest
-        newest, self._newest = self._newest, None
-        return None if newest is None else codec.loads_deployed(newest.decode())
+        found = None if self._newest is None else _decoded(self._newest, self._app)
+        self._newest = None
+        return found
 
 
 def read_plan(log: Log, application_id: str) -> Plan | None:
@@ -129,7 +131,17 @@ def _newest(log: Log, application_id: str) -> Deployed | None:
     with closing(log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)) as reader:
         while (batch := reader.read(10_000, 1 << 26)) is not None:
             newest = _last_plan(batch) or newest
-    return None if newest is None else codec.loads_deployed(newest.decode())
+    return None if newest is None else _decoded(newest, application_id)
+
+
+def _decoded(record: bytes, application_id: str) -> Deployed:
+    """Raises NewerVersion."""
+    try:
+        return codec.loads_deployed(record.decode())
+    except (ValueError, LookupError, TypeError) as error:
+        raise NewerVersion(
+            f"the plan of {application_id} cannot be read: {error}; run the version of FlowQL that deployed it, or a later one"
+        ) from error
 
 
 def read_entries(log: Log, application_id: str) -> list[Entry]:

@@ -115,10 +115,10 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
     found["stuck"] = [s.to_data() for s in instance.watchdog.stuck(instance.clock.timer_ms())]
     if instance.group is not None:
         found["group"] = {
-            "away": instance.watchdog.is_away,
+            "away": instance.watchdog.is_away or bool(instance.group.plans.outdated),
             "partitions": instance.group.owned,
             "of": len(instance.group.planned.partitions),
-            "trouble": instance.group.trouble or None,
+            "trouble": instance.group.plans.outdated or instance.group.trouble or None,
         }
     if detail:
         found["topics"] = {

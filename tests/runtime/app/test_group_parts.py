@@ -164,7 +164,7 @@ def test_brokers_that_are_away_are_a_trouble_until_a_step_succeeds(
         raise LogUnavailable("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(of._plans, "newer", away)
+        patch.setattr(of.plans, "newer", away)
         rounds(world, 40)
         assert of.trouble == "no answer"
         assert tasks(world), "what runs goes on"
