@@ -24,7 +24,7 @@ LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras 
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
   --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect --extra remote
 
-.PHONY: help links setup quickstart test check format docs clean distclean lock
+.PHONY: help links setup quickstart test check format docs words clean distclean lock
 
 help: ## show the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -91,6 +91,9 @@ docs: setup ## build the documentation as a site with search into build/site; a 
 	@test -x build/docs/bin/mkdocs || { $(PY) -m venv build/docs && build/docs/bin/pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2'; }
 	@build/docs/bin/mkdocs build --strict > build/docs/said 2>&1 || { cat build/docs/said; exit 1; }
 	@echo "the first page: build/site/index.html"
+
+words: setup ## count the words of the documentation; a part that is too long is an error
+	@$(VENV)/bin/python docs/words.py
 
 clean: ## remove caches, builds and the data of examples (keeps .venv)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .flowql

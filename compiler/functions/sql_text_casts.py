@@ -214,7 +214,7 @@ _DATE_SQL = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _reads(
     TIMESTAMP,
     read_timestamp,
-    "Parses a date, optionally followed by a blank or T and a time of day.",
+    "Parses a date, with an optional time of day.",
     "CAST('2024-05-01 12:00' AS TIMESTAMP) -> '2024-05-01 12:00:00'",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,3})?",
     "CAST(TRY_CAST({} AS TIMESTAMP) AS TIMESTAMP_MS)",
@@ -222,7 +222,7 @@ _reads(
 _reads(
     TIMESTAMPTZ,
     read_timestamptz,
-    "Parses a time, optionally followed by its offset from UTC.",
+    "Parses a time, with an optional offset from UTC.",
     "CAST('2024-05-01 12:00+02' AS TIMESTAMPTZ) -> '2024-05-01 10:00:00+00'",
 )
 _reads(
@@ -237,7 +237,7 @@ _reads(
 _reads(
     MICROSTZ,
     read_microstz,
-    "Parses a time to the microsecond, optionally followed by its offset.",
+    "Parses a time to the microsecond, with an optional offset.",
     "CAST('2024-05-01 12:00:00.123456+02' AS TIMESTAMPTZ(6)) -> '2024-05-01 10:00:00.123456+00'",
     name="microstz",
 )

@@ -95,7 +95,7 @@ standard(
     "TIMEZONE",
     *(takes(by, t, gives=to) for by in (STRING, INTERVAL) for t, to in _PAIRS),
     by_types=_at_zone,
-    summary="The time when clocks of a zone show a timestamp, or the timestamp that they show at a time. Also `TIMEZONE(zone, x)`. As in PostgreSQL, `'+02:00'` and `'UTC+2'` are west of UTC, and `INTERVAL '02:00'` is east of it.",
+    summary="The time when clocks of a zone show a timestamp, or the timestamp that they show at a time. Also `TIMEZONE(zone, x)`. `'+02:00'` is west of UTC, as in PostgreSQL.",
     example="TIMESTAMP '2024-01-01 12:00' AT TIME ZONE 'Europe/Oslo' -> '2024-01-01 11:00:00+00'",
 )
 standard(

@@ -166,10 +166,9 @@ def udf(
     2)). A NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception
     makes the value NULL and the record a dead letter; in standard SQL the row contributes nothing.
 
-    isolation="process": each module and calling thread has a process. A call that exceeds `timeout` seconds or
-    `memory_mb` (the largest of the module), or crashes, fails like an exception; the next call has another process.
-    isolation="inline": in the engine's threads, without a message per call or batch. A call that does not return
-    blocks a thread; a crash ends the instance.
+    isolation="process": a process for each module and calling thread. A call that exceeds `timeout` seconds or
+    `memory_mb` (the largest of the module), or crashes, fails like an exception. isolation="inline": in the engine's
+    threads. A call that does not return blocks a thread; a crash ends the instance.
 
     vectorized: takes and returns Arrow arrays of a batch: pa.BooleanArray, Int64Array (BIGINT), DoubleArray,
     StringArray, BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), Annotated[pa.ListArray,
@@ -177,12 +176,11 @@ def udf(
     with a dataclass or msgspec.Struct (STRUCT). Results depend on their row only; arrays contain NULLs. A failed
     batch is repeated row by row.
 
-    asynchronous: an `async def`, or a blocking function that runs in threads, such as a request to a service. A
-    task runs up to `max_in_flight` calls at once, each for up to `timeout`. retry: how failed calls are repeated
-    (`flowql.exponential()`, `flowql.fixed(5)`); default: the record becomes a dead letter. Raise
-    `flowql.RetryAfter(timedelta(minutes=5))` to be called again later. order: "key" keeps the order of rows with
-    one key, "input" keeps the order of a partition, "none" keeps no order. Results are exactly once. Calls are at least once:
-    those in progress when an instance ends are repeated.
+    asynchronous: an `async def`, or a blocking function that runs in threads. A task runs up to `max_in_flight`
+    calls at once, each for up to `timeout`. retry: how failed calls are repeated (`flowql.exponential()`,
+    `flowql.fixed(5)`); default: the record becomes a dead letter. `raise flowql.RetryAfter(...)` delays a call. order:
+    which rows keep their order: "key" (those of a key), "input" (those of a partition) or "none". Calls happen at
+    least once, results exactly once.
 
     name: the name in SQL, in upper case; default: the function's. deterministic: False if equal arguments may give
     different results (default for asynchronous functions); `flowql plan` then warns. version: letters and digits. If

@@ -43,6 +43,7 @@ earlier section of the page describes. Shared options may precede the command.
 """
 USUAL = ("-p", "-t", "-o", "--var")
 PLAIN = {"int range": "N", "int": "N", "float range": "X", "str": "TEXT", "path": "PATH"}  # what `--help` calls a value
+BOUNDS = re.compile(r" \[(required|[\d.<=]*x[\d.<>=]*)\]|; [\d.<=]*x[\d.<>=]*(?=\])")
 Command = tuple[str, Any]
 
 
@@ -105,9 +106,10 @@ def _first(record: tuple[str, str]) -> str:
 
 
 def _records(command: Any) -> list[tuple[str, str]]:
-    """What `--help` says of each argument and option."""
+    """Name and description of each argument and option, as `--help` shows them, without bounds (an error names them)."""
     context = command.make_context("flowql", [], resilient_parsing=True)
-    return list(filter(None, (p.get_help_record(context) for p in command.params if "--help" not in p.opts)))
+    found = filter(None, (p.get_help_record(context) for p in command.params if "--help" not in p.opts))
+    return [(left, BOUNDS.sub("", right)) for left, right in found]
 
 
 def _options(records: list[tuple[str, str]]) -> list[str]:

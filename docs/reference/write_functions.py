@@ -74,9 +74,7 @@ PostgreSQL's, or Flink's where PostgreSQL has none. [Functions that differ](dial
 
 ## Size limits
 
-A value has at most 16 MiB (FQ4072): a string counts its bytes; each element, key or field counts 16 bytes and its strings. An array has at
-most 1,048,576 elements. The values that functions make of one record have at most 64 MiB together. An aggregate keeps at most 16 MiB for one
-group (FQ4074). Longer arguments are refused (FQ4073):
+[Limits](limits.md#values-and-records) has the sizes of values. These arguments are refused if they are longer (FQ4073):
 
 | arguments | characters |
 |---|---|
@@ -90,7 +88,7 @@ STANDARD_HEAD = """\
 ## Standard SQL
 
 These operators differ from those above in the [standard dialect](statements.md). `WHERE`, `ON` and `HAVING` drop rows whose condition is
-NULL. `NULL` is a group of `GROUP BY`. A group is deleted with its last row. Intervals exist inside expressions only: select a time, a number
+NULL. Intervals exist inside expressions only: select a time, a number
 (`EXTRACT(EPOCH FROM a - b)`) or a string. Statements may use `NOW()` and `CURRENT_DATE`; views only in
 [conditions on the current time](statements/time-in-views.md#conditions-on-the-current-time).
 """

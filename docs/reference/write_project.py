@@ -83,19 +83,19 @@ def _value(shape: Shape) -> str:
         case Choice(words):
             return ", ".join(f"`{w}`" for w in words)
         case Whole(least, most):
-            return f"a number from {least:,}" + (f" to {most:,}" if most is not None else "")
+            return f"{least:,} to {most:,}" if most is not None else f"from {least:,}"
         case Size(_, least_mib):
-            return "a size, `1 GB`" + (f", from {least_mib} MB" if least_mib else "")
+            return "`1 GB`" + (f", from {least_mib} MB" if least_mib else "")
         case Duration():
-            return "a duration, `500 ms`"
+            return "`500 ms`"
         case ListOf(item, single):
-            return f"{'one or a list' if single else 'a list'}: {_value(item)}"
+            return f"{_value(item)}, or a list" if single else f"list: {_value(item)}"
         case MapOf(value):
-            return f"names with {_value(value)} each"
+            return f"`NAME:` {_value(value)}"
         case Record():
-            return "keys, below"
+            return "keys"
         case Constant():
-            return "a string, number or boolean"
+            return "a constant"
         case Text() | Fragment():
             return _cell(str(shape.what))
     return "anything"

@@ -152,8 +152,8 @@ class Connection:
         the event time; default: the source's, or the current time. Raises CommandError, and writes nothing, if a
         row does not fit.
 
-        Over a URL a frame above about 8 MB takes several transactions. If the connection breaks before the answer,
-        the rows may or may not be written; nothing is resent.
+        Over a URL a frame above about 8 MB takes several transactions, and after a broken connection the rows may or
+        may not be written.
         """
         column = None if timestamp is None else text(timestamp, "timestamp")
         return self._backend.produce(text(name, "name"), rows, column)

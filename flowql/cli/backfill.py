@@ -40,9 +40,8 @@ def command(
 ) -> None:
     """Compute the history of queries on Spark, then continue on the runtime.
 
-    Spark (-t) computes all records in the topics of the target in --then, up to exact offsets, with the runtime's
-    rules for late records. That target's instance, started if necessary, loads state, results and positions as a
-    new generation, which continues at these offsets and swaps in as after a rebuild.
+    Spark (-t) computes all records in the topics of the target in --then, up to exact offsets. The instance of that
+    target, started if necessary, loads the result as a new generation and continues at these offsets.
 
     flowql backfill DAYS -t spark --then default
     """

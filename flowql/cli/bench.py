@@ -21,7 +21,7 @@ from flowql.errors import CommandError
 
 LOGS = ("embedded", "kafka")
 
-TOUCH = "GB of memory to allocate before each query and free when its measurement starts, for hosts that supply memory slowly."
+TOUCH = "GB of memory to allocate and free before each query, for hosts that supply memory slowly."
 EVENTS = "Number of bids; persons and auctions are in proportion."
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)

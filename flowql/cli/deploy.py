@@ -42,9 +42,8 @@ def command(
 ) -> None:
     """Deploy the project to an instance in the background.
 
-    Applies the changes that `flowql plan` shows to the running instance; if none runs, starts one. A new generation of each
-    changed query, and of queries that read its result, is built while the old one serves, and replaces it in one
-    commit. With --forward the new SQL continues from the current offsets, if the state permits it.
+    Applies the changes that `flowql plan` shows; starts an instance if none runs. Changed queries and their readers
+    are rebuilt while the old results serve, and swapped in with one commit.
     """
     asked = replace(asked, accept_history=accept_history)
     found = scope.read()

@@ -40,9 +40,8 @@ def command(
 ) -> None:
     """Show each query's share of the processor, rates, lag, latency, state, and what it waits for.
 
-    GOT/DUE is the query's share of the processor in the last ten seconds, and the share due to its weight among
-    queries with work. P50 and P99 are latencies in the last thirty seconds, from when the instance sees a record to
-    the commit of its results.
+    GOT/DUE is the query's share of the processor in the last ten seconds, and the share due to its weight. P50 and
+    P99 are latencies in the last thirty seconds.
 
     In a terminal it runs until you press q; ? lists the keys. Otherwise it prints a table at each interval, or with
     -o json a document per line.
