@@ -9,36 +9,32 @@ from collections.abc import Sequence
 
 
 class RuntimeFailure(Exception):
-    """Base class of the engine's errors."""
+    """Base class of the engine's errors. A class names its code and whether it is retriable, or has those of its base."""
 
     code = "FQ4000"
     retriable = False
 
+    def __init_subclass__(cls, *, code: str | None = None, retriable: bool | None = None) -> None:
+        cls.code = cls.code if code is None else code
+        cls.retriable = cls.retriable if retriable is None else retriable
 
-class LogError(RuntimeFailure):
+
+class LogError(RuntimeFailure, code="FQ4001"):
     """The log cannot do what was asked. partition: topic and number, where a consumer could not read one."""
 
-    code = "FQ4001"
     partition: tuple[str, int] | None = None
 
 
-class TopicMissing(LogError):
+class TopicMissing(LogError, code="FQ4002"):
     """A topic that a query reads does not exist."""
 
-    code = "FQ4002"
 
-
-class LogCorrupt(LogError):
+class LogCorrupt(LogError, code="FQ4003"):
     """Recovery found what no crash explains."""
 
-    code = "FQ4003"
 
-
-class LogHeld(LogError):
+class LogHeld(LogError, code="FQ5140", retriable=True):
     """A process holds the append lock and does not release it: it is suspended, or waits for a disk. pid: None if unknown."""
-
-    code = "FQ5140"
-    retriable = True
 
     def __init__(self, path: str, pid: int | None, within_s: float) -> None:
         self.path, self.pid = path, pid
@@ -46,10 +42,8 @@ class LogHeld(LogError):
         super().__init__(f"{holder} holds {path} and has not released it for {within_s:.0f} s")
 
 
-class BatchDamaged(LogCorrupt):
+class BatchDamaged(LogCorrupt, code="FQ4051"):
     """Bytes of stored records are not what was written. path, start: where they lie."""
-
-    code = "FQ4051"
 
     def __init__(self, path: str, start: int, problem: str, whose: str = "") -> None:
         self.path, self.start, self.problem = path, start, problem
@@ -63,10 +57,8 @@ class BatchDamaged(LogCorrupt):
         return type(self), (self.path, self.start, self.problem, self.whose)
 
 
-class GenerationDamaged(LogCorrupt):
+class GenerationDamaged(LogCorrupt, code="FQ4051"):
     """Records of a generation that is being built are left out because they were damaged, or are gone: it cannot take over."""
-
-    code = "FQ4051"
 
     def __init__(self, problem: str, queries: Sequence[str]) -> None:
         refresh = " ".join(f"--full-refresh {query}" for query in queries)
@@ -92,36 +84,24 @@ def remedy_when_full(problem: str) -> str:
     return next((remedy for said, remedy in _FULL.items() if said in problem), "")
 
 
-class LogFull(LogError):
+class LogFull(LogError, code="FQ4004", retriable=True):
     """No space left; the transaction left no trace."""
 
-    code = "FQ4004"
-    retriable = True
 
-
-class LogIOError(LogError):
+class LogIOError(LogError, code="FQ4001", retriable=True):
     """A file of the log cannot be read or written just now, as the operating system says; what was written is as it was."""
 
-    code = "FQ4001"
-    retriable = True
 
-
-class InstanceRunning(LogError):
+class InstanceRunning(LogError, code="FQ4005"):
     """Another runtime holds the data directory."""
 
-    code = "FQ4005"
 
-
-class Fenced(LogError):
+class Fenced(LogError, code="FQ4006"):
     """A newer producer with the same transactional id exists."""
 
-    code = "FQ4006"
 
-
-class OffsetOutOfRange(LogError):
+class OffsetOutOfRange(LogError, code="FQ4007"):
     """A position below the start of the log; names the gap."""
-
-    code = "FQ4007"
 
 
 class OffsetAboveEnd(OffsetOutOfRange):
@@ -139,35 +119,24 @@ class TopicReplaced(OffsetOutOfRange):
         self.topic_id = topic_id
 
 
-class PartitionGone(OffsetOutOfRange):
+class PartitionGone(OffsetOutOfRange, code="FQ4001"):
     """The topic has no partition of that number (any more)."""
 
-    code = "FQ4001"
 
-
-class DeletionsMissed(LogError):
+class DeletionsMissed(LogError, code="FQ4067"):
     """A table was not read for longer than its topic keeps deletions, and compaction has removed records since."""
 
-    code = "FQ4067"
 
-
-class LogUnavailable(LogError):
+class LogUnavailable(LogError, code="FQ4041", retriable=True):
     """Brokers do not answer (in time)."""
 
-    code = "FQ4041"
-    retriable = True
 
-
-class LogDenied(LogError):
+class LogDenied(LogError, code="FQ4042"):
     """Brokers do not let this client in, or not do this."""
 
-    code = "FQ4042"
 
-
-class HangingTransaction(LogError):
+class HangingTransaction(LogError, code="FQ4090"):
     """A transaction that does not end hides the records of a partition behind its first one. offset: where it begins; end: of what is written."""
-
-    code = "FQ4090"
 
     def __init__(self, tp: tuple[str, int], offset: int, end: int) -> None:
         topic, partition = self.partition = tp
@@ -180,10 +149,8 @@ class HangingTransaction(LogError):
         )
 
 
-class CommitTorn(LogError):
+class CommitTorn(LogError, code="FQ4086"):
     """A commit that brokers have answered is not there whole. lost: else its records are written, and hidden, and may become visible."""
-
-    code = "FQ4086"
 
     def __init__(self, tp: tuple[str, int], why: str, *, lost: bool = True) -> None:
         self.partition, self.lost = tp, lost
@@ -218,132 +185,94 @@ class CommitTorn(LogError):
         )
 
 
-class RecordRefused(LogError):
+class RecordRefused(LogError, code="FQ4043"):
     """A record the log will never take, such as one that is too large; its transaction left no trace.
 
     bytes_max: of key and value together, where it is known that it was too large; else None. time_max_ms: the last time that the topic takes just now,
     where it is known that one was later; else None.
     """
 
-    code = "FQ4043"
     bytes_max: int | None = None
     time_max_ms: int | None = None
 
 
-class RecordAhead(RecordRefused):
+class RecordAhead(RecordRefused, code="FQ4087"):
     """A record whose time is further ahead of the brokers' clock than its topic takes (KIP-937)."""
 
-    code = "FQ4087"
 
-
-class TimesReplaced(LogError):
+class TimesReplaced(LogError, code="FQ4088"):
     """Brokers replace the times of records in a topic of results (LogAppendTime): event times would be lost."""
 
-    code = "FQ4088"
 
-
-class TransactionAborted(LogError):
+class TransactionAborted(LogError, code="FQ4044", retriable=True):
     """The transaction was aborted, and its producer cannot be used any longer."""
 
-    code = "FQ4044"
-    retriable = True
 
-
-class StaleMember(LogError):
+class StaleMember(LogError, code="FQ4045", retriable=True):
     """The other members have given this one up, or another process has come to write; nothing was committed."""
 
-    code = "FQ4045"
-    retriable = True
 
-
-class EndMoved(LogError):
+class EndMoved(LogError, code="FQ4047"):
     """Another writer has appended to a topic while a commit was replacing its records; the transaction was aborted."""
 
-    code = "FQ4047"
 
-
-class OutsideRecords(LogError):
+class OutsideRecords(LogError, code="FQ4048"):
     """A result is to be rebuilt, and its topic holds records that others have written: they would be lost."""
 
-    code = "FQ4048"
 
-
-class TableUnsupported(LogError):
+class TableUnsupported(LogError, code="FQ4064"):
     """A table of one's own has rows, and would be declared in a way that they do not fit; nothing was changed."""
 
-    code = "FQ4064"
 
-
-class RebuildUnsupported(LogError):
+class RebuildUnsupported(LogError, code="FQ4049"):
     """A deployment would replace records that brokers do not delete."""
 
-    code = "FQ4049"
 
-
-class ForwardUnsupported(LogError):
+class ForwardUnsupported(LogError, code="FQ4060"):
     """A query was to change without a rebuild: many instances run it, or it does not come to rest; not supported."""
 
-    code = "FQ4060"
 
-
-class PartitionsDiffer(LogError):
+class PartitionsDiffer(LogError, code="FQ4050"):
     """A project declares another number of partitions than a topic has; not supported."""
-
-    code = "FQ4050"
 
 
 class PartitionsUneven(LogError):
     """Topics that are read by one task have different numbers of partitions."""
 
 
-class PartitionsChanged(LogError):
+class PartitionsChanged(LogError, code="FQ4065"):
     """A topic has another number of partitions than when a query began: keys may be in other partitions than the state of their tasks.
 
     partitions: how many it has now.
     """
-
-    code = "FQ4065"
 
     def __init__(self, message: str, partitions: int = 0) -> None:
         super().__init__(message)
         self.partitions = partitions
 
 
-class KeysMisplaced(RuntimeFailure):
+class KeysMisplaced(RuntimeFailure, code="FQ4066"):
     """Records of one key are in different partitions of a topic, or of topics that are joined: the tasks of a query cannot bring them together."""
 
-    code = "FQ4066"
 
-
-class CommitsBlocked(RuntimeFailure):
+class CommitsBlocked(RuntimeFailure, code="FQ4061", retriable=True):
     """Commits do not get through (no space, brokers away), so nothing can be deployed now."""
 
-    code = "FQ4061"
-    retriable = True
 
-
-class Superseded(RuntimeFailure):
+class Superseded(RuntimeFailure, retriable=True):
     """A deployment was decided on a record that is not the newest any more; it is decided again."""
 
-    retriable = True
 
-
-class OtherMode(LogError):
+class OtherMode(LogError, code="FQ4046"):
     """An application that ran alone is to be shared, or the other way round."""
 
-    code = "FQ4046"
 
-
-class NewerVersion(LogError):
+class NewerVersion(LogError, code="FQ4053"):
     """A newer version of FlowQL wrote a record that this one cannot read."""
 
-    code = "FQ4053"
 
-
-class StatementFailed(RuntimeFailure):
+class StatementFailed(RuntimeFailure, code="FQ4062"):
     """An INSERT, UPDATE or DELETE: a key that exists, NULL where it must not be, a value that fails. Nothing was changed."""
-
-    code = "FQ4062"
 
 
 class RowFailed(StatementFailed):
@@ -358,23 +287,16 @@ class RowFailed(StatementFailed):
         return RowFailed(str(self), row=self.row + rows)
 
 
-class TableBusy(RuntimeFailure):
+class TableBusy(RuntimeFailure, code="FQ4063", retriable=True):
     """Another statement, or a producer, wrote to the same table while this one ran. Nothing was changed."""
 
-    code = "FQ4063"
-    retriable = True
 
-
-class StateError(RuntimeFailure):
+class StateError(RuntimeFailure, code="FQ4010"):
     """State and log do not fit together."""
 
-    code = "FQ4010"
 
-
-class StateFull(StateError):
+class StateFull(StateError, code="FQ4004"):
     """There is no space for the state."""
-
-    code = "FQ4004"
 
 
 class StateLost(StateError):
@@ -395,32 +317,21 @@ class StateDamaged(StateError):
         return type(self), (self.path, self.found)
 
 
-class HandoverUnfit(RuntimeFailure):
+class HandoverUnfit(RuntimeFailure, code="FQ4052"):
     """A history that another engine has computed is incomplete, or is not that of the query or the topics it was made for; nothing was changed."""
 
-    code = "FQ4052"
 
-
-class PlanUnsupported(RuntimeFailure):
+class PlanUnsupported(RuntimeFailure, code="FQ4024"):
     """The plan holds what this runtime does not make; the compiler of the same version refuses it first."""
 
-    code = "FQ4024"
 
-
-class RegistryUnavailable(RuntimeFailure):
+class RegistryUnavailable(RuntimeFailure, code="FQ4028", retriable=True):
     """The schema registry does not answer, or does not take a schema."""
 
-    code = "FQ4028"
-    retriable = True
 
-
-class BadRecord(RuntimeFailure):
+class BadRecord(RuntimeFailure, code="FQ4020"):
     """One record cannot be read; it goes to the dead letters."""
 
-    code = "FQ4020"
 
-
-class FatalRecord(RuntimeFailure):
+class FatalRecord(RuntimeFailure, code="FQ4021"):
     """One record that must stop its query."""
-
-    code = "FQ4021"

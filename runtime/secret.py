@@ -19,10 +19,8 @@ COMMAND_S = 30.0
 _MARK = "secret reference "
 
 
-class SecretMissing(RuntimeFailure):
+class SecretMissing(RuntimeFailure, code="FQ3022"):
     """A secret that cannot be read. The text says where it was looked for, and never what was there."""
-
-    code = "FQ3022"
 
 
 def reference(kind: Kind, where: str | list[str], folder: Path) -> str:

@@ -83,16 +83,12 @@ class _Envelope(msgspec.Struct, frozen=True):
     manifest: msgspec.Raw
 
 
-class ManifestDamaged(RuntimeFailure):
+class ManifestDamaged(RuntimeFailure, code="FQ5701"):
     """It is not what was written."""
 
-    code = "FQ5701"
 
-
-class ManifestUnreadable(RuntimeFailure):
+class ManifestUnreadable(RuntimeFailure, code="FQ5705"):
     """A newer version of FlowQL wrote it."""
-
-    code = "FQ5705"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

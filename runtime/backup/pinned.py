@@ -26,16 +26,12 @@ ROOM_LEAST = 64 << 20  # a pin writes what RocksDB has in memory to the disk of 
 _GROWS = (".arrows", ".index", ".bin")
 
 
-class NotWhole(RuntimeFailure):
+class NotWhole(RuntimeFailure, code="FQ5706"):
     """State and log do not make the state of the last commit."""
 
-    code = "FQ5706"
 
-
-class NoRoom(RuntimeFailure):
+class NoRoom(RuntimeFailure, code="FQ5706"):
     """The disk of the data directory is nearly full."""
-
-    code = "FQ5706"
 
 
 @dataclass(frozen=True, slots=True)

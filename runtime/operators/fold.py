@@ -35,10 +35,8 @@ NOT_FOR_VALUES = (*FAILURES, RuntimeFailure)  # what a step raises that is no ma
 _ROWS = AggregateCall("__rows", "COUNT", (), BIGINT)
 
 
-class AggregateUnsupported(RuntimeFailure):
+class AggregateUnsupported(RuntimeFailure, code="FQ4027"):
     """An aggregate lacks what this use of it needs (undo over a table, merge over sessions)."""
-
-    code = "FQ4027"
 
 
 class BoundAggregate:

@@ -20,10 +20,8 @@ _FEW = 8  # parts of an accumulator of fixed size: sums, counts, moments
 _PARTS = (tuple, list, dict, DistinctValues)
 
 
-class GroupTooLarge(RuntimeFailure):
+class GroupTooLarge(RuntimeFailure, code="FQ4074"):
     """An aggregate keeps more of one group than the limit: its query fails, others go on."""
-
-    code = "FQ4074"
 
 
 def check_group(operator: str, key: Key, names: Sequence[str], accumulators: Sequence[Any]) -> None:

@@ -71,10 +71,8 @@ class MadeBytes:
             raise batch_too_large(self._total)
 
 
-class RowsTooLarge(BatchTooLarge):
+class RowsTooLarge(BatchTooLarge, code="FQ4077"):
     """A batch becomes too many rows, or rows that are too large together."""
-
-    code = "FQ4077"
 
 
 class ExplodedRows:

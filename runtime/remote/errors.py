@@ -7,31 +7,20 @@ from dataclasses import dataclass
 from flowql.runtime.errors import RuntimeFailure
 
 
-class RemoteError(RuntimeFailure):
+class RemoteError(RuntimeFailure, code="FQ4091", retriable=True):
     """An object store does not do what was asked, and may do it later."""
 
-    code = "FQ4091"
-    retriable = True
 
-
-class RemoteRefused(RemoteError):
+class RemoteRefused(RemoteError, code="FQ4092"):
     """The store knows who asks, or does not, and says no. Somebody has to change a right or a credential."""
 
-    code = "FQ4092"
 
-
-class ObjectMissing(RemoteError):
+class ObjectMissing(RemoteError, code="FQ4093", retriable=False):
     """There is no object of that name."""
 
-    code = "FQ4093"
-    retriable = False
 
-
-class ObjectDamaged(RemoteError):
+class ObjectDamaged(RemoteError, code="FQ4093", retriable=False):
     """Bytes of an object are not what was written. name, place: the object, and what of it."""
-
-    code = "FQ4093"
-    retriable = False
 
     def __init__(self, url: str, name: str, place: str) -> None:
         self.name, self.place = name, place

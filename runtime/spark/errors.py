@@ -5,10 +5,8 @@ from __future__ import annotations
 from flowql.runtime.errors import RuntimeFailure
 
 
-class SparkFailure(RuntimeFailure):
+class SparkFailure(RuntimeFailure, code="FQ4100"):
     """Root of what Spark cannot do. `help`: the way round; it is part of the text."""
-
-    code = "FQ4100"
 
     def __init__(self, title: str, *, help: str = "") -> None:
         super().__init__(f"{title}\nhelp: {help}" if help else title)
@@ -19,54 +17,36 @@ class SparkFailure(RuntimeFailure):
         return _rebuilt, (type(self), dict(self.__dict__), self.args)
 
 
-class SparkMissing(SparkFailure):
+class SparkMissing(SparkFailure, code="FQ4101"):
     """PySpark, or a package it needs, is not installed."""
 
-    code = "FQ4101"
 
-
-class JavaMissing(SparkFailure):
+class JavaMissing(SparkFailure, code="FQ4102"):
     """There is no Java that Spark can run on."""
 
-    code = "FQ4102"
 
-
-class SparkVersion(SparkFailure):
+class SparkVersion(SparkFailure, code="FQ4103"):
     """What is installed is of another version than this was made for."""
 
-    code = "FQ4103"
 
-
-class SessionFailed(SparkFailure):
+class SessionFailed(SparkFailure, code="FQ4104", retriable=True):
     """Spark did not start."""
 
-    code = "FQ4104"
-    retriable = True
 
-
-class SessionDied(SparkFailure):
+class SessionDied(SparkFailure, code="FQ4119", retriable=True):
     """Spark's JVM has ended by itself; what is committed stays, and the next run goes on from there."""
 
-    code = "FQ4119"
-    retriable = True
 
-
-class SessionInUse(SparkFailure):
+class SessionInUse(SparkFailure, code="FQ4105"):
     """A process has one Spark, and this one has another already."""
 
-    code = "FQ4105"
 
-
-class SettingRefused(SparkFailure):
+class SettingRefused(SparkFailure, code="FQ4106"):
     """A Spark property that decides what results mean is not the user's to set."""
 
-    code = "FQ4106"
 
-
-class SparkUnsupported(SparkFailure):
+class SparkUnsupported(SparkFailure, code="FQ4110"):
     """A node that cannot run on Spark. way_round: what to write or choose instead."""
-
-    code = "FQ4110"
 
     def __init__(self, node: str, reason: str, way_round: str, *, query: str = "") -> None:
         of = f" of query {query}" if query else ""
@@ -74,60 +54,40 @@ class SparkUnsupported(SparkFailure):
         self.node, self.reason, self.way_round, self.query = node, reason, way_round, query
 
 
-class CheckpointLost(SparkFailure):
+class CheckpointLost(SparkFailure, code="FQ4111"):
     """A query has run before, and its checkpoint is gone or cannot be read."""
 
-    code = "FQ4111"
 
-
-class CheckpointOfOtherQuery(SparkFailure):
+class CheckpointOfOtherQuery(SparkFailure, code="FQ4112"):
     """The checkpoint was made by another definition of the query."""
 
-    code = "FQ4112"
 
-
-class ResultsOfBatch(SparkFailure):
+class ResultsOfBatch(SparkFailure, code="FQ4115"):
     """Results in the log were made as batches and a stream was asked for, or the other way round."""
 
-    code = "FQ4115"
 
-
-class ConnectorMissing(SparkFailure):
+class ConnectorMissing(SparkFailure, code="FQ4113"):
     """Jars that Spark needs for a source or sink are not here."""
 
-    code = "FQ4113"
 
-
-class FilesUnfit(SparkFailure):
+class FilesUnfit(SparkFailure, code="FQ4116"):
     """Files that cannot stand for a topic, or rows that cannot be written to such files."""
 
-    code = "FQ4116"
 
-
-class FrameUnfit(SparkFailure):
+class FrameUnfit(SparkFailure, code="FQ4117"):
     """A DataFrame that cannot stand for a source of the plan."""
 
-    code = "FQ4117"
 
-
-class WorkersUnfit(SparkFailure):
+class WorkersUnfit(SparkFailure, code="FQ4118"):
     """Workers of a cluster lack a package, have another version than the driver, or do not see a folder that they need."""
 
-    code = "FQ4118"
 
-
-class StorageFailed(SparkFailure):
+class StorageFailed(SparkFailure, code="FQ4120", retriable=True):
     """The file system of an address refuses access, has no such bucket, or does not answer."""
 
-    code = "FQ4120"
-    retriable = True
 
-
-class SparkQueryFailed(SparkFailure):
+class SparkQueryFailed(SparkFailure, code="FQ4114", retriable=True):
     """A query raised inside Spark; the others go on."""
-
-    code = "FQ4114"
-    retriable = True
 
 
 def _rebuilt(kind: type[SparkFailure], state: dict[str, object], args: tuple[object, ...]) -> SparkFailure:

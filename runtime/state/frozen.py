@@ -36,13 +36,11 @@ _decode_payload = msgspec.msgpack.Decoder(_Payload).decode
 _decode_any = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class UnwritableState(StateError):
+class UnwritableState(StateError, code="FQ4012"):
     """A task put something into a store that cannot be kept; nothing of the epoch was written.
 
     of_values: not for a mistake in the code that writes it.
     """
-
-    code = "FQ4012"
 
     def __init__(self, task_id: str, store: str, cause: Exception) -> None:
         super().__init__(f"task {task_id} put something into {store} that cannot be kept: {cause}")

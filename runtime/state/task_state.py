@@ -15,11 +15,8 @@ _EMPTY = encode_metadata({})
 WITHDRAWN = -1  # seen by a task that has to start over although nothing was aborted
 
 
-class BatchRevoked(StateError):
+class BatchRevoked(StateError, code="FQ4011", retriable=True):
     """The epoch was aborted while this batch ran (or before it began, without `begin_again` since)."""
-
-    code = "FQ4011"
-    retriable = True
 
 
 class AbortCount:

@@ -41,10 +41,8 @@ WALL_CLOCK = "processor {name} schedules by the wall clock, and a task inside Sp
 _OPS = {INSERT: "insert", UPDATE_AFTER: "update", DELETE: "delete"}
 
 
-class ProcessingFailed(BadRecord):
+class ProcessingFailed(BadRecord, code="FQ4032"):
     """A processor raised for a record; it goes to the dead letters."""
-
-    code = "FQ4032"
 
 
 @dataclass(slots=True)

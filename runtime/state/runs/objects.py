@@ -39,13 +39,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_tail = msgspec.msgpack.Decoder(Tail).decode
 
 
-class BlocksAway(StateError):
+class BlocksAway(StateError, code="FQ4091", retriable=True):
     """Blocks of a run are in a remote store that does not answer, or they cannot be read there any more. The same call succeeds later: the second case
     ends with rows that come from the changelog (`BlockCopier`).
     """
-
-    code = "FQ4091"
-    retriable = True
 
 
 class RunPlace(NamedTuple):
