@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 
 class RuntimeFailure(Exception):
-    """Base class of the engine's errors. A class names its code and whether it is retriable, or has those of its base."""
+    """Base class of the engine's errors."""
 
     code = "FQ4000"
     retriable = False
 
+    # A class names its code and whether it is retriable, or has those of its base.
     def __init_subclass__(cls, *, code: str | None = None, retriable: bool | None = None) -> None:
         cls.code = cls.code if code is None else code
         cls.retriable = cls.retriable if retriable is None else retriable

@@ -63,8 +63,6 @@ define_aggregate(
     ),
     from_partial=lambda _r, _i: lambda n: n or 0,
     relation=OverRelations(("COUNT",), lambda _types: BIGINT, linear=lambda _args, _result: _COUNTED, asked=_count_sql),
-    summary="Number of rows, or of rows where the argument is not NULL.",
-    example="COUNT(*)",
 )
 
 
@@ -160,6 +158,4 @@ for _name, _greatest in (("MIN", False), ("MAX", True)):
             ordered=_extreme("last" if _greatest else "first"),
             asked=_extreme_sql(_name.lower()),
         ),
-        summary=f"{'Greatest' if _greatest else 'Least'} value, ignoring NULLs. Structs are compared field by field, NULL first.",
-        example=f"{_name}(x)",
     )

@@ -103,36 +103,24 @@ scalar(
     takes(STRING, STRING, gives=BYTES),
     by=to_bytes,
     spark=lambda a, _r: f"CAST({a[0]} AS BINARY)" if _is_encoding(a, "utf8") else "",
-    summary="Bytes from a string in an encoding: hex, utf8, ascii or base64.",
-    example="FROM_BYTES(TO_BYTES('21', 'hex'), 'utf8') -> '!'",
 )
 scalar(
     "FROM_BYTES",
     takes(BYTES, STRING, gives=STRING),
     by=from_bytes,
     spark=lambda a, _r: f"hex({a[0]})" if _is_encoding(a, "hex") else "",
-    summary="String from bytes in an encoding: hex, utf8, ascii or base64.",
-    example="FROM_BYTES(TO_BYTES('!', 'utf8'), 'hex') -> '21'",
 )
-scalar(
-    "ENCODE",
-    takes(STRING, STRING, STRING, gives=STRING),
-    by=encode,
-    summary="Converts a string from one encoding to another.",
-    example="ENCODE('4f4b', 'hex', 'ascii') -> 'OK'",
-)
-for _name, _type, _code, _size, _hex, _shown in (
-    ("INT_FROM_BYTES", INT, "i", 4, "000007e5", "2021"),
-    ("BIGINT_FROM_BYTES", BIGINT, "q", 8, "000000012a05f200", "5000000000"),
-    ("DOUBLE_FROM_BYTES", DOUBLE, "d", 8, "3ff0000000000000", "1.0"),
+scalar("ENCODE", takes(STRING, STRING, STRING, gives=STRING), by=encode)
+for _name, _type, _code, _size in (
+    ("INT_FROM_BYTES", INT, "i", 4),
+    ("BIGINT_FROM_BYTES", BIGINT, "q", 8),
+    ("DOUBLE_FROM_BYTES", DOUBLE, "d", 8),
 ):
     scalar(
         _name,
         takes(BYTES, gives=_type),
         takes(BYTES, STRING, gives=_type),
         by=_unpacker(_code, _size),
-        summary=f"Number in {_size} bytes, BIG_ENDIAN by default.",
-        example=f"{_name}(TO_BYTES('{_hex}', 'hex')) -> {_shown}",
     )
 
 
@@ -154,6 +142,4 @@ scalar(
         if a
         else ""
     ),
-    summary="New random UUID, or the one in 16 bytes.",
-    example="UUID(TO_BYTES('000102030405060708090a0b0c0d0e0f', 'hex')) -> '00010203-0405-0607-0809-0a0b0c0d0e0f'",
 )

@@ -334,6 +334,4 @@ define(
     _reference,
     spark=lambda a, r: spark_cast(a[0], r.args[0], r.result),
     spark_fails=lambda a, r: spark_cast_fails(a[0], r.args[0], r.result),
-    summary="Converts a value to another type.",
-    example="cast('12') -> 12",
 )

@@ -82,7 +82,7 @@ def _of_project(function: str, args: tuple[SqlType, ...], result: SqlType) -> Or
     return Ordered("all", nulls=found.takes_null, result=over)
 
 
-def linear_aggregate(relation: OverRelations, *, summary: str, takes: str) -> None:
+def linear_aggregate(relation: OverRelations, *, takes: str) -> None:
     """Register an aggregate of standard SQL that keeps numbers alone. takes: its arguments in words, for errors.
 
     The fold of a stream is made of the linear form, so a view over a stream gives what the same view over a table gives, to the last bit.
@@ -139,6 +139,4 @@ def linear_aggregate(relation: OverRelations, *, summary: str, takes: str) -> No
         result=lambda r, _i: linear(r).result,
         add_runs=runs,
         relation=relation,
-        summary=summary,
-        example=f"{name}({'y, x' if pairs else 'x'})",
     )

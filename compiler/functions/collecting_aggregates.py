@@ -91,8 +91,6 @@ define_aggregate(
     merge=lambda _r, init: lambda a, b: tuple([*a, *b][: _limit(init)]),
     result=_as_list,
     takes_null=True,
-    summary="Values in order of arrival, with NULLs, at most 1,000.",
-    example="COLLECT_LIST(x)",
 )
 define_aggregate(
     "COLLECT_SET",
@@ -102,8 +100,6 @@ define_aggregate(
     merge=_merge_new,
     result=_as_list,
     takes_null=True,
-    summary="Distinct values in order of arrival, with NULL, at most 1,000.",
-    example="COLLECT_SET(x)",
 )
 define_aggregate(
     "COUNT_DISTINCT",
@@ -112,8 +108,6 @@ define_aggregate(
     add=lambda _r, _i: lambda acc, v: acc if v is None else with_value(acc, v, _UNLIMITED, _equal),
     merge=lambda r, _i: _merge_new(r, (-1,)),
     result=lambda _r, _i: len,
-    summary="Exact number of distinct values, ignoring NULL; every value is stored.",
-    example="COUNT_DISTINCT(x)",
 )
 
 
@@ -157,8 +151,6 @@ define_aggregate(
     undo=_tally(-1),
     merge=_merge_tallies,
     result=lambda _r, _i: dict,
-    summary="Count of each string, at most 1,000 strings, ignoring NULLs.",
-    example="HISTOGRAM(x)",
 )
 
 
@@ -185,8 +177,6 @@ define_aggregate(
     merge=lambda _r, _i: _merge_counts,
     result=lambda _r, _i: lambda acc: acc[0][0] if len(acc) == 1 else None,
     takes_null=True,
-    summary="Value shared by all rows, NULL if they differ.",
-    example="ATTR(x)",
 )
 
 _SORT_FIELD = "sort_col"
@@ -253,8 +243,6 @@ define_aggregate(
     merge=_topk_merge,
     result=_topk_result,
     constants=lambda n: min(1, n),
-    summary="The k greatest values in descending order; with more columns, structs of sort_col, col0, col1, ...",
-    example="TOPK(x, 3)",
 )
 
 
@@ -288,6 +276,4 @@ define_aggregate(
     merge=_topk_distinct_merge,
     result=_as_list,
     constants=lambda n: min(1, n),
-    summary="The k greatest distinct values in descending order.",
-    example="TOPKDISTINCT(x, 3)",
 )

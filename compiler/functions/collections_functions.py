@@ -178,8 +178,6 @@ scalar(
     aliases=("CARDINALITY",),
     duckdb=lambda a, _r: f"CAST(len({a[0]}) AS INTEGER)",
     spark=lambda a, _r: f"array_size({a[0]})",
-    summary="Number of elements.",
-    example="ARRAY_LENGTH(ARRAY[1, 2]) -> 2",
 )
 scalar(
     "ARRAY_CONTAINS",
@@ -187,8 +185,6 @@ scalar(
     by=_contains,
     null_propagating=False,
     spark=_of_plain(_contains_on_spark),
-    summary="Whether a value is an element.",
-    example="ARRAY_CONTAINS(ARRAY[1, 2], 2) -> True",
 )
 scalar(
     "ARRAY_CONCAT",
@@ -196,40 +192,30 @@ scalar(
     by=_concat,
     null_propagating=False,
     spark=_concat_on_spark,
-    summary="Elements of both arrays.",
-    example="ARRAY_CONCAT(ARRAY[1], ARRAY[1, 2]) -> [1, 1, 2]",
 )
 scalar(
     "ARRAY_DISTINCT",
     takes(_LIST, gives=_LIST),
     by=distinct,
     spark=_of_plain(lambda a: f"array_distinct({a[0]})"),
-    summary="Distinct elements, in order of first appearance.",
-    example="ARRAY_DISTINCT(ARRAY[2, 1, 2]) -> [2, 1]",
 )
 scalar(
     "ARRAY_EXCEPT",
     takes(_LIST, _LIST, gives=_LIST),
     by=_except,
     spark=_of_plain(lambda a: f"array_except({a[0]}, {a[1]})"),
-    summary="Distinct elements of the first array that the second lacks.",
-    example="ARRAY_EXCEPT(ARRAY[1, 2, 1], ARRAY[2]) -> [1]",
 )
 scalar(
     "ARRAY_INTERSECT",
     takes(_LIST, _LIST, gives=_LIST),
     by=_intersect,
     spark=_of_plain(lambda a: f"array_intersect({a[0]}, {a[1]})"),
-    summary="Distinct elements of the first array that the second has.",
-    example="ARRAY_INTERSECT(ARRAY[1, 2, 1], ARRAY[1]) -> [1]",
 )
 scalar(
     "ARRAY_UNION",
     takes(_LIST, _LIST, gives=_LIST),
     by=lambda a, b: distinct([*a, *b]),
     spark=_of_plain(lambda a: f"array_union({a[0]}, {a[1]})"),
-    summary="Distinct elements of both arrays.",
-    example="ARRAY_UNION(ARRAY[1, 2], ARRAY[2, 3]) -> [1, 2, 3]",
 )
 scalar(
     "ARRAY_REMOVE",
@@ -237,24 +223,18 @@ scalar(
     by=_remove,
     null_propagating=False,
     spark=_of_plain(lambda a: f"filter({a[0]}, x__ -> NOT (x__ <=> {a[1]}))"),
-    summary="Removes elements equal to a value.",
-    example="ARRAY_REMOVE(ARRAY[1, 2, 1], 1) -> [2]",
 )
 scalar(
     "ARRAY_MAX",
     takes(_SORTABLE, gives=T),
     by=_extreme(max),
     spark=_of_plain(lambda a: f"array_max({a[0]})"),
-    summary="Greatest element, ignoring NULLs.",
-    example="ARRAY_MAX(ARRAY[1, NULL, 3]) -> 3",
 )
 scalar(
     "ARRAY_MIN",
     takes(_SORTABLE, gives=T),
     by=_extreme(min),
     spark=_of_plain(lambda a: f"array_min({a[0]})"),
-    summary="Least element, ignoring NULLs.",
-    example="ARRAY_MIN(ARRAY[1, NULL, 3]) -> 1",
 )
 scalar(
     "ARRAY_SORT",
@@ -262,8 +242,6 @@ scalar(
     takes(_SORTABLE, STRING, gives=_LIST),
     by=sort,
     spark=_of_plain(_sorted_on_spark),
-    summary="Sorts elements, ASC or DESC, NULLs last.",
-    example="ARRAY_SORT(ARRAY[2, 3, 1], 'DESC') -> [3, 2, 1]",
 )
 scalar(
     "ARRAY_JOIN",
@@ -272,8 +250,6 @@ scalar(
     by_types=_join,
     null_propagating=False,
     spark=_join_on_spark,
-    summary="Joins elements as strings, by default with a comma.",
-    example="ARRAY_JOIN(ARRAY[1, NULL], '-') -> '1-null'",
 )
 scalar(
     "SLICE",
@@ -281,8 +257,6 @@ scalar(
     by=slice_,
     null_propagating=False,
     spark=_slice_on_spark,
-    summary="Elements between two positions, from 1.",
-    example="SLICE(ARRAY[1, 2, 3, 4], 2, 3) -> [2, 3]",
 )
 scalar(
     "GENERATE_SERIES",
@@ -292,45 +266,24 @@ scalar(
     takes(BIGINT, BIGINT, INT, gives=array(BIGINT)),
     by=series,
     aliases=("SERIES",),
-    summary="Numbers from one to another, in steps.",
-    example="GENERATE_SERIES(4, 1, -2) -> [4, 2]",
 )
-scalar(
-    "AS_MAP",
-    takes(ArrayOf(K), ArrayOf(V), gives=MapOf(K, V)),
-    by_types=_as_map,
-    summary="Map from an array of keys and an array of values.",
-    example="AS_MAP(ARRAY['a', 'b'], ARRAY[1, 2]) -> {'a': 1, 'b': 2}",
-)
-scalar(
-    "MAP_KEYS",
-    takes(MapOf(K, V), gives=ArrayOf(K)),
-    by=list,
-    spark=named("map_keys"),
-    summary="Keys of a map.",
-    example="MAP_KEYS(AS_MAP(ARRAY['a'], ARRAY[1])) -> ['a']",
-)
+scalar("AS_MAP", takes(ArrayOf(K), ArrayOf(V), gives=MapOf(K, V)), by_types=_as_map)
+scalar("MAP_KEYS", takes(MapOf(K, V), gives=ArrayOf(K)), by=list, spark=named("map_keys"))
 scalar(
     "MAP_VALUES",
     takes(MapOf(K, V), gives=ArrayOf(V)),
     by=lambda m: list(m.values()),
     spark=named("map_values"),
-    summary="Values of a map.",
-    example="MAP_VALUES(AS_MAP(ARRAY['a'], ARRAY[1])) -> [1]",
 )
 scalar(
     "MAP_UNION",
     takes(MapOf(K, V), MapOf(K, V), gives=MapOf(K, V)),
     by=_map_union,
     null_propagating=False,
-    summary="Entries of both maps; the second wins.",
-    example="MAP_UNION(AS_MAP(ARRAY['a'], ARRAY[1]), AS_MAP(ARRAY['a'], ARRAY[2])) -> {'a': 2}",
 )
 scalar(
     "ENTRIES",
     takes(MapOf(STRING, V), BOOLEAN, gives=_entry_type),
     by=_entries,
     spark=_entries_on_spark,
-    summary="Entries of a map as structs of K and V, sorted by key if the flag is TRUE.",
-    example="ENTRIES(AS_MAP(ARRAY['a'], ARRAY[1]), TRUE) -> [{'K': 'a', 'V': 1}]",
 )

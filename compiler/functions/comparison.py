@@ -125,7 +125,7 @@ def _compared(op: str) -> Lowering:
     return exact(lambda a: f"coalesce({a[0]} {SYMBOLS[op]} {a[1]}, FALSE)")
 
 
-for _op, _symbol in SYMBOLS.items():
+for _op in SYMBOLS:
     define(
         _op,
         _resolver(_op),
@@ -133,8 +133,6 @@ for _op, _symbol in SYMBOLS.items():
         null_propagating=False,
         duckdb=_compared(_op),
         spark=_compared(_op),
-        summary="Comparison; FALSE if a side is NULL.",
-        example=f"{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
     )
 define(
     "is_distinct",
@@ -143,8 +141,6 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: f"({a[0]} IS DISTINCT FROM {a[1]})"),
     spark=exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"),
-    summary="Whether two values differ; NULL is a value.",
-    example="is_distinct(1, NULL) -> True",
 )
 define(
     "is_not_distinct",
@@ -153,8 +149,6 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: f"({a[0]} IS NOT DISTINCT FROM {a[1]})"),
     spark=exact(lambda a: f"({a[0]} <=> {a[1]})"),
-    summary="Whether two values are equal; NULL is a value.",
-    example="is_not_distinct(1, 1) -> True",
 )
 
 
@@ -196,8 +190,6 @@ for _op, _negated in (("between", False), ("not_between", True)):
         null_propagating=False,
         duckdb=_lowering,
         spark=_lowering,
-        summary="Whether a value is in a range that includes both bounds.",
-        example=f"{_op}(2, 1, 3) -> {not _negated}",
     )
 
 
@@ -234,8 +226,6 @@ for _op, _negated in (("in", False), ("not_in", True)):
         null_propagating=False,
         duckdb=_lowering,
         spark=_lowering,
-        summary="Whether a value is in a list; NULL is in no list.",
-        example=f"{_op}(1, 2, 1) -> {not _negated}",
     )
 
 
@@ -256,8 +246,6 @@ for _op, _symbol in (("is_null", "IS NULL"), ("is_not_null", "IS NOT NULL")):
         null_propagating=False,
         duckdb=_null_sql(_symbol),
         spark=_null_sql(_symbol),
-        summary="Test for NULL.",
-        example=f"{_op}(1) -> {_op == 'is_not_null'}",
     )
 
 
@@ -337,6 +325,4 @@ for _op in ("like", "not_like"):
         duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
         declines=_like_declines,
         spark=_like_on_spark if _op == "like" else _not_like_on_spark,
-        summary="Matches a pattern with % and _.",
-        example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
     )

@@ -41,20 +41,8 @@ _FIRST: dict[str, Any] = {
     "duckdb": _coalesce_sql,
     "spark": _coalesce_sql,
 }
-scalar(
-    "COALESCE",
-    takes_many(T, gives=T),
-    **_FIRST,
-    summary="First argument that is not NULL.",
-    example="COALESCE(NULL, 2, 3) -> 2",
-)
-scalar(
-    "IFNULL",
-    takes(T, T, gives=T),
-    **_FIRST,
-    summary="First argument, or the second if the first is NULL.",
-    example="IFNULL(NULL, 5) -> 5",
-)
+scalar("COALESCE", takes_many(T, gives=T), **_FIRST)
+scalar("IFNULL", takes(T, T, gives=T), **_FIRST)
 scalar(
     "NULLIF",
     takes(T, T, gives=T),
@@ -62,8 +50,6 @@ scalar(
     null_propagating=False,
     duckdb=lambda a, r: f"nullif({a[0]}, {a[1]})" if r.args[0].kind in EXACT_IN_DUCKDB else "",
     spark=exact(lambda a: f"(CASE WHEN {a[0]} = {a[1]} THEN NULL ELSE {a[0]} END)"),
-    summary="NULL if both arguments are equal, else the first.",
-    example="NULLIF(1, 1) -> NULL",
 )
 scalar(
     "AS_VALUE",
@@ -72,8 +58,6 @@ scalar(
     null_propagating=False,
     duckdb=lambda a, _r: a[0],
     spark=lambda a, _r: a[0],
-    summary="Copies a key column into the value.",
-    example="AS_VALUE(1) -> 1",
 )
 
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
@@ -147,8 +131,6 @@ for _name, _f in (("GREATEST", _greatest), ("LEAST", _least)):
         null_propagating=False,
         duckdb=_if_exact(_name.lower()),
         spark=_of_some(_name.lower()),
-        summary=f"{_name.capitalize()} argument, ignoring NULLs.",
-        example=f"{_name}(2, NULL, 7) -> {7 if _name == 'GREATEST' else 2}",
     )
 
 
@@ -171,8 +153,6 @@ scalar(
     by=_elt,
     null_propagating=False,
     spark=lambda a, _r: null_where(f"{a[0]} < 1 OR {a[0]} >= {len(a)}", f"elt({', '.join(a)})"),
-    summary="The n-th of the following strings, NULL outside.",
-    example="ELT(2, 'a', 'b') -> 'b'",
 )
 scalar(
     "FIELD",
@@ -180,6 +160,4 @@ scalar(
     by=_field,
     null_propagating=False,
     spark=_field_on_spark,
-    summary="Position of the first argument among the others, 0 if missing.",
-    example="FIELD('b', 'a', 'b') -> 2",
 )

@@ -82,17 +82,8 @@ define(
     null_propagating=False,
     duckdb=lambda a, _r: f"[{', '.join(a)}]",
     spark=_array_on_spark,
-    summary="Array of its operands.",
-    example="ARRAY[1, 2] -> [1, 2]",
 )
-define(
-    "map",
-    _map_types,
-    _make_map,
-    null_propagating=False,
-    summary="Map of alternating keys and values.",
-    example="map('a', 1) -> {'a': 1}",
-)
+define("map", _map_types, _make_map, null_propagating=False)
 define(
     "struct",
     _struct_types,
@@ -100,8 +91,6 @@ define(
     null_propagating=False,
     duckdb=_struct_sql,
     spark=_struct_on_spark,
-    summary="Struct; the type of the call names its fields.",
-    example="struct(1, 'x') -> {'F0': 1, 'F1': 'x'}",
 )
 
 
@@ -117,8 +106,6 @@ define(
     _field_types,
     lambda _r: lambda s, name: s[name],
     duckdb=lambda a, _r: f"struct_extract({a[0]}, {a[1]})",
-    summary="Field of a struct; NULL for a NULL struct.",
-    example="field(struct(1, 'x'), 'F1') -> 'x'",
 )
 
 
@@ -159,6 +146,4 @@ define(
     _subscript,
     duckdb=lambda a, _r: f"({a[0]})[{a[1]}]",
     spark=_subscript_on_spark,
-    summary="Array element (from 1, negative from the end) or value of a map's key; else NULL.",
-    example="subscript(ARRAY[5, 6], -1) -> 6",
 )

@@ -87,7 +87,7 @@ def _moved_on_spark(sign: int) -> Lowering:
     return lowering
 
 
-def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
+def _adder(name: str, t: SqlType, sign: int) -> None:
     """DATEADD and its kin: (unit, number, value)."""
 
     def resolve(types: tuple[SqlType, ...]) -> Resolution:
@@ -103,22 +103,15 @@ def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
             return (value + sign * n * unit_ms(unit)) % DAY_MS
         return value + sign * n * unit_ms(unit) // DAY_MS
 
-    define(
-        name,
-        resolve,
-        lambda _r: moved,
-        spark=_moved_on_spark(sign),
-        summary=f"Moves a {t.kind.value.lower()} by a number of units ({', '.join(UNIT_MS)}).",
-        example=example,
-    )
+    define(name, resolve, lambda _r: moved, spark=_moved_on_spark(sign))
 
 
-_adder("DATEADD", DATE, 1, "UNIX_DATE(DATEADD('DAYS', 3, FROM_DAYS(10))) -> 13")
-_adder("DATESUB", DATE, -1, "UNIX_DATE(DATESUB('DAYS', 3, FROM_DAYS(10))) -> 7")
-_adder("TIMEADD", TIME, 1, "FORMAT_TIME(TIMEADD('HOURS', 1, PARSE_TIME('23:30', 'HH:mm')), 'HH:mm') -> '00:30'")
-_adder("TIMESUB", TIME, -1, "FORMAT_TIME(TIMESUB('HOURS', 1, PARSE_TIME('00:30', 'HH:mm')), 'HH:mm') -> '23:30'")
-_adder("TIMESTAMPADD", TIMESTAMP, 1, "UNIX_TIMESTAMP(TIMESTAMPADD('SECONDS', 2, FROM_UNIXTIME(5))) -> 2005")
-_adder("TIMESTAMPSUB", TIMESTAMP, -1, "UNIX_TIMESTAMP(TIMESTAMPSUB('SECONDS', 2, FROM_UNIXTIME(5))) -> -1995")
+_adder("DATEADD", DATE, 1)
+_adder("DATESUB", DATE, -1)
+_adder("TIMEADD", TIME, 1)
+_adder("TIMESUB", TIME, -1)
+_adder("TIMESTAMPADD", TIMESTAMP, 1)
+_adder("TIMESTAMPSUB", TIMESTAMP, -1)
 
 scalar(
     "UNIX_TIMESTAMP",
@@ -128,8 +121,6 @@ scalar(
     deterministic=False,
     duckdb=lambda a, _r: f"epoch_ms({a[0]})" if a else "",
     spark=lambda a, _r: millis(a[0]) if a else "",
-    summary="Milliseconds since 1970 of a timestamp, or of the current time.",
-    example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
 )
 scalar(
     "FROM_UNIXTIME",
@@ -138,8 +129,6 @@ scalar(
     duckdb=text(lambda a: f"CAST(TRY(epoch_ms({a})) AS TIMESTAMP_MS)"),
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN -{_IN_RANGE} AND {_IN_RANGE})",
     spark=text(_instant_on_spark),
-    summary="Timestamp from milliseconds since 1970.",
-    example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
 )
 scalar(
     "UNIX_DATE",
@@ -149,8 +138,6 @@ scalar(
     deterministic=False,
     duckdb=lambda a, _r: f"CAST(({a[0]} - DATE '1970-01-01') AS INTEGER)" if a else "",
     spark=lambda a, _r: f"unix_date({a[0]})" if a else "",
-    summary="Days since 1970 of a date, or of today.",
-    example="UNIX_DATE(FROM_DAYS(7)) -> 7",
 )
 scalar(
     "FROM_DAYS",
@@ -159,16 +146,8 @@ scalar(
     duckdb=text(lambda a: f"TRY(DATE '1970-01-01' + {a})"),
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN -700000 AND 2900000)",
     spark=named("date_from_unix_date"),
-    summary="Date from days since 1970.",
-    example="UNIX_DATE(FROM_DAYS(7)) -> 7",
 )
-scalar(
-    "CONVERT_TZ",
-    takes(TIMESTAMP, STRING, STRING, gives=TIMESTAMP),
-    by=convert_tz,
-    summary="Converts a timestamp from one time zone to another.",
-    example="UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(100), '+0200', '+0500')) -> 10800100",
-)
+scalar("CONVERT_TZ", takes(TIMESTAMP, STRING, STRING, gives=TIMESTAMP), by=convert_tz)
 
 
 # Letters that java.time and Spark write alike, each at its usual length.
@@ -211,9 +190,9 @@ def _date_of(args: Sequence[str], r: Resolution) -> str:
     return args[0] if r.args[0].kind is Kind.DATE else f"date_from_unix_date({args[0]})"
 
 
-for _name, _type, _shown in (
-    ("FORMAT_TIMESTAMP", TIMESTAMP, "FROM_UNIXTIME(0)"),
-    ("TIMESTAMPTOSTRING", BIGINT, "0"),
+for _name, _type in (
+    ("FORMAT_TIMESTAMP", TIMESTAMP),
+    ("TIMESTAMPTOSTRING", BIGINT),
 ):
     scalar(
         _name,
@@ -222,50 +201,26 @@ for _name, _type, _shown in (
         by=java_time.format_timestamp,
         spark=_timestamp_on_spark,
         spark_fails=lambda a, r: f"NOT ({instant_has_text(_instant_of(a, r)[0])})",
-        summary="Formats a timestamp by a java.time pattern, in UTC or a time zone.",
-        example=f"{_name}({_shown}, 'yyyy-MM-dd HH:mm') -> '1970-01-01 00:00'",
     )
-for _name, _type, _wrap in (
-    ("PARSE_TIMESTAMP", TIMESTAMP, "UNIX_TIMESTAMP({})"),
-    ("STRINGTOTIMESTAMP", BIGINT, "{}"),
+for _name, _type in (
+    ("PARSE_TIMESTAMP", TIMESTAMP),
+    ("STRINGTOTIMESTAMP", BIGINT),
 ):
     scalar(
         _name,
         takes(STRING, STRING, gives=_type),
         takes(STRING, STRING, STRING, gives=_type),
         by=java_time.parse_timestamp,
-        summary="Parses a timestamp by a java.time pattern, in UTC or a time zone.",
-        example=_wrap.format(f"{_name}('1970-01-02 00:00', 'yyyy-MM-dd HH:mm')") + " -> 86400000",
     )
-for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRING", INT, "0")):
+for _name, _type in (("FORMAT_DATE", DATE), ("DATETOSTRING", INT)):
     scalar(
         _name,
         takes(_type, STRING, gives=STRING),
         by=java_time.format_date,
         spark=_date_on_spark,
         spark_fails=lambda a, r: f"NOT ({date_has_text(_date_of(a, r))})",
-        summary="Formats a date by a java.time pattern.",
-        example=f"{_name}({_shown}, 'dd/MM/yyyy') -> '01/01/1970'",
     )
-for _name, _type, _wrap in (("PARSE_DATE", DATE, "UNIX_DATE({})"), ("STRINGTODATE", INT, "{}")):
-    scalar(
-        _name,
-        takes(STRING, STRING, gives=_type),
-        by=java_time.parse_date,
-        summary="Parses a date by a java.time pattern.",
-        example=_wrap.format(f"{_name}('02/01/1970', 'dd/MM/yyyy')") + " -> 1",
-    )
-scalar(
-    "FORMAT_TIME",
-    takes(TIME, STRING, gives=STRING),
-    by=java_time.format_time,
-    summary="Formats a time of day by a java.time pattern.",
-    example="FORMAT_TIME(PARSE_TIME('01:02', 'HH:mm'), 'HHmm') -> '0102'",
-)
-scalar(
-    "PARSE_TIME",
-    takes(STRING, STRING, gives=TIME),
-    by=java_time.parse_time,
-    summary="Parses a time of day by a java.time pattern.",
-    example="FORMAT_TIME(PARSE_TIME('01:02 PM', 'hh:mm a'), 'HH:mm') -> '13:02'",
-)
+for _name, _type in (("PARSE_DATE", DATE), ("STRINGTODATE", INT)):
+    scalar(_name, takes(STRING, STRING, gives=_type), by=java_time.parse_date)
+scalar("FORMAT_TIME", takes(TIME, STRING, gives=STRING), by=java_time.format_time)
+scalar("PARSE_TIME", takes(STRING, STRING, gives=TIME), by=java_time.parse_time)

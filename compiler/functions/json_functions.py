@@ -167,69 +167,12 @@ def _to_json(r: Resolution) -> Reference:
     return writer(r.args[0])
 
 
-scalar(
-    "EXTRACTJSONFIELD",
-    takes(STRING, STRING, gives=STRING),
-    by=extract,
-    summary="Value at a JSON path such as $.a[0], as a string.",
-    example="EXTRACTJSONFIELD('{\"a\": [1, 2.50]}', '$.a[1]') -> '2.50'",
-)
-scalar(
-    "IS_JSON_STRING",
-    takes(STRING, gives=BOOLEAN),
-    by=is_json,
-    null_propagating=False,
-    summary="Whether a string is JSON; FALSE for NULL.",
-    example="IS_JSON_STRING('[1, 2]') -> True",
-)
-scalar(
-    "JSON_ARRAY_LENGTH",
-    takes(STRING, gives=INT),
-    by=_length,
-    summary="Length of a JSON array.",
-    example="JSON_ARRAY_LENGTH('[1, 2]') -> 2",
-)
-scalar(
-    "JSON_ARRAY_CONTAINS",
-    takes(STRING, T, gives=BOOLEAN),
-    by=_contains,
-    null_propagating=False,
-    summary="Whether a JSON array has an element.",
-    example="JSON_ARRAY_CONTAINS('[1, 2]', 2) -> True",
-)
-scalar(
-    "JSON_ITEMS",
-    takes(STRING, gives=array(STRING)),
-    by=_items,
-    summary="Elements of a JSON array, as JSON strings.",
-    example="JSON_ITEMS('[{\"a\": 1}, 2]') -> ['{\"a\":1}', '2']",
-)
-scalar(
-    "JSON_KEYS",
-    takes(STRING, gives=array(STRING)),
-    by=_keys,
-    summary="Names in a JSON object.",
-    example="JSON_KEYS('{\"a\": 1, \"b\": 2}') -> ['a', 'b']",
-)
-scalar(
-    "JSON_RECORDS",
-    takes(STRING, gives=map_of(STRING, STRING)),
-    by=_records,
-    summary="Names and values of a JSON object, values as strings.",
-    example="JSON_RECORDS('{\"a\": 1}') -> {'a': '1'}",
-)
-scalar(
-    "JSON_CONCAT",
-    takes_many(STRING, gives=STRING),
-    by=_concat,
-    summary="Merges JSON objects, or joins values to one array.",
-    example="JSON_CONCAT('[1]', '[2]') -> '[1,2]'",
-)
-scalar(
-    "TO_JSON_STRING",
-    takes(T, gives=STRING),
-    by_types=_to_json,
-    null_propagating=False,
-    summary="Value as a JSON string; NULL gives null.",
-    example="TO_JSON_STRING(ARRAY[1, 2]) -> '[1,2]'",
-)
+scalar("EXTRACTJSONFIELD", takes(STRING, STRING, gives=STRING), by=extract)
+scalar("IS_JSON_STRING", takes(STRING, gives=BOOLEAN), by=is_json, null_propagating=False)
+scalar("JSON_ARRAY_LENGTH", takes(STRING, gives=INT), by=_length)
+scalar("JSON_ARRAY_CONTAINS", takes(STRING, T, gives=BOOLEAN), by=_contains, null_propagating=False)
+scalar("JSON_ITEMS", takes(STRING, gives=array(STRING)), by=_items)
+scalar("JSON_KEYS", takes(STRING, gives=array(STRING)), by=_keys)
+scalar("JSON_RECORDS", takes(STRING, gives=map_of(STRING, STRING)), by=_records)
+scalar("JSON_CONCAT", takes_many(STRING, gives=STRING), by=_concat)
+scalar("TO_JSON_STRING", takes(T, gives=STRING), by_types=_to_json, null_propagating=False)

@@ -85,8 +85,6 @@ scalar(
     takes(MapOf(K, V), LambdaOf(U), LambdaOf(_S), gives=MapOf(U, _S)),
     by_types=_transform,
     lambda_params=_params_of_elements("TRANSFORM"),
-    summary="Applies a lambda to each array element, or to each key and value of a map.",
-    example="TRANSFORM(ARRAY[1, 2], x => x + 5) -> [6, 7]",
 )
 scalar(
     "FILTER",
@@ -94,8 +92,6 @@ scalar(
     takes(MapOf(K, V), LambdaOf(BOOLEAN), gives=MapOf(K, V)),
     by_types=_filter,
     lambda_params=_params_of_elements("FILTER"),
-    summary="Array elements or map entries for which a lambda is TRUE.",
-    example="FILTER(ARRAY[3, 6, 10], x => x > 5) -> [6, 10]",
 )
 scalar(
     "REDUCE",
@@ -104,6 +100,4 @@ scalar(
     by_types=_reduce,
     null_propagating=False,
     lambda_params=_params_of_reduce,
-    summary="State after a lambda has processed every element (or key and value).",
-    example="REDUCE(ARRAY[3, 6], 2, (s, x) => s + x) -> 11",
 )

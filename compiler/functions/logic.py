@@ -58,8 +58,6 @@ define(
     lazy=True,
     duckdb=_joined("AND"),
     spark=_joined("AND"),
-    summary="TRUE if all operands are; stops at FALSE.",
-    example="and_(True, False) -> False",
 )
 define(
     "or",
@@ -69,8 +67,6 @@ define(
     lazy=True,
     duckdb=_joined("OR"),
     spark=_joined("OR"),
-    summary="TRUE if an operand is; stops at TRUE.",
-    example="or_(True, False) -> True",
 )
 
 
@@ -79,15 +75,7 @@ def _one_boolean(types: tuple[SqlType, ...]) -> Resolution:
     return _booleans("not")((t,))
 
 
-define(
-    "not",
-    _one_boolean,
-    lambda _r: lambda v: not v,
-    duckdb=_negated,
-    spark=_negated,
-    summary="Negation; NULL stays NULL.",
-    example="not_(True) -> False",
-)
+define("not", _one_boolean, lambda _r: lambda v: not v, duckdb=_negated, spark=_negated)
 
 
 def _case_types(types: tuple[SqlType, ...]) -> Resolution:
@@ -129,6 +117,4 @@ define(
     lazy=True,
     duckdb=_case_sql,
     spark=_case_sql,
-    summary="Result of the first WHEN that is TRUE; the others are not computed.",
-    example="case(False, 1, True, 2, 3) -> 2",
 )

@@ -65,7 +65,7 @@ def _register_bits(function: str) -> None:
         return Linear(_NO_BITS, _bits(args[0]), _added, _bits_result(function, args[0])) if _bits_type(args) else None
 
     relation = OverRelations((function,), _bits_type, linear=linear)
-    linear_aggregate(relation, summary="Combines the bits of all values.", takes="another argument")
+    linear_aggregate(relation, takes="another argument")
 
 
 for _name in ("BIT_AND", "BIT_OR", "BIT_XOR"):
@@ -93,19 +93,14 @@ def _boolean_type(types: tuple[SqlType, ...]) -> SqlType | None:
     return types[0] if types[0].kind is Kind.BOOLEAN else None
 
 
-def _register_booleans(*names: str, every: bool, summary: str) -> None:
+def _register_booleans(*names: str, every: bool) -> None:
     def asked(call: Asked) -> str | None:
         is_taken = len(call.args) == 1 and call.types[0].kind is Kind.BOOLEAN
         return call.over(f"{names[0].lower()}({call.args[0]})") if is_taken else None
 
     relation = OverRelations(names, _boolean_type, linear=lambda _args, _result: _booleans(every=every), asked=asked)
-    linear_aggregate(relation, summary=summary, takes="another argument")
+    linear_aggregate(relation, takes="another argument")
 
 
-_register_booleans(
-    "BOOL_AND",
-    "EVERY",
-    every=True,
-    summary="Whether all values are true; ignores NULLs, NULL without values.",
-)
-_register_booleans("BOOL_OR", every=False, summary="Whether any value is true; ignores NULLs, NULL without values.")
+_register_booleans("BOOL_AND", "EVERY", every=True)
+_register_booleans("BOOL_OR", every=False)

@@ -55,14 +55,12 @@ scalar(
     takes(STRING, *_FOUR, gives=STRING),
     by=_masker("X", "x", "n", "-"),
     null_propagating=False,
-    summary="Masks letters, digits and other characters.",
-    example="MASK('My Test $123') -> 'Xx-Xxxx--nnn'",
 )
-for _name, _keep, _shown in (
-    ("MASK_LEFT", "right", "'Xx-Test'"),
-    ("MASK_RIGHT", "left_kept", "'My Txxx'"),
-    ("MASK_KEEP_LEFT", "left", "'My Xxxx'"),
-    ("MASK_KEEP_RIGHT", "right_kept", "'Xx-Xest'"),
+for _name, _keep in (
+    ("MASK_LEFT", "right"),
+    ("MASK_RIGHT", "left_kept"),
+    ("MASK_KEEP_LEFT", "left"),
+    ("MASK_KEEP_RIGHT", "right_kept"),
 ):
     scalar(
         _name,
@@ -70,6 +68,4 @@ for _name, _keep, _shown in (
         takes(STRING, INT, *_FOUR, gives=STRING),
         by=_partial_mask(_keep),
         null_propagating=False,
-        summary="Masks one end of the string.",
-        example=f"{_name}('My Test', 3) -> {_shown}",
     )

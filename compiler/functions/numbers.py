@@ -190,17 +190,8 @@ scalar(
     by_types=_rounding(ROUND_HALF_UP, java_round),
     duckdb=lambda a, r: a[0] if len(a) == 1 and r.args[0].kind in (Kind.INT, Kind.BIGINT) else "",
     spark=_round_on_spark,
-    summary="Rounds half up, to a whole number or a number of digits.",
-    example="ROUND(2.25e0, 1) -> 2.3",
 )
-scalar(
-    "TRUNC",
-    *_ROUNDED,
-    by_types=_rounding(ROUND_DOWN, _truncated),
-    spark=_truncated_on_spark,
-    summary="Cuts towards zero, to a whole number or a number of digits.",
-    example="TRUNC(1.79e0, 1) -> 1.7",
-)
+scalar("TRUNC", *_ROUNDED, by_types=_rounding(ROUND_DOWN, _truncated), spark=_truncated_on_spark)
 scalar(
     "ABS",
     *_SAME,
@@ -210,8 +201,6 @@ scalar(
         f"(TRY(abs({a[0]})) IS NULL AND {a[0]} IS NOT NULL)" if r.args[0].kind in (Kind.INT, Kind.BIGINT) else ""
     ),
     spark=_absolute_on_spark,
-    summary="Absolute value.",
-    example="ABS(-3) -> 3",
 )
 
 
@@ -251,9 +240,9 @@ def _ceil_on_spark(v: str) -> str:
     return f"(-{_floor_on_spark(f'(-{v})')})"
 
 
-for _name, _f, _mode, _on_spark, _aliases, _shown in (
-    ("FLOOR", math.floor, ROUND_FLOOR, _floor_on_spark, (), "-2.0"),
-    ("CEIL", math.ceil, ROUND_CEILING, _ceil_on_spark, ("CEILING",), "-1.0"),
+for _name, _f, _mode, _on_spark, _aliases in (
+    ("FLOOR", math.floor, ROUND_FLOOR, _floor_on_spark, ()),
+    ("CEIL", math.ceil, ROUND_CEILING, _ceil_on_spark, ("CEILING",)),
 ):
     scalar(
         _name,
@@ -262,8 +251,6 @@ for _name, _f, _mode, _on_spark, _aliases, _shown in (
         aliases=_aliases,
         duckdb=_step_sql(f"{_name.lower()}({{}})".format),
         spark=_step_sql(_on_spark),
-        summary="Next whole number below (FLOOR) or above (CEIL), in the argument's type.",
-        example=f"{_name}(-1.5e0) -> {_shown}",
     )
 scalar(
     "SIGN",
@@ -273,91 +260,44 @@ scalar(
     by=lambda v: (v > 0) - (v < 0),
     duckdb=text(lambda a: f"CAST(sign({a}) AS INTEGER)"),
     spark=text(lambda a: f"(CASE WHEN isnan(CAST({a} AS DOUBLE)) THEN 0 ELSE CAST(signum({a}) AS INT) END)"),
-    summary="-1, 0 or 1 for negative, zero or positive.",
-    example="SIGN(-7) -> -1",
 )
 
 
-def _on_double(name: str, f: Callable[..., float], summary: str, example: str, **more: Any) -> None:
-    scalar(name, takes(DOUBLE, gives=DOUBLE), by=f, summary=summary, example=example, **more)
+def _on_double(name: str, f: Callable[..., float], **more: Any) -> None:
+    scalar(name, takes(DOUBLE, gives=DOUBLE), by=f, **more)
 
 
-_on_double(
-    "SQRT",
-    _ieee(math.sqrt),
-    "Square root; NaN for a negative number.",
-    "SQRT(9) -> 3.0",
-    duckdb=named("sqrt"),
-    spark=named("sqrt"),
-)
+_on_double("SQRT", _ieee(math.sqrt), duckdb=named("sqrt"), spark=named("sqrt"))
 # The other functions of analysis have no lowering: C libraries differ in the last digit.
-_on_double("EXP", _ieee(math.exp), "e raised to a power.", "EXP(0) -> 1.0")
-_on_double("LN", _ieee(_ln), "Natural logarithm.", "LN(1) -> 0.0")
-_on_double("CBRT", lambda v: math.cbrt(v), "Cube root.", "CBRT(-8) -> -2.0")
-_on_double("ACOS", _ieee(math.acos), "Inverse cosine, in radians.", "ACOS(1) -> 0.0")
-_on_double("ASIN", _ieee(math.asin), "Inverse sine, in radians.", "ASIN(0) -> 0.0")
-_on_double("ATAN", _ieee(math.atan), "Inverse tangent, in radians.", "ATAN(0) -> 0.0")
-_on_double("COS", _ieee(math.cos), "Cosine of radians.", "COS(0) -> 1.0")
-_on_double("SIN", _ieee(math.sin), "Sine of radians.", "SIN(0) -> 0.0")
-_on_double("TAN", _ieee(math.tan), "Tangent of radians.", "TAN(0) -> 0.0")
-_on_double("COT", _ieee(_cot), "Cotangent of radians.", "COT(0) -> 'Infinity'")
-_on_double("COSH", _ieee(math.cosh), "Hyperbolic cosine.", "COSH(0) -> 1.0")
-_on_double("SINH", _sinh, "Hyperbolic sine.", "SINH(0) -> 0.0")
-_on_double("TANH", _ieee(math.tanh), "Hyperbolic tangent.", "TANH(0) -> 0.0")
+_on_double("EXP", _ieee(math.exp))
+_on_double("LN", _ieee(_ln))
+_on_double("CBRT", lambda v: math.cbrt(v))
+_on_double("ACOS", _ieee(math.acos))
+_on_double("ASIN", _ieee(math.asin))
+_on_double("ATAN", _ieee(math.atan))
+_on_double("COS", _ieee(math.cos))
+_on_double("SIN", _ieee(math.sin))
+_on_double("TAN", _ieee(math.tan))
+_on_double("COT", _ieee(_cot))
+_on_double("COSH", _ieee(math.cosh))
+_on_double("SINH", _sinh)
+_on_double("TANH", _ieee(math.tanh))
 # Spark's own RADIANS and DEGREES multiply by a rounded quotient: the last digit would differ.
 _on_double(
     "RADIANS",
     lambda v: v / 180.0 * math.pi,
-    "Degrees to radians.",
-    "RADIANS(0) -> 0.0",
     spark=text(lambda a: f"({a} / 180D * {_PI_ON_SPARK})"),
 )
 _on_double(
     "DEGREES",
     lambda v: v * 180.0 / math.pi,
-    "Radians to degrees.",
-    "DEGREES(0) -> 0.0",
     spark=text(lambda a: f"({a} * 180D / {_PI_ON_SPARK})"),
 )
-scalar(
-    "ATAN2",
-    takes(DOUBLE, DOUBLE, gives=DOUBLE),
-    by=math.atan2,
-    summary="Angle of the point (x, y), given as y, x.",
-    example="ATAN2(0, 1) -> 0.0",
-)
-scalar(
-    "PI",
-    takes(gives=DOUBLE),
-    by=lambda: math.pi,
-    spark=lambda _a, _r: _PI_ON_SPARK,
-    summary="Pi.",
-    example="PI() -> 3.141592653589793",
-)
-scalar(
-    "LOG",
-    takes(DOUBLE, gives=DOUBLE),
-    takes(DOUBLE, DOUBLE, gives=DOUBLE),
-    by=_log,
-    summary="Natural logarithm, or LOG(base, x).",
-    example="LOG(2, 8) -> 3.0",
-)
-scalar(
-    "POWER",
-    takes(DOUBLE, DOUBLE, gives=DOUBLE),
-    by=_power,
-    aliases=("POW",),
-    summary="Power.",
-    example="POWER(2, 10) -> 1024.0",
-)
-scalar(
-    "RANDOM",
-    takes(gives=DOUBLE),
-    by=random,
-    deterministic=False,
-    summary="Random number from 0 up to 1.",
-    example="RANDOM() < 1 -> True",
-)
+scalar("ATAN2", takes(DOUBLE, DOUBLE, gives=DOUBLE), by=math.atan2)
+scalar("PI", takes(gives=DOUBLE), by=lambda: math.pi, spark=lambda _a, _r: _PI_ON_SPARK)
+scalar("LOG", takes(DOUBLE, gives=DOUBLE), takes(DOUBLE, DOUBLE, gives=DOUBLE), by=_log)
+scalar("POWER", takes(DOUBLE, DOUBLE, gives=DOUBLE), by=_power, aliases=("POW",))
+scalar("RANDOM", takes(gives=DOUBLE), by=random, deterministic=False)
 _EARTH_RADIUS = {"km": 6371.0, "mi": 3959.0}
 
 
@@ -382,10 +322,4 @@ def _geo_overloads() -> Any:
     return takes(*four, gives=DOUBLE), takes(*four, STRING, gives=DOUBLE)
 
 
-scalar(
-    "GEO_DISTANCE",
-    *_geo_overloads(),
-    by=geo_distance,
-    summary="Great-circle distance of two points given as latitude and longitude, in KM or MI.",
-    example="ROUND(GEO_DISTANCE(0, 0, 0, 90)) -> 10008",
-)
+scalar("GEO_DISTANCE", *_geo_overloads(), by=geo_distance)

@@ -76,7 +76,7 @@ def _on_spark(function: str) -> OnSpark:
     return OnSpark(sql, placed=True)
 
 
-for _name, _which, _of_place in (("LATEST_BY_OFFSET", "last", "max_by"), ("EARLIEST_BY_OFFSET", "first", "min_by")):
+for _name, _of_place in (("LATEST_BY_OFFSET", "max_by"), ("EARLIEST_BY_OFFSET", "min_by")):
     define_aggregate(
         _name,
         _by_offset_types(_name),
@@ -86,8 +86,6 @@ for _name, _which, _of_place in (("LATEST_BY_OFFSET", "last", "max_by"), ("EARLI
         result=_by_offset_result(_name),
         constants=lambda n: max(0, n - 1),
         spark=_on_spark(_of_place),
-        summary=f"{_which.capitalize()} value in order of arrival, or {_which} n as an array; ignores NULLs unless FALSE.",
-        example=f"{_name}(x, 2, FALSE)",
     )
 
 

@@ -160,8 +160,6 @@ scalar(
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
     **_extract,
-    summary="First match of a pattern, or one of its groups.",
-    example="REGEXP_EXTRACT('(.*) (.*)', 'big river', 2) -> 'river'",
 )
 _extract_all = pattern_calls("REGEXP_EXTRACT_ALL", extract_all, array(STRING), *_ONE_GROUP, subject=1)
 scalar(
@@ -169,30 +167,10 @@ scalar(
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, INT, gives=array(STRING)),
     **_extract_all,
-    summary="All matches of a pattern, or one group of each.",
-    example="REGEXP_EXTRACT_ALL('a.', 'abacad') -> ['ab', 'ac', 'ad']",
 )
 _replace = pattern_calls("REGEXP_REPLACE", replace, STRING, (STRING, STRING, STRING))
-scalar(
-    "REGEXP_REPLACE",
-    takes(STRING, STRING, STRING, gives=STRING),
-    **_replace,
-    summary="Replaces every match of a pattern; $1 and ${name} are groups.",
-    example="REGEXP_REPLACE('baababaa', '(ab)+', 'cat') -> 'bacataa'",
-)
+scalar("REGEXP_REPLACE", takes(STRING, STRING, STRING, gives=STRING), **_replace)
 _split = pattern_calls("REGEXP_SPLIT_TO_ARRAY", split, array(STRING), (STRING, STRING))
-scalar(
-    "REGEXP_SPLIT_TO_ARRAY",
-    takes(STRING, STRING, gives=array(STRING)),
-    **_split,
-    summary="Splits at the matches of a pattern.",
-    example="REGEXP_SPLIT_TO_ARRAY('a1b22c', '[0-9]+') -> ['a', 'b', 'c']",
-)
+scalar("REGEXP_SPLIT_TO_ARRAY", takes(STRING, STRING, gives=array(STRING)), **_split)
 _like = pattern_calls("REGEXP_LIKE", like, BOOLEAN, (STRING, STRING))
-scalar(
-    "REGEXP_LIKE",
-    takes(STRING, STRING, gives=BOOLEAN),
-    **_like,
-    summary="Whether a pattern matches a part of the string.",
-    example="REGEXP_LIKE('stream', 'tr.a') -> True",
-)
+scalar("REGEXP_LIKE", takes(STRING, STRING, gives=BOOLEAN), **_like)

@@ -134,8 +134,6 @@ class Function:
     lambda_params: Callable[[tuple[SqlType, ...], int], tuple[SqlType, ...]] | None = None
     table: bool = False
     deterministic: bool = True
-    summary: str = ""
-    example: str = ""
     asynchronous: AsyncFunction | None = None
     folds: bool = False
 
@@ -274,8 +272,6 @@ def scalar(
     *overloads: Overload,
     by: Reference | None = None,
     by_types: Callable[[Resolution], Reference] | None = None,
-    summary: str,
-    example: str,
     aliases: Sequence[str] = (),
     duckdb: Lowering | None = None,
     declines: Lowering | None = None,
@@ -291,8 +287,6 @@ def scalar(
                 reference,
                 duckdb=duckdb,
                 declines=declines,
-                summary=summary,
-                example=example,
                 **more,
             )
         )
@@ -304,8 +298,6 @@ def standard(
     by: Reference | None = None,
     by_types: Callable[[Resolution], Reference] | None = None,
     resolve: Resolve | None = None,
-    summary: str,
-    example: str,
     name: str = "",
     also: Sequence[str] = (),
     duckdb: Lowering | None = None,
@@ -327,8 +319,6 @@ def standard(
             reference,
             duckdb=duckdb,
             declines=declines,
-            summary=summary,
-            example=example,
             **more,
         )
     )
@@ -389,8 +379,6 @@ class AggregateFunction:
     relation: OverRelations | None = None
     spark: OnSpark | None = None
     takes_null: bool = False
-    summary: str = ""
-    example: str = ""
 
 
 _AGGREGATES: dict[str, AggregateFunction] = {}

@@ -106,13 +106,7 @@ def _to_array(r: Resolution) -> Reference:
     return lambda text: read(read_array(text))
 
 
-define(
-    "sql_to_array",
-    cast_resolver(array(STRING)),
-    _to_array,
-    summary="Parses an array in PostgreSQL's braces.",
-    example="CAST('{a,\"b c\",NULL}' AS TEXT[]) -> ['a', 'b c', None]",
-)
+define("sql_to_array", cast_resolver(array(STRING)), _to_array)
 
 
 # --- parts ---
@@ -163,24 +157,18 @@ standard(
     takes(_LIST, T, gives=_LIST),
     by=lambda values, v: [*(values or []), v],
     null_propagating=False,
-    summary="Appends a value. Also `array || value`.",
-    example="ARRAY_APPEND(ARRAY[1, 2], 3) -> [1, 2, 3]",
 )
 standard(
     "ARRAY_PREPEND",
     takes(T, _LIST, gives=_LIST),
     by=lambda v, values: [v, *(values or [])],
     null_propagating=False,
-    summary="Prepends a value. Also `value || array`.",
-    example="ARRAY_PREPEND(0, ARRAY[1, 2]) -> [0, 1, 2]",
 )
 standard(
     "ARRAY_CAT",
     takes(_LIST, _LIST, gives=_LIST),
     by=lambda a, b: None if a is None and b is None else [*(a or []), *(b or [])],
     null_propagating=False,
-    summary="Concatenates two arrays. Also `a || b`.",
-    example="ARRAY_CAT(ARRAY[1], ARRAY[2, 3]) -> [1, 2, 3]",
 )
 standard(
     "ARRAY_POSITION",
@@ -188,78 +176,39 @@ standard(
     takes(_LIST, T, INT, gives=INT),
     by=_place,
     null_propagating=False,
-    summary="Position of the first equal element, from an optional position; NULL if missing.",
-    example="ARRAY_POSITION(ARRAY['a', 'b', 'a'], 'a', 2) -> 3",
 )
 standard(
     "ARRAY_POSITIONS",
     takes(_LIST, T, gives=ArrayOf(INT)),
     by=lambda values, v: None if values is None else [i for i, x in enumerate(values, 1) if x == v],
     null_propagating=False,
-    summary="Positions of all equal elements.",
-    example="ARRAY_POSITIONS(ARRAY['a', 'b', 'a'], 'a') -> [1, 3]",
 )
 standard(
     "ARRAY_REPLACE",
     takes(_LIST, T, T, gives=_LIST),
     by=lambda values, a, b: None if values is None else [b if x == a else x for x in values],
     null_propagating=False,
-    summary="Replaces elements equal to a value.",
-    example="ARRAY_REPLACE(ARRAY[1, 2, 1], 1, 9) -> [9, 2, 9]",
 )
 standard(
     "ARRAY_REMOVE",
     takes(_LIST, T, gives=_LIST),
     by=lambda values, v: None if values is None else [x for x in values if x != v],
     null_propagating=False,
-    summary="Removes elements equal to a value.",
-    example="ARRAY_REMOVE(ARRAY[1, 2, 1], 1) -> [2]",
 )
-standard(
-    "ARRAY_REVERSE",
-    takes(_LIST, gives=_LIST),
-    by=lambda values: values[::-1],
-    summary="Reverses the array.",
-    example="ARRAY_REVERSE(ARRAY[1, 2]) -> [2, 1]",
-)
-standard(
-    "ARRAY_FILL",
-    takes(T, ArrayOf(INT), gives=_LIST),
-    by=_filled,
-    null_propagating=False,
-    summary="Array of equal elements, with a size for each dimension.",
-    example="ARRAY_FILL(7, ARRAY[3]) -> [7, 7, 7]",
-)
-standard(
-    "TRIM_ARRAY",
-    takes(_LIST, INT, gives=_LIST),
-    by=_trimmed,
-    summary="Removes the last n elements.",
-    example="TRIM_ARRAY(ARRAY[1, 2, 3], 2) -> [1]",
-)
-for _name, _by, _summary, _example in (
-    ("ARRAY_LOWER", lambda values, d: 1 if d == 1 and values else None, "First position of a dimension; NULL if empty.", "(ARRAY[7], 1) -> 1"),
-    ("ARRAY_UPPER", lambda values, d: len(values) if d == 1 and values else None, "Last position of a dimension; NULL if empty.", "(ARRAY[7, 8], 1) -> 2"),
+standard("ARRAY_REVERSE", takes(_LIST, gives=_LIST), by=lambda values: values[::-1])
+standard("ARRAY_FILL", takes(T, ArrayOf(INT), gives=_LIST), by=_filled, null_propagating=False)
+standard("TRIM_ARRAY", takes(_LIST, INT, gives=_LIST), by=_trimmed)
+for _name, _by in (
+    ("ARRAY_LOWER", lambda values, d: 1 if d == 1 and values else None),
+    ("ARRAY_UPPER", lambda values, d: len(values) if d == 1 and values else None),
 ):  # fmt: skip
-    standard(
-        _name,
-        takes(_LIST, INT, gives=INT),
-        by=_by,
-        summary=_summary,
-        example=f"{_name}{_example}",
-    )
-for _name, _by, _summary, _example in (
-    ("ARRAY_HAS_ALL", _has_all, "Whether the left array has every element of the right.", "ARRAY[1, 2] @> ARRAY[2] -> True"),
-    ("ARRAY_IS_IN", lambda a, b: _has_all(b, a), "Whether the right array has every element of the left.", "ARRAY[2] <@ ARRAY[1, 2] -> True"),
-    ("ARRAY_HAS_ANY", _has_any, "Whether two arrays have an element in common.", "ARRAY[1] && ARRAY[2] -> False"),
+    standard(_name, takes(_LIST, INT, gives=INT), by=_by)
+for _name, _by in (
+    ("ARRAY_HAS_ALL", _has_all),
+    ("ARRAY_IS_IN", lambda a, b: _has_all(b, a)),
+    ("ARRAY_HAS_ANY", _has_any),
 ):  # fmt: skip
-    standard(
-        _name,
-        takes(_LIST, _LIST, gives=BOOLEAN),
-        by=_by,
-        summary=_summary,
-        example=_example,
-    )
+    standard(_name, takes(_LIST, _LIST, gives=BOOLEAN), by=_by)
 
 
 # --- x = ANY (array) ---
@@ -284,17 +233,15 @@ def _quantified(*, every: bool) -> Callable[..., bool | None]:
     return run
 
 
-for _name, _every, _summary, _example in (
-    ("ANY_ELEMENT", False, "Whether a comparison holds for any element.", "2 = ANY (ARRAY[1, 2]) -> True"),
-    ("ALL_ELEMENT", True, "Whether a comparison holds for all elements.", "2 < ALL (ARRAY[1, 3]) -> False"),
+for _name, _every in (
+    ("ANY_ELEMENT", False),
+    ("ALL_ELEMENT", True),
 ):  # fmt: skip
     standard(
         _name,
         takes(STRING, T, _LIST, gives=BOOLEAN),
         by=_quantified(every=_every),
         null_propagating=False,
-        summary=_summary,
-        example=_example,
     )
 
 
@@ -330,17 +277,5 @@ def _dimensions(r: Resolution) -> Reference:
     return counted if r.result == INT else written
 
 
-standard(
-    "ARRAY_DIMS",
-    takes(_LIST, gives=STRING),
-    by_types=_dimensions,
-    summary="Bounds of each dimension; NULL if empty.",
-    example="ARRAY_DIMS(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> '[1:2][1:2]'",
-)
-standard(
-    "ARRAY_NDIMS",
-    takes(_LIST, gives=INT),
-    by_types=_dimensions,
-    summary="Number of dimensions; NULL if empty.",
-    example="ARRAY_NDIMS(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> 2",
-)
+standard("ARRAY_DIMS", takes(_LIST, gives=STRING), by_types=_dimensions)
+standard("ARRAY_NDIMS", takes(_LIST, gives=INT), by_types=_dimensions)

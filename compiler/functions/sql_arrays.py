@@ -58,17 +58,8 @@ standard(
     takes(_LIST, INT, gives=T),
     by=_element,
     duckdb=lambda a, _r: f"(CASE WHEN {a[1]} >= 1 THEN {a[0]}[{a[1]}] END)",
-    summary="Element at a position, from 1; NULL if missing.",
-    example="(ARRAY[10, 20])[2] -> 20",
 )
-standard(
-    "SLICE",
-    takes(_LIST, INT, INT, gives=_LIST),
-    by=_slice,
-    duckdb=_slice_sql,
-    summary="Elements between two positions, counted from 1. Also `SLICE(a, 2, 9)`.",
-    example="(ARRAY[1, 2, 3])[2:9] -> [2, 3]",
-)
+standard("SLICE", takes(_LIST, INT, INT, gives=_LIST), by=_slice, duckdb=_slice_sql)
 standard(
     "ARRAY_TO_STRING",
     takes(_LIST, STRING, gives=STRING),
@@ -76,8 +67,6 @@ standard(
     by_types=_joined,
     null_propagating=False,
     also=("ARRAY_JOIN",),
-    summary="Joins elements with a delimiter; NULLs are omitted, or written as the third argument.",
-    example="ARRAY_TO_STRING(ARRAY['a', NULL, 'b'], '-') -> 'a-b'",
 )
 standard(
     "STRING_TO_ARRAY",
@@ -85,21 +74,15 @@ standard(
     takes(STRING, STRING, STRING, gives=ArrayOf(STRING)),
     by=_parts,
     null_propagating=False,
-    summary="Splits at delimiters; parts equal to the third argument become NULL.",
-    example="STRING_TO_ARRAY('a,,b', ',', '') -> ['a', None, 'b']",
 )
 standard(
     "ARRAY_CONTAINS",
     takes(_LIST, T, gives=BOOLEAN),
     by=lambda values, wanted: any(v is not None and same(v, wanted) for v in values),
-    summary="Whether a value is an element.",
-    example="ARRAY_CONTAINS(ARRAY[1, NULL], 2) -> False",
 )
 standard(
     "ARRAY_LENGTH",
     takes(_LIST, gives=INT),
     takes(_LIST, INT, gives=INT),
     by=lambda values, *dimension: len(values) if not dimension or (dimension == (1,) and values) else None,
-    summary="Number of elements; with a dimension (only the first is known) NULL if empty.",
-    example="ARRAY_LENGTH(ARRAY[1, 2], 1) -> 2",
 )

@@ -39,39 +39,28 @@ def _between(sign: str) -> Lowering:
     return lambda a, _r: f"({a[0]} {sign} {a[1]})"
 
 
-_PAIRS: tuple[tuple[str, Callable[[Resolution], Reference], Lowering, str, str], ...] = (
-    ("BITS_AND", _same(lambda a, b: a & b), _between("&"), "Bitwise AND.", "6 & 3 -> 2"),
-    ("BITS_OR", _same(lambda a, b: a | b), _between("|"), "Bitwise OR.", "6 | 3 -> 7"),
-    ("BITS_XOR", _same(lambda a, b: a ^ b), lambda a, _r: f"xor({a[0]}, {a[1]})", "Bitwise exclusive OR.", "6 # 3 -> 5"),
+_PAIRS: tuple[tuple[str, Callable[[Resolution], Reference], Lowering], ...] = (
+    ("BITS_AND", _same(lambda a, b: a & b), _between("&")),
+    ("BITS_OR", _same(lambda a, b: a | b), _between("|")),
+    ("BITS_XOR", _same(lambda a, b: a ^ b), lambda a, _r: f"xor({a[0]}, {a[1]})"),
 )  # fmt: skip
-for _name, _by, _sql, _summary, _example in _PAIRS:
+for _name, _by, _sql in _PAIRS:
     standard(
         _name,
         takes(INT, INT, gives=INT),
         takes(BIGINT, BIGINT, gives=BIGINT),
         by_types=_by,
         duckdb=_sql,
-        summary=_summary,
-        example=_example,
     )
-for _name, _by, _summary, _example in (
-    ("BITS_LEFT", _left, "Shifts bits to the left.", "3 << 2 -> 12"),
-    ("BITS_RIGHT", _right, "Shifts bits to the right, keeping the sign.", "-12 >> 2 -> -3"),
+for _name, _by in (
+    ("BITS_LEFT", _left),
+    ("BITS_RIGHT", _right),
 ):  # fmt: skip
-    standard(
-        _name,
-        takes(INT, INT, gives=INT),
-        takes(BIGINT, INT, gives=BIGINT),
-        by_types=_by,
-        summary=_summary,
-        example=_example,
-    )
+    standard(_name, takes(INT, INT, gives=INT), takes(BIGINT, INT, gives=BIGINT), by_types=_by)
 standard(
     NOT,
     takes(INT, gives=INT),
     takes(BIGINT, gives=BIGINT),
     by=lambda v: ~v,
     duckdb=lambda a, _r: f"(~{a[0]})",
-    summary="Bitwise NOT.",
-    example="~5 -> -6",
 )

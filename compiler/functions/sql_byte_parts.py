@@ -58,64 +58,25 @@ standard(
     by=lambda: str(uuid.UUID(int=random.getrandbits(128), version=4)),
     deterministic=False,
     also=("UUIDV4", "UUID_GENERATE_V4"),
-    summary="New random UUID; not over rows that change.",
-    example="CHAR_LENGTH(GEN_RANDOM_UUID()) -> 36",
 )
-standard(
-    "BIT_COUNT",
-    takes(BYTES, gives=BIGINT),
-    by=lambda v: int.from_bytes(v, "big").bit_count(),
-    summary="Number of bits that are set.",
-    example="BIT_COUNT(BYTEA '\\x0aff') -> 10",
-)
-standard(
-    "GET_BIT",
-    takes(BYTES, INT, gives=INT),
-    takes(BYTES, BIGINT, gives=INT),
-    by=_bit,
-    summary="One bit.",
-    example="GET_BIT(BYTEA '\\x02', 1) -> 1",
-)
-standard(
-    "GET_BYTE",
-    takes(BYTES, INT, gives=INT),
-    by=lambda v, n: v[_place(v, n, 1)],
-    summary="One byte.",
-    example="GET_BYTE(BYTEA '\\x0aff', 1) -> 255",
-)
+standard("BIT_COUNT", takes(BYTES, gives=BIGINT), by=lambda v: int.from_bytes(v, "big").bit_count())
+standard("GET_BIT", takes(BYTES, INT, gives=INT), takes(BYTES, BIGINT, gives=INT), by=_bit)
+standard("GET_BYTE", takes(BYTES, INT, gives=INT), by=lambda v, n: v[_place(v, n, 1)])
 standard(
     "SET_BIT",
     takes(BYTES, INT, INT, gives=BYTES),
     takes(BYTES, BIGINT, INT, gives=BYTES),
     by=_with_bit,
-    summary="Sets a bit.",
-    example="SET_BIT(BYTEA '\\x00', 3, 1) -> b'\\x08'",
 )
-standard(
-    "SET_BYTE",
-    takes(BYTES, INT, INT, gives=BYTES),
-    by=_with_byte,
-    summary="Sets a byte.",
-    example="SET_BYTE(BYTEA '\\x0a0b', 1, 255) -> b'\\x0a\\xff'",
-)
+standard("SET_BYTE", takes(BYTES, INT, INT, gives=BYTES), by=_with_byte)
 standard(
     "CONVERT_FROM",
     takes(BYTES, STRING, gives=STRING),
     by=lambda v, name: _without_nul(v.decode(_encoding(name))),
-    summary="Decodes bytes to a string.",
-    example="CONVERT_FROM(BYTEA '\\xe4', 'LATIN1') -> 'ä'",
 )
 standard(
     "CONVERT_TO",
     takes(STRING, STRING, gives=BYTES),
     by=lambda text, name: text.encode(_encoding(name)),
-    summary="Encodes a string to bytes.",
-    example="CONVERT_TO('ä', 'UTF8') -> b'\\xc3\\xa4'",
 )
-standard(
-    "CRC32",
-    takes(BYTES, gives=BIGINT),
-    by=zlib.crc32,
-    summary="CRC-32 checksum.",
-    example="CRC32(BYTEA '123456789') -> 3421780262",
-)
+standard("CRC32", takes(BYTES, gives=BIGINT), by=zlib.crc32)

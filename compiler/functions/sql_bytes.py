@@ -98,23 +98,13 @@ standard(
     "ENCODE",
     takes(BYTES, STRING, gives=STRING),
     by=lambda value, name: _WRITE[known_format(name)](value),
-    summary="Bytes as a string in format hex, base64 or escape.",
-    example="ENCODE(BYTEA '\\x0aff', 'hex') -> '0aff'",
 )
-standard(
-    "DECODE",
-    takes(STRING, STRING, gives=BYTES),
-    by=_decode,
-    summary="Bytes of a string in format hex, base64 or escape.",
-    example="DECODE('0aff', 'hex') -> b'\\x0a\\xff'",
-)
+standard("DECODE", takes(STRING, STRING, gives=BYTES), by=_decode)
 standard(
     "MD5",
     takes(STRING, gives=STRING),
     takes(BYTES, gives=STRING),
     by=lambda v: hashlib.md5(v.encode() if isinstance(v, str) else v, usedforsecurity=False).hexdigest(),
-    summary="MD5 hash in hexadecimal digits.",
-    example="MD5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
 )
 for _name, _hash in (
     ("SHA224", hashlib.sha224),
@@ -122,18 +112,10 @@ for _name, _hash in (
     ("SHA384", hashlib.sha384),
     ("SHA512", hashlib.sha512),
 ):
-    standard(
-        _name,
-        takes(BYTES, gives=BYTES),
-        by=lambda v, hashed=_hash: hashed(v).digest(),
-        summary=f"{_name} hash of bytes.",
-        example=f"OCTET_LENGTH({_name}(BYTEA '')) -> {_hash(b'').digest_size}",
-    )
+    standard(_name, takes(BYTES, gives=BYTES), by=lambda v, hashed=_hash: hashed(v).digest())
 standard(
     "TO_HEX",
     takes(INT, gives=STRING),
     takes(BIGINT, gives=STRING),
     by_types=lambda r: lambda v: f"{v & (0xFFFF_FFFF if r.args[0] == INT else 0xFFFF_FFFF_FFFF_FFFF):x}",
-    summary="Hexadecimal digits; two's complement if negative.",
-    example="TO_HEX(-1) -> 'ffffffff'",
 )

@@ -154,8 +154,6 @@ for _t in (INT, BIGINT):
         declines=_is_lost,
         spark=_to_integer_on_spark,
         spark_fails=_out_of_range,
-        summary=f"Rounds to {_t}, decimals half away from zero; out of range is an error.",
-        example=f"CAST(2.5 AS {_t}) -> 3",
     )
 
 
@@ -181,8 +179,6 @@ define(
     _to_decimal,
     duckdb=_to_decimal_sql,
     declines=lambda a, r: f"({a[0]} IS NOT NULL AND {_to_decimal_sql(a, r)} IS NULL)",
-    summary="Rounds the 15 significant digits of a DOUBLE to the scale of the DECIMAL.",
-    example="CAST(1.005E0 AS DECIMAL(10, 2)) -> Decimal('1.01')",
 )
 
 
@@ -215,8 +211,6 @@ define(
     duckdb=_boolean_sql,
     declines=_boolean_declines,
     spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
-    summary="Parses true, yes, on, 1 and their opposites; anything else is an error.",
-    example="CAST('yes' AS BOOLEAN) -> True",
 )
 
 
@@ -238,8 +232,6 @@ define(
     lambda _r: _checked,
     duckdb=lambda a, _r: f"(CASE WHEN {a[0]} BETWEEN {a[1]} AND {a[2]} THEN {a[0]} END)",
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
-    summary="An error outside the range of the type.",
-    example="CAST(5 AS SMALLINT) -> 5",
 )
 
 
@@ -271,10 +263,4 @@ def _inside(source: SqlType, target: SqlType) -> Cast:
     return lambda v: {n: fields[n](v.get(n)) if n in fields else None for n, _ in target.fields}
 
 
-define(
-    "sql_to_nested",
-    _nested,
-    lambda r: _inside(r.args[0], r.result),
-    summary="Casts each element of an array, map or struct.",
-    example="CAST(ARRAY['1', NULL] AS INT[]) -> [1, None]",
-)
+define("sql_to_nested", _nested, lambda r: _inside(r.args[0], r.result))

@@ -84,8 +84,6 @@ for _op, _sign in SYMBOLS.items():
         same_for_all(_TESTS[_op]),
         duckdb=_duckdb(_sign),
         spark=exact(sign_between(_sign)),
-        summary="Comparison; NULL if a side is NULL.",
-        example=f"1 {_sign} 2 -> {_op in ('ne', 'lt', 'le')}",
     )
 
 
@@ -109,6 +107,4 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
     spark=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
-    summary="Whether a value is in a list; NULL for NULL, and for a missing value if the list contains NULL.",
-    example="1 IN (2, NULL) -> NULL",
 )

@@ -112,32 +112,24 @@ def _erfc(x: float) -> float:
     return found if found or x == math.inf or x != x else out_of_range("DOUBLE")
 
 
-_ONE: tuple[tuple[str, Callable[[float], float], str, str], ...] = (
-    ("SIND", _sind, "Sine of degrees.", "(30.0e0) -> 0.5"),
-    ("COSD", _cosd, "Cosine of degrees.", "(60.0e0) -> 0.5"),
-    ("TAND", lambda x: _quotient(x, _sin_of_quadrant, _cos_of_quadrant, _TAN_45), "Tangent of degrees.", "(45.0e0) -> 1.0"),
-    ("COTD", lambda x: _quotient(x, _cos_of_quadrant, _sin_of_quadrant, _COT_45), "Cotangent of degrees.", "(45.0e0) -> 1.0"),
-    ("ASIND", _asind, "Inverse sine, in degrees.", "(0.5e0) -> 30.0"),
-    ("ACOSD", _acosd, "Inverse cosine, in degrees.", "(0.5e0) -> 60.0"),
-    ("ATAND", lambda x: math.atan(x) / _ATAN_ONE * 45.0, "Inverse tangent, in degrees.", "(1.0e0) -> 45.0"),
-    ("ASINH", math.asinh, "Inverse hyperbolic sine.", "(0.0e0) -> 0.0"),
-    ("ACOSH", _acosh, "Inverse hyperbolic cosine.", "(1.0e0) -> 0.0"),
-    ("ATANH", _atanh, "Inverse hyperbolic tangent.", "(0.0e0) -> 0.0"),
-    ("ERF", math.erf, "Error function.", "(0.0e0) -> 0.0"),
-    ("ERFC", _erfc, "1 minus the error function, exact for large numbers.", "(0.0e0) -> 1.0"),
+_ONE: tuple[tuple[str, Callable[[float], float]], ...] = (
+    ("SIND", _sind),
+    ("COSD", _cosd),
+    ("TAND", lambda x: _quotient(x, _sin_of_quadrant, _cos_of_quadrant, _TAN_45)),
+    ("COTD", lambda x: _quotient(x, _cos_of_quadrant, _sin_of_quadrant, _COT_45)),
+    ("ASIND", _asind),
+    ("ACOSD", _acosd),
+    ("ATAND", lambda x: math.atan(x) / _ATAN_ONE * 45.0),
+    ("ASINH", math.asinh),
+    ("ACOSH", _acosh),
+    ("ATANH", _atanh),
+    ("ERF", math.erf),
+    ("ERFC", _erfc),
 )  # fmt: skip
-for _name, _by, _summary, _example in _ONE:
-    standard(
-        _name,
-        takes(DOUBLE, gives=DOUBLE),
-        by=_by,
-        summary=_summary,
-        example=f"{_name}{_example}",
-    )
+for _name, _by in _ONE:
+    standard(_name, takes(DOUBLE, gives=DOUBLE), by=_by)
 standard(
     "ATAN2D",
     takes(DOUBLE, DOUBLE, gives=DOUBLE),
     by=lambda y, x: math.atan2(y, x) / _ATAN_ONE * 45.0,
-    summary="Angle of the point (x, y) in degrees, given as y, x.",
-    example="ATAN2D(1.0e0, 1.0e0) -> 45.0",
 )

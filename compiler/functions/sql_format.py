@@ -80,19 +80,10 @@ standard(
     takes_many(STRING, STRING, gives=STRING, at_least=0),
     by=formatted,
     null_propagating=False,
-    summary="Puts values into a string: `%s` as strings, `%I` as names, `%L` as constants, `%2$s` the second, `%-8s` with a width.",
-    example="FORMAT('%s: %2$s', 'n', 'a') -> 'n: a'",
 )
-for _name, _by, _summary, _example in (
-    ("QUOTE_IDENT", quote_ident, "Quotes a string as a name in SQL, if needed.", 'QUOTE_IDENT(\'My col\') -> \'"My col"\''),
-    ("QUOTE_LITERAL", quote_literal, "Quotes a string as a constant in SQL.", 'QUOTE_LITERAL(\'a\') -> "\'a\'"'),
-    ("QUOTE_NULLABLE", quote_nullable, "Quotes a string as a constant in SQL; NULL becomes the word.", "QUOTE_NULLABLE(NULL) -> 'NULL'"),
+for _name, _by in (
+    ("QUOTE_IDENT", quote_ident),
+    ("QUOTE_LITERAL", quote_literal),
+    ("QUOTE_NULLABLE", quote_nullable),
 ):  # fmt: skip
-    standard(
-        _name,
-        takes(STRING, gives=STRING),
-        by=_by,
-        null_propagating=_name != "QUOTE_NULLABLE",
-        summary=_summary,
-        example=_example,
-    )
+    standard(_name, takes(STRING, gives=STRING), by=_by, null_propagating=_name != "QUOTE_NULLABLE")

@@ -395,27 +395,12 @@ def seconds_to_moment(seconds: float) -> int:
     return micros // 1000
 
 
-standard(
-    "TO_DATE",
-    takes(STRING, STRING, gives=DATE),
-    by=read_date,
-    name="sql_to_date_by",
-    summary="Parses a date by a PostgreSQL pattern.",
-    example="TO_DATE('05 Feb 2024', 'DD Mon YYYY') -> '2024-02-05'",
-)
+standard("TO_DATE", takes(STRING, STRING, gives=DATE), by=read_date, name="sql_to_date_by")
 standard(
     "TO_TIMESTAMP",
     takes(STRING, STRING, gives=TIMESTAMPTZ),
     takes(DOUBLE, gives=TIMESTAMPTZ),
     by_types=lambda r: read_moment if len(r.args) == 2 else seconds_to_moment,
     name="sql_to_timestamp_by",
-    summary="Parses a time, in UTC, by a PostgreSQL pattern; or converts seconds since 1970.",
-    example="TO_TIMESTAMP('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI') -> '2024-02-05 17:30:00+00'",
 )
-scalar(
-    "sql_to_timestamp_micros",
-    takes(DOUBLE, gives=MICROSTZ),
-    by=seconds_to_micros,
-    summary="Converts seconds since 1970, with microseconds.",
-    example="TO_TIMESTAMP(1.000001) -> '1970-01-01 00:00:01.000001+00'",
-)
+scalar("sql_to_timestamp_micros", takes(DOUBLE, gives=MICROSTZ), by=seconds_to_micros)

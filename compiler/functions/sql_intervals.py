@@ -150,14 +150,7 @@ def _of_numbers(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((INT, INT, BIGINT), INTERVAL)
 
 
-define(
-    "sql_interval",
-    _of_numbers,
-    lambda _r: interval,
-    duckdb=lambda a, _r: interval_sql(*a),
-    summary="Months, days and microseconds; only inside expressions.",
-    example="INTERVAL '1 month 2 days' -> '1 mon 2 days'",
-)
+define("sql_interval", _of_numbers, lambda _r: interval, duckdb=lambda a, _r: interval_sql(*a))
 
 
 def _one_interval(types: tuple[SqlType, ...]) -> Resolution:
@@ -175,8 +168,6 @@ define(
         f" + date_part('hour', {a[0]}) * 3600000000 + date_part('minute', {a[0]}) * 60000000 + date_part('microsecond', {a[0]}))"
     ),
     declines=lambda a, _r: f"(abs(date_part('year', {a[0]})) > 9000)",
-    summary="What an interval is compared by: its microseconds, with months of 30 days and days of 24 hours.",
-    example="sql_interval_micros(sql_interval(0, 1, 0)) -> 86400000000",
 )
 
 
@@ -192,20 +183,8 @@ def _taken(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((SPAN,), INTERVAL)
 
 
-define(
-    "sql_interval_kept",
-    _kept,
-    lambda _r: interval_text,
-    summary="An interval as a column has it, which is its string.",
-    example="sql_interval_kept(sql_interval(14, 3, 3600000000)) -> '1 year 2 mons 3 days 01:00:00'",
-)
-define(
-    "sql_interval_taken",
-    _taken,
-    lambda _r: interval_of,
-    summary="The interval that a column has.",
-    example="sql_interval_micros(sql_interval_taken(sql_interval_kept(sql_interval(0, 1, 0)))) -> 86400000000",
-)
+define("sql_interval_kept", _kept, lambda _r: interval_text)
+define("sql_interval_taken", _taken, lambda _r: interval_of)
 
 
 def _of_text(types: tuple[SqlType, ...]) -> Resolution:
@@ -214,29 +193,19 @@ def _of_text(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution(types, INTERVAL)
 
 
-define(
-    "sql_to_interval",
-    _of_text,
-    lambda _r: read,
-    summary="Reads an interval as PostgreSQL does: `1.5 months`, `2 days 03:00`, `P1Y`.",
-    example="sql_interval_micros(sql_to_interval('2 days')) -> 172800000000",
-)
+define("sql_to_interval", _of_text, lambda _r: read)
 
 
-for _place, _name, _what in ((0, "months", "months"), (1, "days", "days"), (2, "rest", "microseconds")):
+for _place, _name in ((0, "months"), (1, "days"), (2, "rest")):
     define(
         f"sql_interval_{_name}",
         _one_interval,
         lambda _r, place=_place: lambda a: a[place],  # type: ignore[misc]
-        summary=f"The {_what} of the three numbers that an interval is.",
-        example=f"sql_interval_{_name}(sql_interval(1, 2, 3000)) -> {(1, 2, 3000)[_place]}",
     )
 define(
     "sql_interval_total",
     _of_numbers,
     lambda _r: lambda months, days, micros: (months, days, micros),
-    summary="Sum of intervals, separately for months, days and microseconds.",
-    example="sql_interval_micros(sql_interval_total(0, 1, 0)) -> 86400000000",
 )
 
 
@@ -250,10 +219,4 @@ def _of_sum(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((INTERVAL, BIGINT), INTERVAL)
 
 
-define(
-    "sql_interval_average",
-    _of_sum,
-    lambda _r: average,
-    summary="Average of intervals, to the microsecond.",
-    example="sql_interval_micros(sql_interval_average(sql_interval(0, 1, 0), 2)) -> 43200000000",
-)
+define("sql_interval_average", _of_sum, lambda _r: average)

@@ -65,31 +65,21 @@ def _of_steps(give: Callable[[Any], str | None]) -> Callable[..., str | None]:
     return lambda text, *path: give(_at(read_json(text), path))
 
 
-for _gives, _give, _end, _what, _gt, _shown in (
-    (JSONB, _as_json, "", "JSONB", ">", "'\"x\"'"),
-    (STRING, _as_text, "_TEXT", "a string", ">>", "'x'"),
+for _gives, _give, _end in (
+    (JSONB, _as_json, ""),
+    (STRING, _as_text, "_TEXT"),
 ):
     standard(
         f"JSONB_FIELD{_end}",
         takes(JSONB, STRING, gives=_gives),
         takes(JSONB, INT, gives=_gives),
         by=_of_part(_give),
-        summary=f"Field of an object, or element of an array (from 0), as {_what}; NULL if missing.",
-        example=f"""JSONB '{{"a": "x"}}' -{_gt} 'a' -> {_shown}""",
     )
-    standard(
-        f"JSONB_PATH{_end}",
-        takes(JSONB, TEXTS, gives=_gives),
-        by=_of_path(_give),
-        summary=f"Value at a path of keys and positions, as {_what}.",
-        example=f"""JSONB '{{"a": [7, 8]}}' #{_gt} '{{a,0}}' -> '7'""",
-    )
+    standard(f"JSONB_PATH{_end}", takes(JSONB, TEXTS, gives=_gives), by=_of_path(_give))
     standard(
         f"JSONB_EXTRACT_PATH{_end}",
         takes_many(JSONB, STRING, gives=_gives),
         by=_of_steps(_give),
-        summary=f"Value at a path of keys and positions, as {_what}.",
-        example=f"""JSONB_EXTRACT_PATH{_end}('{{"a": [7, 8]}}', 'a', '0') -> '7'""",
     )
 
 
@@ -129,41 +119,27 @@ standard(
     "JSONB_CONTAINS",
     takes(JSONB, JSONB, gives=BOOLEAN),
     by=lambda a, b: contains(read_json(a), read_json(b)),
-    summary="Whether the left value has all fields and elements of the right.",
-    example="JSONB '[1, 2]' @> JSONB '[2]' -> True",
 )
 standard(
     "JSONB_IS_IN",
     takes(JSONB, JSONB, gives=BOOLEAN),
     by=lambda a, b: contains(read_json(b), read_json(a)),
-    summary="Whether the right value has all fields and elements of the left.",
-    example="JSONB '[2]' <@ JSONB '[1, 2]' -> True",
 )
 standard(
     "JSONB_HAS",
     takes(JSONB, STRING, gives=BOOLEAN),
     by=lambda text, key: key in _texts(read_json(text)),
-    summary="Whether a string is a key of an object or an element of an array.",
-    example="JSONB '[\"a\", \"b\"]' ? 'b' -> True",
 )
-for _name, _test, _sign, _what in (
-    ("JSONB_HAS_ANY", any, "?|", "any of the strings is"),
-    ("JSONB_HAS_ALL", all, "?&", "all strings are"),
+for _name, _test in (
+    ("JSONB_HAS_ANY", any),
+    ("JSONB_HAS_ALL", all),
 ):
     standard(
         _name,
         takes(JSONB, TEXTS, gives=BOOLEAN),
         by=lambda text, keys, test=_test: _has(text, keys, test),
-        summary=f"Whether {_what} in the keys of an object or the elements of an array.",
-        example=f"JSONB '[\"a\"]' {_sign} ARRAY['a', 'c'] -> {_test is any}",
     )
-standard(
-    "JSONB_TYPEOF",
-    takes(JSONB, gives=STRING),
-    by=lambda text: kind_of(read_json(text)),
-    summary="Type of a value: object, array, string, number, boolean or null.",
-    example="JSONB_TYPEOF('true') -> 'boolean'",
-)
+standard("JSONB_TYPEOF", takes(JSONB, gives=STRING), by=lambda text: kind_of(read_json(text)))
 
 
 def _list(text: str, what: str) -> list[Any]:
@@ -188,8 +164,6 @@ standard(
     "JSONB_ARRAY_LENGTH",
     takes(JSONB, gives=INT),
     by=lambda text: len(_list(text, "get the length")),
-    summary="Length of an array.",
-    example="JSONB_ARRAY_LENGTH('[7, 8]') -> 2",
 )
 
 
@@ -207,8 +181,6 @@ standard(
     takes(STRING, STRING, gives=BOOLEAN),
     takes(JSONB, STRING, gives=BOOLEAN),
     by=_is_json,
-    summary="Whether a string is JSON, or an OBJECT, an ARRAY or a SCALAR of it: written `x IS JSON OBJECT`.",
-    example="IS_JSON('[1]', 'ARRAY') -> True",
 )
 
 # --- rows of it ---
@@ -227,20 +199,14 @@ def _values(text: str) -> list[Any]:
     return [value[k] for k in keys_of(value)]
 
 
-for _name, _gives, _by, _summary, _example in (
-    ("JSONB_ELEMENTS", array(JSONB), lambda text: [write_json(v) for v in _list(text, "get the elements")], "Elements of an array", "'[7, 8]') -> ['7', '8']"),
-    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")], "Elements of an array as strings", "'[\"a\", null]') -> ['a', None]"),
-    ("JSONB_KEYS", TEXTS, lambda text: keys_of(_object(text, "get the keys")), "Keys of an object", "'{\"b\": 1}') -> ['b']"),
-    ("JSONB_VALUES", array(JSONB), lambda text: [write_json(v) for v in _values(text)], "Values of an object", "'{\"b\": 1}') -> ['1']"),
-    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)], "Values of an object as strings", "'{\"b\": 1}') -> ['1']"),
+for _name, _gives, _by in (
+    ("JSONB_ELEMENTS", array(JSONB), lambda text: [write_json(v) for v in _list(text, "get the elements")]),
+    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")]),
+    ("JSONB_KEYS", TEXTS, lambda text: keys_of(_object(text, "get the keys"))),
+    ("JSONB_VALUES", array(JSONB), lambda text: [write_json(v) for v in _values(text)]),
+    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)]),
 ):  # fmt: skip
-    standard(
-        _name,
-        takes(JSONB, gives=_gives),
-        by=_by,
-        summary=f"{_summary}, as an ARRAY.",
-        example=f"{_name}({_example}",
-    )
+    standard(_name, takes(JSONB, gives=_gives), by=_by)
 
 
 # --- what is changed in it ---
@@ -319,41 +285,23 @@ def _lines(value: Any, indent: str) -> str:
     return write_json(value)
 
 
-standard(
-    "JSONB_CONCAT",
-    takes(JSONB, JSONB, gives=JSONB),
-    by=_joined,
-    summary="Combines fields or elements of two values.",
-    example="JSONB '[1]' || JSONB '2' -> '[1, 2]'",
-)
+standard("JSONB_CONCAT", takes(JSONB, JSONB, gives=JSONB), by=_joined)
 standard(
     "JSONB_WITHOUT",
     takes(JSONB, STRING, gives=JSONB),
     takes(JSONB, INT, gives=JSONB),
     takes(JSONB, TEXTS, gives=JSONB),
     by=without,
-    summary="Removes a field, an element by position, or several fields.",
-    example="JSONB '[1, 2]' - 0 -> '[2]'",
 )
 standard(
     "JSONB_STRIP_NULLS",
     takes(JSONB, gives=JSONB),
     by=lambda text: write_json(_without_nulls(read_json(text))),
-    summary="Removes fields that are null, at any depth.",
-    example="JSONB_STRIP_NULLS('{\"a\": null}') -> '{}'",
 )
 standard(
     "JSONB_SET",
     takes(JSONB, TEXTS, JSONB, gives=JSONB),
     takes(JSONB, TEXTS, JSONB, BOOLEAN, gives=JSONB),
     by=_set,
-    summary="Replaces the value at a path; adds a missing one unless the fourth argument is FALSE.",
-    example="JSONB_SET('{\"a\": 1}', ARRAY['a'], '2') -> '{\"a\": 2}'",
 )
-standard(
-    "JSONB_PRETTY",
-    takes(JSONB, gives=STRING),
-    by=_pretty,
-    summary="Formats a value on several lines.",
-    example="JSONB_PRETTY('[1]') -> '[\\n    1\\n]'",
-)
+standard("JSONB_PRETTY", takes(JSONB, gives=STRING), by=_pretty)

@@ -120,30 +120,9 @@ def _of_entries(r: Resolution) -> Reference:
     return lambda entries: write_json({make_key(e[key]): make(e[value]) for e in entries})
 
 
-standard(
-    "TO_JSONB",
-    also=("TO_JSON", "ROW_TO_JSON"),
-    resolve=_one,
-    by_types=_to_jsonb,
-    summary="Converts a value, with nested values; times become ISO 8601 strings.",
-    example="TO_JSONB(ARRAY[1, NULL]) -> '[1, null]'",
-)
-standard(
-    "JSONB_BUILD_ARRAY",
-    resolve=_any,
-    by_types=_built_array,
-    null_propagating=False,
-    summary="Array of values of any types.",
-    example="JSONB_BUILD_ARRAY(1, 'a', NULL) -> '[1, \"a\", null]'",
-)
-standard(
-    "JSONB_BUILD_OBJECT",
-    resolve=_pairs,
-    by_types=_built_object,
-    null_propagating=False,
-    summary="Object from alternating keys and values.",
-    example="JSONB_BUILD_OBJECT('b', 1, 'a', NULL) -> '{\"a\": null, \"b\": 1}'",
-)
+standard("TO_JSONB", also=("TO_JSON", "ROW_TO_JSON"), resolve=_one, by_types=_to_jsonb)
+standard("JSONB_BUILD_ARRAY", resolve=_any, by_types=_built_array, null_propagating=False)
+standard("JSONB_BUILD_OBJECT", resolve=_pairs, by_types=_built_object, null_propagating=False)
 
 
 def _of_texts(keys: list[str | None], values: list[str | None] | None = None) -> str:
@@ -157,18 +136,5 @@ def _of_texts(keys: list[str | None], values: list[str | None] | None = None) ->
     return write_json(dict(zip(keys, values, strict=True)))
 
 
-standard(
-    "JSONB_OBJECT",
-    takes(TEXTS, gives=JSONB),
-    takes(TEXTS, TEXTS, gives=JSONB),
-    by=_of_texts,
-    summary="Object of strings, from an array of alternating keys and values, or from two arrays.",
-    example="JSONB_OBJECT(ARRAY['a', '1']) -> '{\"a\": \"1\"}'",
-)
-standard(
-    "JSONB_OF_ENTRIES",
-    resolve=_entries,
-    by_types=_of_entries,
-    summary="Object from rows of key and value; the last of equal keys counts. JSONB_OBJECT_AGG aggregates a group.",
-    example="JSONB_OF_ENTRIES(NULL) -> None",
-)
+standard("JSONB_OBJECT", takes(TEXTS, gives=JSONB), takes(TEXTS, TEXTS, gives=JSONB), by=_of_texts)
+standard("JSONB_OF_ENTRIES", resolve=_entries, by_types=_of_entries)

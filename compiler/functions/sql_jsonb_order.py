@@ -86,17 +86,5 @@ def _of_any(t: SqlType) -> Callable[[Any], Any]:
     return lambda v: None if v is None else make(v)
 
 
-define(
-    "sql_jsonb_equal",
-    lambda types: Resolution(types, types[0]),
-    lambda r: _maker(r.args[0]),
-    summary="The one string of all values of JSONB that are equal: 1.10 is 1.1.",
-    example="sql_jsonb_equal(sql_to_jsonb(TRUE)) -> 'true'",
-)
-standard(
-    "JSONB_ORDER",
-    takes(JSONB, gives=STRING),
-    by=order_text,
-    summary="A string that sorts as the JSONB value does.",
-    example="JSONB_ORDER(JSONB 'true') -> '0401'",
-)
+define("sql_jsonb_equal", lambda types: Resolution(types, types[0]), lambda r: _maker(r.args[0]))
+standard("JSONB_ORDER", takes(JSONB, gives=STRING), by=order_text)

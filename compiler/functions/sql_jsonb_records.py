@@ -96,14 +96,10 @@ standard(
     resolve=_resolve("JSONB_POPULATE_RECORD", several=False),
     by_types=_record,
     null_propagating=False,
-    summary="A row of the type of the first argument, with the fields of a JSON object in place of its own.",
-    example="JSONB_POPULATE_RECORD(NULL::struct<id INT>, '{\"id\": \"5\"}') -> '(5)'",
 )
 standard(
     "JSONB_RECORDS",
     resolve=_resolve("JSONB_POPULATE_RECORDSET", several=True),
     by_types=_records,
     null_propagating=False,
-    summary="As JSONB_POPULATE_RECORD of each element of an array, as an ARRAY.",
-    example="JSONB_RECORDS(NULL::struct<id INT>, '[{\"id\": \"5\"}]') -> [{'id': 5}]",
 )

@@ -48,17 +48,5 @@ def _rows(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution(types, _type(*(t for _, t in fields)))
 
 
-standard(
-    "MAP_FROM_KEY_VALUES",
-    resolve=_arrays,
-    by=_of_two,
-    summary="Map of an array of keys and an array of values.",
-    example="MAP_FROM_KEY_VALUES(ARRAY['a', 'b'], ARRAY[1, 2]) -> {'a': 1, 'b': 2}",
-)
-standard(
-    "MAP_FROM_ENTRIES",
-    resolve=_rows,
-    by=lambda rows: _map(tuple(r.values()) for r in rows),
-    summary="Map of an array of rows of a key and a value.",
-    example="MAP_FROM_ENTRIES(ARRAY[ROW('a', 1)]) -> {'a': 1}",
-)
+standard("MAP_FROM_KEY_VALUES", resolve=_arrays, by=_of_two)
+standard("MAP_FROM_ENTRIES", resolve=_rows, by=lambda rows: _map(tuple(r.values()) for r in rows))

@@ -61,10 +61,4 @@ def _rounded_types(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((types[0], INT), types[0])
 
 
-define(
-    "sql_rounded_moment",
-    _rounded_types,
-    lambda _r: rounded,
-    summary="Rounds to 0 to 5 digits of a second, halves away from the year 2000.",
-    example="CAST('2024-01-01 00:00:00.567' AS TIMESTAMP(0)) -> '2024-01-01 00:00:01'",
-)
+define("sql_rounded_moment", _rounded_types, lambda _r: rounded)

@@ -284,13 +284,5 @@ define(
     "sql_number_to_char",
     resolver("TO_CHAR", *(takes(t, STRING, gives=STRING) for t in (INT, BIGINT, DEC, DOUBLE))),
     lambda _r: written,
-    summary="Formats a number by a PostgreSQL pattern (`FM999,990.00`, with S, MI, SG or PR for the sign).",
-    example="TO_CHAR(-1234, '9,999.00') -> '-1,234.00'",
 )
-standard(
-    "TO_NUMBER",
-    takes(STRING, STRING, gives=_READ),
-    by_types=_number,
-    summary="Parses a number by a PostgreSQL pattern.",
-    example="TO_NUMBER('1,234.5-', '9,999.99S') -> Decimal('-1234.50')",
-)
+standard("TO_NUMBER", takes(STRING, STRING, gives=_READ), by_types=_number)

@@ -51,8 +51,6 @@ standard(
     by_types=_absolute,
     duckdb=lambda a, r: f"TRY(abs({a[0]}))" if r.result.kind in RANGES else f"abs({a[0]})",
     declines=_least_declines,
-    summary="Absolute value.",
-    example="ABS(-3) -> 3",
 )
 
 
@@ -100,11 +98,11 @@ _TO_WHOLE = (
     takes(DOUBLE, gives=DOUBLE),
     takes(DEC, gives=_whole_type),
 )
-_MODES: tuple[tuple[str, Callable[[float], float], str, str, str], ...] = (
-    ("CEIL", _stepped(math.ceil), ROUND_CEILING, "Next whole number above", "-1.0"),
-    ("FLOOR", _stepped(math.floor), ROUND_FLOOR, "Next whole number below", "-2.0"),
-    ("ROUND", _nearest, ROUND_HALF_UP, "Rounds: decimals half away from zero, doubles half to even", "-2.0"),
-    ("TRUNC", _stepped(math.trunc), ROUND_DOWN, "Cuts towards zero", "-1.0"),
+_MODES: tuple[tuple[str, Callable[[float], float], str], ...] = (
+    ("CEIL", _stepped(math.ceil), ROUND_CEILING),
+    ("FLOOR", _stepped(math.floor), ROUND_FLOOR),
+    ("ROUND", _nearest, ROUND_HALF_UP),
+    ("TRUNC", _stepped(math.trunc), ROUND_DOWN),
 )  # fmt: skip
 
 
@@ -134,7 +132,7 @@ def _without_digits(name: str) -> Lowering:
     return declines
 
 
-for _name, _f, _mode, _summary, _shown in _MODES:
+for _name, _f, _mode in _MODES:
     _has_digits = _name in ("ROUND", "TRUNC")
     standard(
         _name,
@@ -144,8 +142,6 @@ for _name, _f, _mode, _summary, _shown in _MODES:
         also={"CEIL": ("CEILING",), "TRUNC": ("TRUNCATE",)}.get(_name, ()),
         duckdb=_whole_sql(_name),
         declines=_without_digits(_name),
-        summary=_summary + ("; a DECIMAL optionally to a number of digits." if _has_digits else "."),
-        example=f"{_name}(-1.5e0) -> {_shown}",
     )
 
 
@@ -162,8 +158,6 @@ standard(
     takes(DOUBLE, gives=DOUBLE),
     takes(DEC, gives=decimal(1, 0)),
     by_types=_sign,
-    summary="-1, 0 or 1 for negative, zero or positive.",
-    example="SIGN(-7) -> -1.0",
 )
 
 
@@ -173,13 +167,7 @@ def _needed_digits(v: Decimal) -> int:
     return max(0, -exponent) if v else 0
 
 
-standard(
-    "MIN_SCALE",
-    takes(DEC, gives=INT),
-    by=_needed_digits,
-    summary="Decimal places that a number needs: 2 for 8.4100.",
-    example="MIN_SCALE(1200) -> 0",
-)
+standard("MIN_SCALE", takes(DEC, gives=INT), by=_needed_digits)
 
 
 # --- roots, powers and logarithms ---
@@ -283,27 +271,19 @@ def _exact_or_double(f: Callable[..., Any]) -> Callable[[Resolution], Reference]
     return reference
 
 
-for _name, _function, _most, _summary, _example in (
-    ("SQRT", _root, 1, "Square root.", "SQRT(9) -> 3.0"),
-    ("EXP", _exponential, 1, "e raised to a power.", "EXP(0) -> 1.0"),
-    ("LN", _natural, 1, "Natural logarithm.", "LN(1) -> 0.0"),
-    ("LOG10", _logarithm, 1, "Logarithm to base 10.", "LOG10(100) -> 2.0"),
-    ("LOG", _logarithm, 2, "Logarithm to base 10, or `LOG(base, x)`.", "LOG(2, 8) -> 3.0"),
+for _name, _function, _most in (
+    ("SQRT", _root, 1),
+    ("EXP", _exponential, 1),
+    ("LN", _natural, 1),
+    ("LOG10", _logarithm, 1),
+    ("LOG", _logarithm, 2),
 ):
-    standard(
-        _name,
-        resolve=_analytic(_name, 1, _most),
-        by_types=_exact_or_double(_function),
-        summary=_summary,
-        example=_example,
-    )
+    standard(_name, resolve=_analytic(_name, 1, _most), by_types=_exact_or_double(_function))
 standard(
     "POWER",
     resolve=_analytic("POWER", 2, 2),
     by_types=_exact_or_double(_power),
     also=("POW",),
-    summary="Power. Also `x ^ y`.",
-    example="POWER(2, 10) -> 1024.0",
 )
 
 
@@ -320,17 +300,11 @@ def _angle(f: Callable[[float], float]) -> Callable[[float], float]:
     return run
 
 
-for _name, _of, _summary, _at in (
-    ("ACOS", math.acos, "Inverse cosine, in radians.", 1),
-    ("ASIN", math.asin, "Inverse sine, in radians.", 0),
-    ("COS", math.cos, "Cosine of radians.", 0),
-    ("SIN", math.sin, "Sine of radians.", 0),
-    ("TAN", math.tan, "Tangent of radians.", 0),
+for _name, _of in (
+    ("ACOS", math.acos),
+    ("ASIN", math.asin),
+    ("COS", math.cos),
+    ("SIN", math.sin),
+    ("TAN", math.tan),
 ):
-    standard(
-        _name,
-        takes(DOUBLE, gives=DOUBLE),
-        by=_angle(_of),
-        summary=_summary,
-        example=f"{_name}({_at}) -> {_of(_at)}",
-    )
+    standard(_name, takes(DOUBLE, gives=DOUBLE), by=_angle(_of))

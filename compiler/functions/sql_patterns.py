@@ -131,38 +131,28 @@ standard(
     takes(STRING, STRING, gives=BOOLEAN),
     takes(STRING, STRING, STRING, gives=BOOLEAN),
     by=ilike,
-    summary="Matches a pattern with % and _, ignoring case.",
-    example="'Flow' ILIKE 'f%W' -> True",
 )
 standard(
     "SIMILAR",
     takes(STRING, STRING, gives=BOOLEAN),
     takes(STRING, STRING, STRING, gives=BOOLEAN),
     **pattern_calls("sql_similar", similar, BOOLEAN, *_TWO_OR_THREE),
-    summary="Matches a pattern with %, _ and signs of regular expressions.",
-    example="'flow' SIMILAR TO '(x|f)%' -> True",
 )
 standard(
     "REGEXP_LIKE",
     takes(STRING, STRING, gives=BOOLEAN),
     takes(STRING, STRING, STRING, gives=BOOLEAN),
     **pattern_calls("sql_regexp_like", matches, BOOLEAN, *_TWO_OR_THREE),
-    summary="Whether a POSIX regular expression matches a part of the string; flag i ignores case. Also `x ~ y`, `x ~* y`, `x !~ y`.",
-    example="REGEXP_LIKE('flow', '^f.*w$') -> True",
 )
 standard(
     "REGEXP_MATCH",
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, STRING, gives=array(STRING)),
     **pattern_calls("sql_regexp_match", first_match, array(STRING), *_TWO_OR_THREE),
-    summary="Groups of the first match of a POSIX regular expression, or the match if there are no groups; NULL without a match.",
-    example="REGEXP_MATCH('a=1&b=22', '(b)=([0-9]+)') -> ['b', '22']",
 )
 standard(
     "REGEXP_REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
     takes(STRING, STRING, STRING, STRING, gives=STRING),
     **pattern_calls("sql_regexp_replace", replaced, STRING, (STRING,) * 3, (STRING,) * 4),
-    summary="Replaces the first match of a POSIX regular expression, or all with flag g; \\1 is a group.",
-    example="REGEXP_REPLACE('banana', 'a(.)', '<', 'g') -> 'b<<a'",
 )

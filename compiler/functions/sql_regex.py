@@ -50,21 +50,15 @@ standard(
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
     **pattern_calls("sql_regexp_extract", _extract, STRING, (STRING, STRING), (STRING, STRING, INT)),
-    summary="First match of a pattern, or one of its groups; NULL without a match.",
-    example="REGEXP_EXTRACT('big river', '(.*) (.*)', 2) -> 'river'",
 )
 standard(
     "REGEXP_EXTRACT_ALL",
     takes(STRING, STRING, INT, gives=array(STRING)),
     **pattern_calls("sql_regexp_extract_all", _extract_all, array(STRING), (STRING, STRING, INT)),
-    summary="One group of each match; 0 is the whole match. Systems differ in the default, so the group is required.",
-    example="REGEXP_EXTRACT_ALL('abacad', 'a(.)', 1) -> ['b', 'c', 'd']",
 )
 standard(
     "REGEXP_SPLIT_TO_ARRAY",
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, STRING, gives=array(STRING)),
     **pattern_calls("sql_regexp_split_to_array", _split, array(STRING), (STRING, STRING), (STRING, STRING, STRING)),
-    summary="Splits at the matches of a POSIX regular expression; flag i ignores case.",
-    example="REGEXP_SPLIT_TO_ARRAY('the fox', '') -> ['t', 'h', 'e', ' ', 'f', 'o', 'x']",
 )

@@ -91,20 +91,14 @@ standard(
     "REGEXP_COUNT",
     *(takes(*form, gives=INT) for form in _COUNT),
     **pattern_calls("sql_regexp_count", _count, INT, *_COUNT),
-    summary="Number of matches of a POSIX regular expression, from an optional position.",
-    example="REGEXP_COUNT('banana', 'an') -> 2",
 )
 standard(
     "REGEXP_INSTR",
     *(takes(*form, gives=INT) for form in _PLACE),
     **pattern_calls("sql_regexp_instr", _place, INT, *_PLACE),
-    summary="Where the n-th match begins (or, with 1 as fifth argument, ends); 0 without one.",
-    example="REGEXP_INSTR('banana', 'an', 1, 2) -> 4",
 )
 standard(
     "REGEXP_SUBSTR",
     *(takes(*form, gives=STRING) for form in _PART),
     **pattern_calls("sql_regexp_substr", _part, STRING, *_PART),
-    summary="The n-th match of a POSIX regular expression, or a group of it; NULL without one.",
-    example="REGEXP_SUBSTR('a=1&b=22', '(b)=([0-9]+)', 1, 1, '', 2) -> '22'",
 )

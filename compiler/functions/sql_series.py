@@ -73,13 +73,7 @@ def _checked(count: int) -> int:
     return count
 
 
-define(
-    "sql_series",
-    _series_types,
-    _series,
-    summary="Numbers or times from one to another; the default step is 1.",
-    example="sql_series(1, 7, 3) -> [1, 4, 7]",
-)
+define("sql_series", _series_types, _series)
 
 
 def _places(*, kept: bool) -> Callable[[Resolution], Reference]:
@@ -96,19 +90,5 @@ def _array_types(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution(types, array(BIGINT))
 
 
-define(
-    "sql_places",
-    _array_types,
-    _places(kept=False),
-    null_propagating=False,
-    summary="The places of the longest of some arrays, from 1: the ordinality of UNNEST.",
-    example="sql_places(ARRAY['a', 'b'], ARRAY['c']) -> [1, 2]",
-)
-define(
-    "sql_places_or_null",
-    _array_types,
-    _places(kept=True),
-    null_propagating=False,
-    summary="The places of the longest of some arrays, and one that is NULL if there are none: of LEFT JOIN UNNEST.",
-    example="sql_places_or_null(sql_string_to_array('', ',')) -> [None]",
-)
+define("sql_places", _array_types, _places(kept=False), null_propagating=False)
+define("sql_places_or_null", _array_types, _places(kept=True), null_propagating=False)

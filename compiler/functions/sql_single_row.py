@@ -25,6 +25,4 @@ scalar(
     null_propagating=False,
     duckdb=lambda args, _r: args[0],
     declines=lambda args, _r: f"(COALESCE({args[1]}, 0) > 1)",
-    summary="Value of a subquery with one column; NULL without a row, an error with several.",
-    example="sql_single_row(7, 1) -> 7",
 )

@@ -19,10 +19,4 @@ def sketched(x: float, error: float) -> float:
     return math.copysign(2 * base**bucket / (base + 1), x)
 
 
-standard(
-    "DDSKETCH_VALUE",
-    takes(DOUBLE, DOUBLE, gives=DOUBLE),
-    by=sketched,
-    summary="The number that a DDSketch of a relative error gives for a number: APPROX_PERCENTILE is that of PERCENTILE_DISC.",
-    example="DDSKETCH_VALUE(1, 0.5) -> 0.5",
-)
+standard("DDSKETCH_VALUE", takes(DOUBLE, DOUBLE, gives=DOUBLE), by=sketched)

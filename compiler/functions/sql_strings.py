@@ -201,24 +201,13 @@ standard(
     by=len,
     also=("CHARACTER_LENGTH",),
     duckdb=lambda a, _r: f"CAST(length({a[0]}) AS INTEGER)",
-    summary="Number of characters.",
-    example="CHAR_LENGTH('flow') -> 4",
 )
-standard(
-    "OCTET_LENGTH",
-    *_ANY,
-    by_types=_octets,
-    duckdb=_octets_sql(""),
-    summary="Number of bytes, in UTF-8 for a string.",
-    example="OCTET_LENGTH('é') -> 2",
-)
+standard("OCTET_LENGTH", *_ANY, by_types=_octets, duckdb=_octets_sql(""))
 standard(
     "BIT_LENGTH",
     *_ANY,
     by_types=lambda r: lambda v: 8 * _octets(r)(v),
     duckdb=_octets_sql(" * 8"),
-    summary="Number of bits, in UTF-8 for a string.",
-    example="BIT_LENGTH('ab') -> 16",
 )
 standard(
     "SUBSTRING",
@@ -231,29 +220,23 @@ standard(
     also=("SUBSTR",),
     duckdb=_substring_sql,
     declines=lambda a, r: (_DESCRIBED["declines"](a, r) if _by_pattern(r) else _substring_declines(a)),
-    summary="Characters (or bytes) from a position; positions before the first count and are empty. Also `SUBSTRING(x, 2, 3)`, and the first match of a POSIX regular expression or its first group: `SUBSTRING(x FROM 'a(.)')`.",
-    example="SUBSTRING('stream' FROM 0 FOR 3) -> 'st'",
 )  # fmt: skip
 standard(
     "OVERLAY",
     takes(STRING, STRING, INT, gives=STRING),
     takes(STRING, STRING, INT, INT, gives=STRING),
     by=overlay,
-    summary="Replaces a part of a string. Also with `FOR` and a length.",
-    example="OVERLAY('stream' PLACING 'lu' FROM 3) -> 'stluam'",
 )
 standard(
     "STRPOS",
     takes(STRING, STRING, gives=INT),
     by=lambda s, part: s.find(part) + 1,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)",
-    summary="Position of a part, 0 if it is missing. Also `POSITION(part IN string)`.",
-    example="STRPOS('stream', 're') -> 3",
 )
-for _name, _by, _summary in (
-    ("BTRIM", str.strip, "at both ends. Also `TRIM(x)` and `TRIM(BOTH y FROM x)`"),
-    ("LTRIM", str.lstrip, "at the beginning. Also `TRIM(LEADING y FROM x)`"),
-    ("RTRIM", str.rstrip, "at the end. Also `TRIM(TRAILING y FROM x)`"),
+for _name, _by in (
+    ("BTRIM", str.strip),
+    ("LTRIM", str.lstrip),
+    ("RTRIM", str.rstrip),
 ):
     standard(
         _name,
@@ -263,10 +246,8 @@ for _name, _by, _summary in (
         also=("TRIM",) if _name == "BTRIM" else (),
         duckdb=_strip_sql("trim" if _name == "BTRIM" else _name.lower()),
         declines=_strip_declines,
-        summary=f"Removes blanks, or any of the given characters, {_summary}.",
-        example=f"{_name}('xxaxx', 'x') -> {_by('xxaxx', 'x')!r}",
     )
-for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx")):
+for _name, _side in (("LPAD", "left"), ("RPAD", "right")):
     standard(
         _name,
         takes(STRING, INT, gives=STRING),
@@ -274,8 +255,6 @@ for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx
         by=_pad(left=_side == "left"),
         duckdb=_pad_sql(_name.lower()),
         declines=_pad_declines,
-        summary=f"Cuts or pads the string at the {_side}, by default with blanks.",
-        example=f"{_name}('ab', 5, 'x') -> {_shown!r}",
     )
 standard(
     "SPLIT_PART",
@@ -283,8 +262,6 @@ standard(
     by=split_part,
     duckdb=lambda a, _r: f"split_part({', '.join(a)})",
     declines=lambda a, _r: f"({a[1]} = '' OR {a[2]} NOT BETWEEN 1 AND 1000000000)",
-    summary="Returns the n-th part between delimiters. A negative n counts from the end. A missing part is empty.",
-    example="SPLIT_PART('a-b-c', '-', -1) -> 'c'",
 )
 standard(
     "REPLACE",
@@ -292,24 +269,9 @@ standard(
     by=lambda s, a, b: replace(s, a, b) if a else s,
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
-    summary="Replaces every occurrence of a part; an empty part changes nothing.",
-    example="REPLACE('banana', 'an', '-') -> 'b--a'",
 )
-standard(
-    "TRANSLATE",
-    takes(STRING, STRING, STRING, gives=STRING),
-    by=translate,
-    summary="Replaces characters by those at the same positions of another list, or removes them.",
-    example="TRANSLATE('12345', '143', 'ax') -> 'a2x5'",
-)
-standard(
-    "REVERSE",
-    takes(STRING, gives=STRING),
-    by=_reversed,
-    **beyond_ascii("reverse", _reversed),
-    summary="Reverses the string.",
-    example="REVERSE('abc') -> 'cba'",
-)
+standard("TRANSLATE", takes(STRING, STRING, STRING, gives=STRING), by=translate)
+standard("REVERSE", takes(STRING, gives=STRING), by=_reversed, **beyond_ascii("reverse", _reversed))
 standard(
     "REPEAT",
     takes(STRING, INT, gives=STRING),
@@ -318,46 +280,26 @@ standard(
         f"repeat({a[0]}, CASE WHEN {a[1]} BETWEEN 0 AND 1000 AND strlen({a[0]}) <= 10000 THEN {a[1]} WHEN {a[1]} < 0 THEN 0 END)"
     ),
     declines=lambda a, _r: f"({a[1]} > 1000 OR strlen({a[0]}) > 10000)",
-    summary="Repeats the string.",
-    example="REPEAT('ab', 3) -> 'ababab'",
 )
-for _name, _f, _first, _last in (("LEFT", left, "first", "last"), ("RIGHT", right, "last", "first")):
+for _name, _f in (("LEFT", left), ("RIGHT", right)):
     standard(
         _name,
         takes(STRING, INT, gives=STRING),
         by=_f,
         duckdb=named(_name.lower()),
         declines=lambda a, _r: f"({a[1]} NOT BETWEEN -1000000000 AND 1000000000)",
-        summary=f"{_first.capitalize()} n characters; all but the {_last} n if negative.",
-        example=f"{_name}('stream', -2) -> {_f('stream', -2)!r}",
     )
-standard(
-    "INITCAP",
-    takes(STRING, gives=STRING),
-    by=initcap,
-    summary="Capitalises each word. Words are runs of letters and digits.",
-    example="INITCAP('the fOx-hole') -> 'The Fox-Hole'",
-)
+standard("INITCAP", takes(STRING, gives=STRING), by=initcap)
 standard(
     "NORMALIZE",
     takes(STRING, gives=STRING),
     takes(STRING, STRING, gives=STRING),
     by=normalized,
-    summary="Unicode normal form NFC, NFD, NFKC or NFKD.",
-    example="NORMALIZE('é', NFC) -> 'é'",
 )
 standard(
     "ASCII",
     takes(STRING, gives=INT),
     by=lambda s: ord(s[0]) if s else 0,
     duckdb=lambda a, _r: f"CAST(ascii({a[0]}) AS INTEGER)",
-    summary="Code point of the first character, 0 for an empty string.",
-    example="ASCII('flow') -> 102",
 )
-standard(
-    "CHR",
-    takes(INT, gives=STRING),
-    by=character,
-    summary="Character of a code point.",
-    example="CHR(75) -> 'K'",
-)
+standard("CHR", takes(INT, gives=STRING), by=character)

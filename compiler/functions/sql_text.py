@@ -28,6 +28,4 @@ define(
     same_for_all(lambda a, b: a + b),
     duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
     spark=lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "",
-    summary="Concatenates strings or bytes; NULL if one is NULL.",
-    example="'a' || 'b' -> 'ab'",
 )

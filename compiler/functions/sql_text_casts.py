@@ -184,8 +184,6 @@ def read_double(text: str) -> float:
 def _reads(
     to: SqlType,
     read: Callable[[str], Any],
-    summary: str,
-    example: str,
     pattern: str = "",
     cast: str = "",
     name: str = "",
@@ -205,8 +203,6 @@ def _reads(
         lambda _r: read,
         duckdb=lowering if cast else None,
         declines=declines if cast else None,
-        summary=summary,
-        example=example,
     )
 
 
@@ -214,56 +210,22 @@ _DATE_SQL = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _reads(
     TIMESTAMP,
     read_timestamp,
-    "Parses a date, with an optional time of day.",
-    "CAST('2024-05-01 12:00' AS TIMESTAMP) -> '2024-05-01 12:00:00'",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,3})?",
     "CAST(TRY_CAST({} AS TIMESTAMP) AS TIMESTAMP_MS)",
 )
-_reads(
-    TIMESTAMPTZ,
-    read_timestamptz,
-    "Parses a time, with an optional offset from UTC.",
-    "CAST('2024-05-01 12:00+02' AS TIMESTAMPTZ) -> '2024-05-01 10:00:00+00'",
-)
+_reads(TIMESTAMPTZ, read_timestamptz)
 _reads(
     MICROS,
     read_micros,
-    "Parses a timestamp to the microsecond.",
-    "CAST('2024-05-01 12:00:00.123456' AS TIMESTAMP(6)) -> '2024-05-01 12:00:00.123456'",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?",
     "TRY_CAST({} AS TIMESTAMP)",
     name="micros",
 )
-_reads(
-    MICROSTZ,
-    read_microstz,
-    "Parses a time to the microsecond, with an optional offset.",
-    "CAST('2024-05-01 12:00:00.123456+02' AS TIMESTAMPTZ(6)) -> '2024-05-01 10:00:00.123456+00'",
-    name="microstz",
-)
-_reads(
-    DATE,
-    read_date,
-    "Parses a date.",
-    "CAST('2024-02-01' AS DATE) -> '2024-02-01'",
-    _DATE_SQL,
-    "TRY_CAST({} AS DATE)",
-)
-_reads(TIME, read_time, "Parses a time of day.", "CAST('08:15' AS TIME) -> '08:15:00'")
-_reads(
-    DOUBLE,
-    read_double,
-    "Parses a number.",
-    "CAST('1e3' AS DOUBLE PRECISION) -> 1000.0",
-    "-?[0-9]{1,15}([.][0-9]{1,15})?",
-    "TRY_CAST({} AS DOUBLE)",
-)
-_reads(
-    BYTES,
-    bytes_of_text,
-    "Parses hexadecimal digits after \\\\x, or characters with octal escapes.",
-    "CAST('\\x6162' AS BYTEA) -> b'ab'",
-)
+_reads(MICROSTZ, read_microstz, name="microstz")
+_reads(DATE, read_date, _DATE_SQL, "TRY_CAST({} AS DATE)")
+_reads(TIME, read_time)
+_reads(DOUBLE, read_double, "-?[0-9]{1,15}([.][0-9]{1,15})?", "TRY_CAST({} AS DOUBLE)")
+_reads(BYTES, bytes_of_text)
 
 
 # --- writing ---
@@ -352,13 +314,7 @@ def _field(v: Any, write: Callable[[Any], str]) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"' if quoted else text
 
 
-define(
-    "sql_to_text",
-    cast_resolver(STRING),
-    lambda r: text_writer(r.args[0]),
-    summary="Writes any value as PostgreSQL does.",
-    example="CAST(1e20 AS VARCHAR) -> '1e+20'",
-)
+define("sql_to_text", cast_resolver(STRING), lambda r: text_writer(r.args[0]))
 
 
 _TYPE_NAMES = {
@@ -389,6 +345,4 @@ standard(
     by_types=lambda r: lambda _: _name_of(r.args[0]),
     duckdb=lambda _, r: f"'{_name_of(r.args[0])}'",
     null_propagating=False,
-    summary="PostgreSQL's name of the value's type.",
-    example="PG_TYPEOF(1) -> 'integer'",
 )

@@ -215,8 +215,6 @@ standard(
     by_types=_extract,
     duckdb=_part_sql,
     declines=_range_declines(1),
-    summary="A part of a date, time, timestamp or interval, as a DECIMAL.",
-    example="EXTRACT(YEAR FROM DATE '2024-02-29') -> Decimal('2024')",
 )
 standard(
     "DATE_PART",
@@ -224,8 +222,6 @@ standard(
     by_types=lambda r: lambda part, v: float(_part(part_name(part), r.args[1].kind)(v)),
     duckdb=_part_sql,
     declines=_range_declines(1),
-    summary="A part of a date, time, timestamp or interval, as a DOUBLE.",
-    example="DATE_PART('doy', DATE '2024-12-31') -> 366.0",
 )
 
 
@@ -287,8 +283,6 @@ standard(
     ),
     duckdb=_trunc_sql,
     declines=_range_declines(1),
-    summary="Start of the unit (second, minute, hour, day, week from Monday, month, quarter, year, ...) that contains a timestamp.",
-    example="DATE_TRUNC('week', TIMESTAMP '2024-05-05 01:02') -> '2024-04-29 00:00:00'",
 )
 
 
@@ -315,26 +309,12 @@ def made_timestamp(year: int, month: int, day: int, hour: int, minute: int, seco
     return checked_timestamp(made_date(year, month, day) * DAY_MS + made_time(hour, minute, second))
 
 
-standard(
-    "MAKE_DATE",
-    takes(INT, INT, INT, gives=DATE),
-    by=made_date,
-    summary="Date from year, month and day.",
-    example="MAKE_DATE(2024, 2, 1) -> '2024-02-01'",
-)
-standard(
-    "MAKE_TIME",
-    takes(INT, INT, DOUBLE, gives=TIME),
-    by=made_time,
-    summary="Time of day from hour, minute and second.",
-    example="MAKE_TIME(8, 15, 23.5) -> '08:15:23.5'",
-)
+standard("MAKE_DATE", takes(INT, INT, INT, gives=DATE), by=made_date)
+standard("MAKE_TIME", takes(INT, INT, DOUBLE, gives=TIME), by=made_time)
 standard(
     "MAKE_TIMESTAMP",
     takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMP),
     by=made_timestamp,
-    summary="Timestamp from year, month, day, hour, minute and second.",
-    example="MAKE_TIMESTAMP(2024, 5, 5, 1, 2, 3.5) -> '2024-05-05 01:02:03.5'",
 )
 standard(
     "NOW",
@@ -342,24 +322,13 @@ standard(
     by=lambda: Clock.now_ms(),
     deterministic=False,
     also=("CURRENT_TIMESTAMP", "TRANSACTION_TIMESTAMP", "STATEMENT_TIMESTAMP"),
-    summary="Current time; in views only in WHERE, compared with a time.",
-    example="sql_date_part('year', sql_now()) > 2000 -> True",
 )
-standard(
-    "LOCALTIMESTAMP",
-    takes(gives=TIMESTAMP),
-    by=lambda: Clock.now_ms(),
-    deterministic=False,
-    summary="Current time in UTC; in views only in WHERE, compared with a time.",
-    example="sql_date_part('year', sql_localtimestamp()) > 2000 -> True",
-)
+standard("LOCALTIMESTAMP", takes(gives=TIMESTAMP), by=lambda: Clock.now_ms(), deterministic=False)
 standard(
     "CURRENT_DATE",
     takes(gives=DATE),
     by=lambda: Clock.now_ms() // DAY_MS,
     deterministic=False,
-    summary="Today's date in UTC; in views only in WHERE, compared with a time.",
-    example="sql_date_part('year', sql_current_date()) > 2000 -> True",
 )
 
 
@@ -389,8 +358,6 @@ standard(
     *(takes(t, t, t, t, gives=BOOLEAN) for t in (TIMESTAMP, TIMESTAMPTZ, DATE, TIME, MICROS, MICROSTZ)),
     by=_overlaps,
     null_propagating=False,
-    summary="Whether two time spans overlap.",
-    example="(DATE '2024-01-01', DATE '2024-02-01') OVERLAPS (DATE '2024-01-31', DATE '2024-03-01') -> True",
 )
 
 
@@ -427,6 +394,4 @@ standard(
     takes(STRING, MICROS, MICROS, gives=BIGINT),
     takes(STRING, MICROSTZ, MICROSTZ, gives=BIGINT),
     by_types=by_unit(_between, partial(_between, per_ms=1000)),
-    summary="Whole units (`SECOND` ... `YEAR`) between two timestamps.",
-    example="TIMESTAMPDIFF(MONTH, TIMESTAMP '2024-01-31', TIMESTAMP '2024-03-01') -> 1",
 )

@@ -154,6 +154,4 @@ standard(
     takes(MICROS, STRING, gives=STRING),
     takes(MICROSTZ, STRING, gives=STRING),
     by_types=lambda r: partial(by_unit(to_char, to_char_micros)(r), zoned=r.args[0].zoned),
-    summary="Formats a timestamp by a PostgreSQL pattern (`YYYY-MM-DD HH24:MI:SS.MS`, `Mon`, `Day`, `IW`, `Q`, `AM`, with FM and TH).",
-    example="TO_CHAR(TIMESTAMP '2024-02-09 15:04:05', 'FMDDth Mon YYYY, HH12:MI AM') -> '9th Feb 2024, 03:04 PM'",
 )

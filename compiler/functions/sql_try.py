@@ -24,15 +24,7 @@ def _tried(operand: Callable[[], Any]) -> Any:
         return None
 
 
-standard(
-    "TRY",
-    takes(T, gives=T),
-    by=_tried,
-    null_propagating=False,
-    lazy=True,
-    summary="Value, or NULL if it fails: division by zero, malformed string. Also `TRY_CAST(x AS type)`.",
-    example="TRY(CAST('maybe' AS BOOLEAN)) -> NULL",
-)
+standard("TRY", takes(T, gives=T), by=_tried, null_propagating=False, lazy=True)
 
 define(
     NULL_IF_FAILED,
@@ -41,6 +33,4 @@ define(
     null_propagating=False,
     lazy=True,
     duckdb=lambda args, _r: args[0],  # a row for which it fails is declined by what it calls
-    summary="Value of a join's key, or NULL with a dead letter where it fails.",
-    example="null_if_failed(sql_to_boolean('yes')) -> True",
 )

@@ -29,8 +29,6 @@ standard(
     takes(BIGINT, gives=STRING),
     takes(BIGINT, STRING, gives=STRING),
     by=lambda seconds, pattern=PATTERN: format_timestamp(seconds * 1000, pattern),
-    summary="Formats seconds since 1970, in UTC, by a java.time pattern (default yyyy-MM-dd HH:mm:ss).",
-    example="FROM_UNIXTIME(5) -> '1970-01-01 00:00:05'",
 )
 standard(
     "UNIX_TIMESTAMP",
@@ -40,6 +38,4 @@ standard(
     takes(STRING, STRING, gives=BIGINT),
     by=_seconds,
     deterministic=False,
-    summary="Seconds since 1970 of a timestamp, of a string by a java.time pattern (default yyyy-MM-dd HH:mm:ss), or of the current time.",
-    example="UNIX_TIMESTAMP('1970-01-01 00:00:05') -> 5",
 )

@@ -82,51 +82,22 @@ standard(
     name="sql_quotient",  # `/` is sql_div
     resolve=_quotient_types,
     by=_quotient,
-    summary="Integer quotient, as a DECIMAL; division by zero is an error.",
-    example="DIV(-7, 2) -> Decimal('-3')",
 )
-for _name, _of, _summary, _example in (
-    ("GCD", math.gcd, "Greatest common divisor.", "(12, -18) -> 6"),
-    ("LCM", math.lcm, "Least common multiple.", "(4, 6) -> 12"),
+for _name, _of in (
+    ("GCD", math.gcd),
+    ("LCM", math.lcm),
 ):
     standard(
         _name,
         takes(INT, INT, gives=INT),
         takes(BIGINT, BIGINT, gives=BIGINT),
         by_types=_in_range(_of),
-        summary=_summary,
-        example=f"{_name}{_example}",
     )
-standard(
-    "FACTORIAL",
-    takes(BIGINT, gives=decimal(MAX_PRECISION, 0)),
-    by=_factorial,
-    summary="Factorial.",
-    example="FACTORIAL(5) -> Decimal('120')",
-)
-standard(
-    "WIDTH_BUCKET",
-    takes(DOUBLE, DOUBLE, DOUBLE, INT, gives=INT),
-    by=_bucket,
-    summary="Which of n equal buckets between two bounds a number is in: 0 below, n + 1 above.",
-    example="WIDTH_BUCKET(5.35e0, 0.024e0, 10.06e0, 5) -> 3",
-)
-standard(
-    "LOG2",
-    takes(DOUBLE, gives=DOUBLE),
-    by=_logarithm,
-    summary="Logarithm to base 2.",
-    example="LOG2(8) -> 3.0",
-)
-for _name, _base, _summary, _example in (
-    ("TO_BIN", "b", "Binary digits; two's complement if negative.", "(6) -> '110'"),
-    ("TO_OCT", "o", "Octal digits; two's complement if negative.", "(8) -> '10'"),
+standard("FACTORIAL", takes(BIGINT, gives=decimal(MAX_PRECISION, 0)), by=_factorial)
+standard("WIDTH_BUCKET", takes(DOUBLE, DOUBLE, DOUBLE, INT, gives=INT), by=_bucket)
+standard("LOG2", takes(DOUBLE, gives=DOUBLE), by=_logarithm)
+for _name, _base in (
+    ("TO_BIN", "b"),
+    ("TO_OCT", "o"),
 ):
-    standard(
-        _name,
-        takes(INT, gives=STRING),
-        takes(BIGINT, gives=STRING),
-        by_types=_digits(_base),
-        summary=_summary,
-        example=f"{_name}{_example}",
-    )
+    standard(_name, takes(INT, gives=STRING), takes(BIGINT, gives=STRING), by_types=_digits(_base))

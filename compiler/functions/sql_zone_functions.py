@@ -95,16 +95,12 @@ standard(
     "TIMEZONE",
     *(takes(by, t, gives=to) for by in (STRING, INTERVAL) for t, to in _PAIRS),
     by_types=_at_zone,
-    summary="The time when clocks of a zone show a timestamp, or the timestamp that they show at a time. Also `TIMEZONE(zone, x)`. `'+02:00'` is west of UTC, as in PostgreSQL.",
-    example="TIMESTAMP '2024-01-01 12:00' AT TIME ZONE 'Europe/Oslo' -> '2024-01-01 11:00:00+00'",
 )
 standard(
     "MAKE_TIMESTAMPTZ",
     takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMPTZ),
     takes(INT, INT, INT, INT, INT, DOUBLE, STRING, gives=TIMESTAMPTZ),
     by=_moment_of,
-    summary="Time from year, month, day, hour, minute and second in UTC or a time zone.",
-    example="MAKE_TIMESTAMPTZ(2024, 1, 1, 12, 0, 0, 'Europe/Oslo') -> '2024-01-01 11:00:00+00'",
 )
 define(
     "sql_date_trunc_in",
@@ -114,6 +110,4 @@ define(
         takes(STRING, MICROSTZ, STRING, gives=MICROSTZ),
     ),
     _truncated,
-    summary="Start of the unit that contains a time, in a time zone.",
-    example="DATE_TRUNC('day', TIMESTAMPTZ '2024-01-01 23:30+00', 'Europe/Oslo') -> '2024-01-01 23:00:00+00'",
 )

@@ -83,7 +83,7 @@ def _step(f: Callable[[Moments, Any, Any], Moments], count: int) -> Callable[[Re
     return lambda _r, _i: (lambda acc, x: f(acc, x, x)) if count == 1 else f
 
 
-def _register(name: str, count: int, result: Callable[[Any], float], summary: str) -> None:
+def _register(name: str, count: int, result: Callable[[Any], float]) -> None:
     define_aggregate(
         name,
         _numbers(name, count),
@@ -92,14 +92,12 @@ def _register(name: str, count: int, result: Callable[[Any], float], summary: st
         undo=_step(_undo, count),
         merge=lambda _r, _i: lambda a, b: _merge(tuple(a), tuple(b)),
         result=lambda _r, _i: result,
-        summary=summary,
-        example=f"{name}({'x' if count == 1 else 'x, y'})",
     )
 
 
-_register("STDDEV_SAMP", 1, _variance, "Sample variance (despite ksqlDB's name), 0.0 below two values.")
-_register("STDDEV_SAMPLE", 1, lambda acc: math.sqrt(_variance(acc)), "Sample standard deviation.")
-_register("CORRELATION", 2, _correlation, "Pearson's correlation of two columns; NaN if undefined.")
+_register("STDDEV_SAMP", 1, _variance)
+_register("STDDEV_SAMPLE", 1, lambda acc: math.sqrt(_variance(acc)))
+_register("CORRELATION", 2, _correlation)
 
 
 # --- standard SQL ---
@@ -182,32 +180,19 @@ def _asked_variance(function: str, linear: Callable[..., Linear | None], call: A
     return f'"{finish}"({over(f"count({call.of}{arg})")}, {", ".join(sums)})'
 
 
-def _register_variance(*names: str, sample: bool, root: bool, summary: str) -> None:
+def _register_variance(*names: str, sample: bool, root: bool) -> None:
     linear = lambda args, result: _exact_variance(args, result, sample, root)  # noqa: E731
     asked = partial(_asked_variance, names[0], linear)
     linear_aggregate(
         OverRelations(names, partial(_variance_type, root=root), linear=linear, asked=asked),
-        summary=summary,
         takes="another argument",
     )
 
 
-_register_variance(
-    "VAR_POP",
-    sample=False,
-    root=False,
-    summary="Population variance; ignores NULLs, NULL without values.",
-)
-_register_variance("VAR_SAMP", "VARIANCE", sample=True, root=False, summary="Sample variance; NULL below two values.")
-_register_variance(
-    "STDDEV_POP",
-    sample=False,
-    root=True,
-    summary="Population standard deviation; ignores NULLs, NULL without values.",
-)
-_register_variance(
-    "STDDEV_SAMP", "STDDEV", sample=True, root=True, summary="Sample standard deviation; NULL below two values."
-)
+_register_variance("VAR_POP", sample=False, root=False)
+_register_variance("VAR_SAMP", "VARIANCE", sample=True, root=False)
+_register_variance("STDDEV_POP", sample=False, root=True)
+_register_variance("STDDEV_SAMP", "STDDEV", sample=True, root=True)
 
 # n; how many x are NaN; m and e of the five sums, of finite numbers; how many x are Infinity and -Infinity; how many y are NaN, Infinity and -Infinity.
 Sums = tuple[int, ...]
@@ -336,7 +321,7 @@ def _register_pairs(function: str) -> None:
         return BIGINT if function == "REGR_COUNT" and _number(types) else _number(types)
 
     relation = OverRelations((function,), result, linear=linear, arguments=2)
-    linear_aggregate(relation, summary="Statistic over rows where neither is NULL.", takes="two numbers")
+    linear_aggregate(relation, takes="two numbers")
 
 
 for _function in _OF_PAIRS:

@@ -224,8 +224,6 @@ scalar(
     aliases=("LENGTH",),
     duckdb=_texts_only(lambda a: f"CAST(length({a[0]}) AS INTEGER)"),
     spark=lambda a, r: f"{'char' if r.args[0].kind is Kind.STRING else 'octet'}_length({a[0]})",
-    summary="Number of characters of a string, or of bytes.",
-    example="LEN('flow') -> 4",
 )
 scalar(
     "UCASE",
@@ -234,8 +232,6 @@ scalar(
     aliases=("UPPER",),
     **beyond_ascii("upper", upper),
     spark=named("upper"),  # of characters that came after Unicode 14 Spark knows more than Python
-    summary="Upper case.",
-    example="UCASE('Flow') -> 'FLOW'",
 )
 scalar(
     "LCASE",
@@ -244,8 +240,6 @@ scalar(
     aliases=("LOWER",),
     **beyond_ascii("lower", lower),
     spark=named("lower"),
-    summary="Lower case.",
-    example="LCASE('Flow') -> 'flow'",
 )
 scalar(
     "TRIM",
@@ -254,8 +248,6 @@ scalar(
     duckdb=text(lambda a: f"trim({a}, ' ')"),  # without characters it takes all spaces of Unicode
     declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
     spark=text(lambda a: f"trim(BOTH {constant_text(_CONTROLS)} FROM {a})"),
-    summary="Removes white space and control characters at both ends.",
-    example="TRIM('  a b ') -> 'a b'",
 )
 scalar(
     "CONCAT",
@@ -265,8 +257,6 @@ scalar(
     null_propagating=False,
     duckdb=_texts_only(lambda a: f"concat({', '.join(a)})"),
     spark=_texts_only(lambda a: f"concat({', '.join(f'coalesce({x}, {chr(39) * 2})' for x in a)})"),
-    summary="Concatenates strings or bytes, omitting NULLs.",
-    example="CONCAT('a', NULL, 'b') -> 'ab'",
 )
 scalar(
     "CONCAT_WS",
@@ -276,8 +266,6 @@ scalar(
     null_propagating=False,
     duckdb=_texts_only(_concat_ws_sql),
     spark=_texts_only(_concat_ws_sql),
-    summary="Concatenates strings with a separator, omitting NULLs; a NULL separator gives NULL.",
-    example="CONCAT_WS('-', 'a', NULL, 'b') -> 'a-b'",
 )
 scalar(
     "SUBSTRING",
@@ -294,16 +282,12 @@ scalar(
         + f" OR strlen({a[0]}) <> length({a[0]}))"
     ),
     spark=_texts_only(_substring_on_spark),
-    summary="Part of a string (or bytes) from a position, from 1, or from the end if negative.",
-    example="SUBSTRING('stream', 2, 3) -> 'tre'",
 )
 scalar(
     "LEGACY_SUBSTRING",
     takes(STRING, INT, gives=STRING),
     takes(STRING, INT, INT, gives=STRING),
     by=legacy_substring,
-    summary="SUBSTRING with ksql.functions.substring.legacy.args: 0-based start and end.",
-    example="LEGACY_SUBSTRING('stream', 1, 3) -> 'tr'",
 )
 
 
@@ -330,7 +314,7 @@ def _too_long(a: Sequence[str], _r: Resolution | None = None) -> str:
     return f"({a[0]} IS NOT NULL AND {a[2]} <> '' AND {large})"
 
 
-for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "'abxxx'")):
+for _name, _pad in (("LPAD", pad_left), ("RPAD", pad_right)):
     scalar(
         _name,
         takes(STRING, INT, STRING, gives=STRING),
@@ -340,8 +324,6 @@ for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "
         declines=lambda a, _r: f"({a[1]} NOT BETWEEN 0 AND 100000 OR {a[2]} = '')",
         spark=_padded_on_spark(_name.lower()),
         spark_fails=_too_long,
-        summary="Cuts or pads a string to a length.",
-        example=f"{_name}('ab', 5, 'x') -> {_shown}",
     )
 scalar(
     "REPLACE",
@@ -350,8 +332,6 @@ scalar(
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
     spark=_texts_only(_replaced_on_spark),
-    summary="Replaces every occurrence of a part.",
-    example="REPLACE('banana', 'an', '-') -> 'b--a'",
 )
 scalar(
     "INSTR",
@@ -361,24 +341,14 @@ scalar(
     by=instr,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
     spark=lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 else "",
-    summary="Position of a part, 0 if missing; a negative start searches backwards.",
-    example="INSTR('corporate floor', 'or', -4, 2) -> 2",
 )
 scalar(
     "MD5",
     takes(STRING, gives=STRING),
     by=lambda s: hashlib.md5(s.encode(), usedforsecurity=False).hexdigest(),
     duckdb=named("md5"),
-    summary="MD5 hash in hexadecimal digits.",
-    example="MD5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
 )
-scalar(
-    "INITCAP",
-    takes(STRING, gives=STRING),
-    by=initcap,
-    summary="Capitalises each word.",
-    example="INITCAP('the fOx') -> 'The Fox'",
-)
+scalar("INITCAP", takes(STRING, gives=STRING), by=initcap)
 scalar(
     "SPLIT",
     takes(STRING, STRING, gives=array(STRING)),
@@ -387,23 +357,13 @@ scalar(
     duckdb=_texts_only(lambda a: f"string_split({a[0]}, {a[1]})"),
     declines=_texts_only(lambda a: f"({a[1]} IS NULL OR {a[1]} = '')"),
     spark=_texts_only(_split_on_spark),
-    summary="Splits a string at delimiters.",
-    example="SPLIT('a.b', '.') -> ['a', 'b']",
 )
-scalar(
-    "SPLIT_TO_MAP",
-    takes(STRING, STRING, STRING, gives=map_of(STRING, STRING)),
-    by=split_to_map,
-    summary="Map from a string of entries and key-value pairs.",
-    example="SPLIT_TO_MAP('a:1/b:2', '/', ':') -> {'a': '1', 'b': '2'}",
-)
+scalar("SPLIT_TO_MAP", takes(STRING, STRING, STRING, gives=map_of(STRING, STRING)), by=split_to_map)
 scalar(
     "CHR",
     takes(INT, gives=STRING),
     takes(STRING, gives=STRING),
     by_types=lambda r: code_point if r.args[0].kind is Kind.INT else escaped_code_point,
-    summary="Character of a code point, or of Unicode escapes such as \\\\u004B.",
-    example="CHR(75) -> 'K'",
 )
 
 
@@ -414,6 +374,4 @@ for _name, _test in (("STARTS_WITH", str.startswith), ("ENDS_WITH", str.endswith
         by=_test,
         duckdb=named(_name.lower()),
         spark=named(_name.lower().replace("_", "")),
-        summary="Whether the string has this beginning or end.",
-        example=f"{_name}('aa', 'a') -> True",
     )

@@ -150,8 +150,6 @@ define_aggregate(
     arrow=("sum",),
     spark=OnSpark(_sum_on_spark, partial(_reason_against, "SUM")),
     from_partial=_sum_from_partial,
-    summary="Sum in the argument's type, ignoring NULLs; 0 without values.",
-    example="SUM(x)",
 )
 
 
@@ -196,8 +194,6 @@ define_aggregate(
     arrow=("sum", "count"),
     spark=OnSpark(_average_on_spark, partial(_reason_against, "AVG")),
     from_partial=_avg_from_partial,
-    summary="Mean as a DOUBLE, ignoring NULLs; 0.0 without values. Integers are summed in 64 bits.",
-    example="AVG(x)",
 )
 
 
@@ -229,8 +225,6 @@ define_aggregate(
     undo=_list_sum(-1),
     merge=lambda r, _i: summing(r.result),
     result=_identity,
-    summary="Sum of all elements of arrays, ignoring NULLs.",
-    example="SUM_LIST(xs)",
 )
 
 
@@ -491,8 +485,6 @@ define_aggregate(
         linear=lambda args, result: linear_sum(args, result, mean=False),
         asked=lambda call: _asked(call, mean=False),
     ),
-    summary="Sum in a wider type; ignores NULLs, NULL without values.",
-    example="SUM(x)",
 )
 define_aggregate(
     "sql_avg",
@@ -511,6 +503,4 @@ define_aggregate(
         linear=lambda args, result: linear_sum(args, result, mean=True),
         asked=lambda call: _asked(call, mean=True),
     ),
-    summary="Mean, exact to 18 places for whole numbers and decimals; ignores NULLs, NULL without values.",
-    example="AVG(x)",
 )

@@ -18,19 +18,5 @@ def cube(columns: list[Any]) -> list[list[Any]]:
     return [list(row) for row in product(*forms)]
 
 
-scalar(
-    "EXPLODE",
-    takes(ArrayOf(T), gives=T),
-    by=list,
-    table=True,
-    summary="One row for each element.",
-    example="EXPLODE(ARRAY[1, 2]) -> [1, 2]",
-)
-scalar(
-    "CUBE_EXPLODE",
-    takes(ArrayOf(T), gives=ArrayOf(T)),
-    by=cube,
-    table=True,
-    summary="One row for each combination of the elements and NULL.",
-    example="CUBE_EXPLODE(ARRAY[1, 2]) -> [[None, None], [None, 2], [1, None], [1, 2]]",
-)
+scalar("EXPLODE", takes(ArrayOf(T), gives=T), by=list, table=True)
+scalar("CUBE_EXPLODE", takes(ArrayOf(T), gives=ArrayOf(T)), by=cube, table=True)

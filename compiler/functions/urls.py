@@ -48,42 +48,18 @@ def _parameter(url: str, name: str) -> str | None:
     return next((v for k, _, v in pairs if k == name), None)
 
 
-_PARTS: tuple[tuple[str, Callable[[str], Any], str], ...] = (
-    ("URL_EXTRACT_HOST", lambda u: _server(u, "host"), "'example.com'"),
-    ("URL_EXTRACT_PORT", _port, "80"),
-    ("URL_EXTRACT_PROTOCOL", lambda u: _part(u, "scheme"), "'http'"),
-    ("URL_EXTRACT_PATH", lambda u: _part(u, "path"), "'/a'"),
-    ("URL_EXTRACT_QUERY", lambda u: _part(u, "query"), "'q=1'"),
-    ("URL_EXTRACT_FRAGMENT", lambda u: _part(u, "fragment"), "'f'"),
+_PARTS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    ("URL_EXTRACT_HOST", lambda u: _server(u, "host")),
+    ("URL_EXTRACT_PORT", _port),
+    ("URL_EXTRACT_PROTOCOL", lambda u: _part(u, "scheme")),
+    ("URL_EXTRACT_PATH", lambda u: _part(u, "path")),
+    ("URL_EXTRACT_QUERY", lambda u: _part(u, "query")),
+    ("URL_EXTRACT_FRAGMENT", lambda u: _part(u, "fragment")),
 )
 _DECODED = ("path", "query", "fragment")
-for _name, _of, _shown in _PARTS:
+for _name, _of in _PARTS:
     _what = _name.rpartition("_")[2].lower()
-    scalar(
-        _name,
-        takes(STRING, gives=INT if _what == "port" else STRING),
-        by=_of,
-        summary=f"{_what.capitalize()} of a URL{', decoded' if _what in _DECODED else ''}.",
-        example=f"{_name}('http://example.com:80/a?q=1#f') -> {_shown}",
-    )
-scalar(
-    "URL_EXTRACT_PARAMETER",
-    takes(STRING, STRING, gives=STRING),
-    by=_parameter,
-    summary="Parameter in a URL's query, decoded.",
-    example="URL_EXTRACT_PARAMETER('http://example.com/?a=1&b=x%20y', 'b') -> 'x y'",
-)
-scalar(
-    "URL_ENCODE_PARAM",
-    takes(STRING, gives=STRING),
-    by=lambda s: quote_plus(s, safe="*-._"),
-    summary="Encodes a string for a URL's query.",
-    example="URL_ENCODE_PARAM('a b&c') -> 'a+b%26c'",
-)
-scalar(
-    "URL_DECODE_PARAM",
-    takes(STRING, gives=STRING),
-    by=unquote_plus,
-    summary="Decodes a string from a URL's query.",
-    example="URL_DECODE_PARAM('a+b%26c') -> 'a b&c'",
-)
+    scalar(_name, takes(STRING, gives=INT if _what == "port" else STRING), by=_of)
+scalar("URL_EXTRACT_PARAMETER", takes(STRING, STRING, gives=STRING), by=_parameter)
+scalar("URL_ENCODE_PARAM", takes(STRING, gives=STRING), by=lambda s: quote_plus(s, safe="*-._"))
+scalar("URL_DECODE_PARAM", takes(STRING, gives=STRING), by=unquote_plus)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from flowql.compiler.functions import builtin
+from flowql.compiler.functions.descriptions import descriptions
 from flowql.compiler.functions.registry import (
     AGGREGATE_NAMES,
     NAMES,
@@ -112,7 +113,7 @@ def pages() -> dict[str, str]:
     listed = sum(len(names) for names in by_module.values())
     assert listed == sum(len(by_module.get(m, ())) for both in GROUPS.values() for m in (*both[0], *both[1]))
     links = [f"- [{title}](functions/{_file(title)})" for title in groups]
-    both = _rows(([f"`{text}`"], operators[name].summary) for name, text in OPERATORS.items())
+    both = _rows(([f"`{text}`"], descriptions()[name].summary) for name, text in OPERATORS.items())
     index = [
         HEAD,
         *links,
@@ -122,7 +123,7 @@ def pages() -> dict[str, str]:
         *both,
         "",
         STANDARD_HEAD,
-        *_rows(_row(f, []) for f in sorted(standard, key=lambda f: f.example.startswith("CAST"))),
+        *_rows(_row(f, []) for f in sorted(standard, key=lambda f: descriptions()[f.name].example.startswith("CAST"))),
     ]
     return {"functions.md": "\n".join([*index, ""]), **{f"functions/{_file(t)}": text for t, text in groups.items()}}
 
@@ -136,9 +137,7 @@ def _group(title: str, found: Mapping[str, list[Function]], ksql: tuple[str, ...
     own = {f.name: f for m in ksql for f in found[m]}
     only = sorted((f for m in standard for f in found.get(m, ())), key=lambda f: f.name)
     both = {f.name for f in own.values() if f.name not in NAMES}
-    both |= {
-        n for f in only for n in _names(f) if n in own and (own[n].summary, own[n].example) == (f.summary, f.example)
-    }
+    both |= {n for f in only for n in _names(f) if n in own and descriptions()[n] == descriptions()[f.name]}
     parts = {
         "## Both dialects\n": [_row(f, [n]) for n, f in own.items() if n in both],
         "## ksqlDB's dialect\n": [_row(f, [n]) for n, f in own.items() if n not in both],
@@ -186,9 +185,9 @@ def _by_module(functions: Mapping[str, Function]) -> dict[str, list[Function]]:
 
 def _row(function: Function | AggregateFunction, names: list[str]) -> tuple[list[str], str]:
     """Code and what it means: the example, and the names that it does not begin with; none where it is an operator."""
-    example = _code(UNTYPED.get(function.name, function.example))
+    example = _code(UNTYPED.get(function.name, descriptions()[function.name].example))
     others = [n for n in names if not re.match(rf"`{n}\b", example)] if re.match(r"`\w+\(", example) else []
-    return [example, *(f"`{n}`" for n in others)], function.summary
+    return [example, *(f"`{n}`" for n in others)], descriptions()[function.name].summary
 
 
 def _rows(rows: Iterable[tuple[list[str], str]]) -> list[str]:

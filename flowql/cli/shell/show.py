@@ -74,24 +74,22 @@ def connectors() -> Rows:
 def functions(pattern: str = "") -> Rows:
     """The functions whose name contains the pattern."""
     from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue; 0.1 s
+    from flowql.compiler.functions.descriptions import descriptions
     from flowql.compiler.functions.registry import all_aggregates, all_functions
 
-    known = {n: (f.summary, "") for n, f in all_functions().items() if n.isupper()}
-    known |= {n: (f.summary, "aggregate") for n, f in all_aggregates().items()}
-    wanted = pattern.upper()
-    return Rows(("function", "kind", "result"), [(n, k, s) for n, (s, k) in sorted(known.items()) if wanted in n])
+    kinds = dict.fromkeys(filter(str.isupper, all_functions()), "") | dict.fromkeys(all_aggregates(), "aggregate")
+    found = [(n, k, descriptions()[n].summary) for n, k in sorted(kinds.items()) if pattern.upper() in n]
+    return Rows(("function", "kind", "result"), found)
 
 
 def function(name: str) -> str:
     """One function: what it gives, and an example."""
-    from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue
-    from flowql.compiler.functions.registry import all_aggregates, all_functions
+    from flowql.compiler.functions.descriptions import descriptions
 
-    known = {**all_functions(), **all_aggregates()}
-    found = all_functions().get(name.upper()) or all_aggregates().get(name.upper())
+    found = descriptions().get(name.upper())
     if found is None:
-        raise QueryError(f"there is no function {name}", code=UNKNOWN, help=did_you_mean(name.upper(), known))
-    return "\n".join(filter(None, [found.name, f"  {found.summary}", f"  {found.example}" if found.example else ""]))
+        raise QueryError(f"there is no function {name}", code=UNKNOWN, help=did_you_mean(name.upper(), descriptions()))
+    return f"{name.upper()}\n  {found.summary}\n  {found.example}"
 
 
 def describe(plan: Plan, name: str) -> Rows:

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from flowql.compiler.functions.descriptions import descriptions
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.registry import all_aggregates, all_functions
 from tests.compiler.functions.test_sql_values import bound, shown
@@ -15,13 +16,12 @@ FUNCTIONS = all_functions()
 
 @pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items()])
 def test_example_of_function_is_true(name: str) -> None:
-    function = FUNCTIONS[name]
-    assert function.summary
-    if name.startswith("sql_") and "sql_" not in function.example:
-        sql, _, result = function.example.rpartition(" -> ")
+    example = descriptions()[name].example
+    if name.startswith("sql_") and "sql_" not in example:
+        sql, _, result = example.rpartition(" -> ")
         (expr,), expected = bound(sql), eval(result, {"NULL": None, "Decimal": Decimal})
     else:
-        expr, expected = parse_example(function.example)
+        expr, expected = parse_example(example)
     expected = math.inf if expected == "Infinity" else expected
     errors: list[Exception] = []
     (value,) = compile_row([expr], [], on_error=lambda _i, e: errors.append(e))(())
@@ -31,5 +31,6 @@ def test_example_of_function_is_true(name: str) -> None:
     assert value == expected
 
 
-def test_every_aggregate_is_described() -> None:
-    assert all(a.summary and a.example for a in all_aggregates().values())
+def test_every_function_is_described_once() -> None:
+    assert sorted(descriptions()) == sorted([*FUNCTIONS, *all_aggregates()])
+    assert all(d.example and d.summary.endswith(".") for d in descriptions().values())
