@@ -13,7 +13,6 @@ _FIELDS = (
 )  # fmt: skip
 _NAMED = ("Month", "Mon", "Day", "Dy")
 _KNOWN = (*_NAMED, *_FIELDS, *(f.lower() for f in _FIELDS))
-_NOT_SUPPORTED = ("TM", "SP")
 NAMES = ("DAY", "DY", "MONTH", "MON", "A.D.", "B.C.", "A.M.", "P.M.", "AD", "BC", "AM", "PM", "RM")
 _NO_DIGITS = frozenset({*NAMES, "FX", "OF", "TZH", "TZ"})
 

@@ -40,7 +40,6 @@ _PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?", re.ASCII)
 _FINER = re.compile(r":\d{2}\.\d{3}(\d+)", re.ASCII)
-_NAMES_ZONE = re.compile(r"-\d\d?[ tT]+(?:\d\d?:\d\d[:.\d]*)? ?(?!Z'|z'|utc'|UTC')[A-Za-z]", re.ASCII)
 _IN_ZONE = re.compile(r"[A-Za-z0-9+\-/_.:]+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
@@ -68,11 +67,6 @@ def has_finer_part(text: str) -> bool:
     """Whether a text is a time with parts of a millisecond, which TIMESTAMP(6) has."""
     match = _FINER.search(text)
     return match is not None and match[1].rstrip("0") != ""
-
-
-def names_zone(text: str) -> bool:
-    """Whether a text has a date or time with letters behind it: a moment in a zone, unless it is another text."""
-    return _NAMES_ZONE.search(text) is not None
 
 
 def _read(text: str, clock_of: Callable[[str, str, str], int], a_day: int) -> tuple[int, str]:

@@ -11,7 +11,6 @@ RESULT_OF = (
     "__result_of_"  # in front of the name of an asynchronous processor: a column with the pickled results of its calls
 )
 CALL = "#"  # between the name of a topology in plans and that of such a processor: the name of its calls
-STORE_KINDS = ("key-value", "window", "session")
 
 
 @dataclass(frozen=True, slots=True)

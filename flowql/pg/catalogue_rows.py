@@ -17,7 +17,6 @@ from flowql.pg.types import ALL, NAME, NUMERIC, PgType, pg_type
 CATALOG, PUBLIC, INFORMATION = 11, 2200, 13_000  # schemas
 OWNER, DATABASE, HEAP, BTREE, DEFAULT_COLLATION = 10, 5, 2, 403, 100
 FIRST_OID = 16_384  # of what users make
-PG_CLASS = 1259
 Row = dict[str, Any]
 _BEFORE_SELECT = re.compile(r"^CREATE\b.*?\bAS\s+(?=SELECT|WITH|VALUES|\()", re.IGNORECASE | re.DOTALL)
 

@@ -40,7 +40,6 @@ _BEAT_AT, _BEAT = 64, struct.Struct("@QQQQQ")  # beats, state, time, processor t
 _PAGE = 4096
 _SLOTS = 64  # threads of an instance that run steps
 _POSITIONS = 16  # inputs of a task whose positions are noted
-_NO_POSITIONS = (-1,) * _POSITIONS
 _NAME_CHARS = 200  # of a query or an input that are kept
 _ROUND_AT, _ROUND = 0, struct.Struct("@QQQQQ")  # round, its beginning, thread, its number, round
 _BATCH_AT = _ROUND.size

@@ -36,7 +36,7 @@ from flowql.runtime.serde.registry import PREFIX, written_by
 
 SCHEMAS_MAX = 4
 _TimeNumbers = type[TimeNumber]
-NUMBER_BYTES_MAX, DECIMAL_BYTES_MAX = 8, 8
+DECIMAL_BYTES_MAX = 8
 _STOPS = np.uint64(0x8080808080808080)
 # What a field of each Avro type may be read as; the reference converts some more, value by value.
 _READ_AS: dict[str, tuple[Kind, ...]] = {

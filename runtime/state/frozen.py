@@ -278,7 +278,6 @@ class FrozenEpoch:
                 self.expired.append(expired)
         rows = encode_rows(frozen.task_id, store, overlay, max(bound, committed))
         bound = bound if bound > committed else BEGINNING_MS
-        overlay.committed_rows = len(rows) if isinstance(rows, FlatRows) else len(rows[0])
         if isinstance(rows, FlatRows) and self._writer is not None and len(rows) >= self._writer.rows_min:
             return EncodedStore(store, [], [], bound, rows)
         keys, values = rows.lists() if isinstance(rows, FlatRows) else rows

@@ -26,12 +26,11 @@ class Overlay:
     `rows` of a frozen overlay, which does not change any more.
     """
 
-    __slots__ = ("_index", "bound_ms", "committed_rows", "deltas", "rows")
+    __slots__ = ("_index", "bound_ms", "deltas", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[Key, Value | None] = {}
         self.deltas: list[ColumnWrite] = []
-        self.committed_rows = 0  # how many a commit has written
         self.bound_ms = BEGINNING_MS
         self._index: list[tuple[bytes, Key]] = []
 

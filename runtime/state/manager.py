@@ -46,7 +46,7 @@ from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from flowql.runtime.state.state_memory import StateMemory
 from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.task_state import AbortCount, ManagedTask
-from flowql.runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches, total_metrics
+from flowql.runtime.state.task_store import TaskStore, shrink_caches
 
 
 class StateManager:
@@ -190,11 +190,6 @@ class StateManager:
     def open_tasks(self) -> list[str]:
         with self.epoch_lock.join():
             return list(self._tasks)
-
-    def metrics(self) -> dict[str, StoreMetrics]:
-        """Counters per store, summed over the open tasks."""
-        with self.epoch_lock.join():
-            return total_metrics(s for task in self._tasks.values() for s in task.stores.values())
 
     # The commit
 

@@ -16,7 +16,7 @@ Once an operator has asked for `columns`, a `ColumnLayer` takes the place of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.plan.topology import StoreSpec
@@ -36,12 +36,10 @@ ROWS_OF_COLUMNS = (
 
 @dataclass(slots=True)
 class StoreMetrics:
-    """What one task asked of one store. physical: keys looked up or rows scanned below; the other reads were answered from memory."""
+    """What one task asked of one store. physical: keys looked up or rows scanned below."""
 
-    reads: int = 0
     writes: int = 0
     physical: int = 0
-    committed_rows: int = 0
 
 
 class TaskStore:
@@ -80,7 +78,6 @@ class TaskStore:
     def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
         if self._canonical is not None:
             keys = list(map(self._canonical, keys))
-        self.metrics.reads += len(keys)
         if self._columns is not None:
             return self._get_from_columns(keys, self._columns)
         if self._batch.deltas:
@@ -123,7 +120,6 @@ class TaskStore:
 
     def find(self, keys: PackedKeys) -> Found:
         assert self._columns is not None
-        self.metrics.reads += len(keys)
         self._stage_rows()
         return self._find(keys, self._columns)
 
@@ -209,7 +205,6 @@ class TaskStore:
         """Drops the frozen layer, whose writes are in the physical store now."""
         if self._frozen is not None:
             self._committed_bound = max(self._committed_bound, self._frozen.bound_ms)
-            self.metrics.committed_rows += self._frozen.committed_rows
             self._frozen = None
 
     def revert(self) -> None:
@@ -370,7 +365,6 @@ class TaskStore:
     def _count(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for row in rows:
             self.metrics.physical += 1
-            self.metrics.reads += 1
             yield row
 
     def _load(
@@ -395,16 +389,6 @@ class TaskStore:
             physical = self._physical.multi_get(self.entry.encode_rows([keys[i] for i in deep], self.partition))
             for i, data in zip(deep, physical, strict=True):
                 latest[keys[i]] = values[i] = None if data is None else decode_value(data)
-
-
-def total_metrics(stores: Iterable[TaskStore]) -> dict[str, StoreMetrics]:
-    """Counters by store, summed over its tasks."""
-    total: dict[str, StoreMetrics] = {}
-    for store in stores:
-        m, s = store.metrics, total.setdefault(store.spec.name, StoreMetrics())
-        s.reads, s.writes = s.reads + m.reads, s.writes + m.writes
-        s.physical, s.committed_rows = s.physical + m.physical, s.committed_rows + m.committed_rows
-    return total
 
 
 def shrink_caches(stores: Sequence[TaskStore], entries: int) -> None:

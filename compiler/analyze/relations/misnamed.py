@@ -15,8 +15,6 @@ from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.dialect.texts import text_of
 
-MISNAMED = ("FQ2085", "FQ2087")
-
 
 def misnamed(node: Name, select: t.Select, clause: str, catalog: Catalog, *, inside: bool) -> CompileError | None:
     """The mistake behind a name that is no column of a SELECT, if it is one of these. inside: it is a sub-query, which may name more."""

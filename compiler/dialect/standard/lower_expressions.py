@@ -50,7 +50,6 @@ _NAMED = {
     "MAKE_TIMESTAMPTZ": ("year", "month", "mday", "hour", "min", "sec", "timezone"),
 }
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
-_NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
 _LEFT_DEEP_MAX = 16
 _SMALL = {"smallint": 2**15, "int2": 2**15, "tinyint": 2**7}
