@@ -219,7 +219,7 @@ METRICS = (
     _calls("call_p99_seconds", "gauge", "p99_ms", "99th percentile of their times since RocksDB was opened.", 0.001),
     Metric("flowql_remote_away", "gauge", (), "1 while the remote store gets nothing.", _away),
     _remote("behind_commits", "gauge", "behind_commits", "Commits that the remote store lacks."),
-    _remote("behind_seconds", "gauge", "behind_ms", "Age of what it has; 0 if it has every commit.", 0.001),
+    _remote("behind_seconds", "gauge", "behind_ms", "Age of its newest commit; 0 if it has all commits.", 0.001),
     _remote("waiting_bytes", "gauge", "waiting_bytes", "Bytes that are to be uploaded."),
     _remote_total("uploaded_bytes_total", "uploaded_bytes", "Bytes uploaded since the start."),
     _remote_total("requests_total", "requests", "Writes to the remote store since the start."),
