@@ -60,10 +60,16 @@ def pages() -> dict[str, str]:
 
 
 def _index(groups: dict[str, list[Command]]) -> list[str]:
-    return [
-        f"- [{title}](commands/{_file(title)}): {', '.join(f'`{name}`' for name, _ in group)}"
-        for title, group in groups.items()
-    ]
+    """A line for each group; the subcommands of a command stand in brackets."""
+    lines = []
+    for title, group in groups.items():
+        verbs: dict[str, list[str]] = {}
+        for name, _ in group:
+            verb, _, rest = name.partition(" ")
+            verbs.setdefault(verb, []).extend([f"`{rest}`"] if rest else [])
+        shown = (f"`{verb}`" + (f" ({', '.join(rest)})" if rest else "") for verb, rest in verbs.items())
+        lines.append(f"- [{title}](commands/{_file(title)}): {', '.join(shown)}")
+    return lines
 
 
 def _file(title: str) -> str:

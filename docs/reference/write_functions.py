@@ -61,6 +61,8 @@ UNTYPED = {
     "sql_localtimestamp": "LOCALTIMESTAMP",
     "sql_current_date": "CURRENT_DATE",
 }
+# Parts of other functions: plans call them.
+PARTS = {"sql_jsonb_order", "sql_ddsketch_value", "sql_jsonb_of_entries", "sql_jsonb_records"}
 # Parts of others above; no query names them.
 INTERNAL = {
     "sql_jsonb_equal", "sql_places", "sql_places_or_null", "sql_interval_micros", "sql_interval_kept", "sql_interval_taken",
@@ -135,7 +137,7 @@ def _file(title: str) -> str:
 def _group(title: str, found: Mapping[str, list[Function]], ksql: tuple[str, ...], standard: tuple[str, ...]) -> str:
     """Functions of both dialects: standard SQL describes them in the same words, or does not replace them."""
     own = {f.name: f for m in ksql for f in found[m]}
-    only = sorted((f for m in standard for f in found.get(m, ())), key=lambda f: f.name)
+    only = sorted((f for m in standard for f in found.get(m, ()) if f.name not in PARTS), key=lambda f: f.name)
     both = {f.name for f in own.values() if f.name not in NAMES}
     both |= {n for f in only for n in _names(f) if n in own and descriptions()[n] == descriptions()[f.name]}
     parts = {
