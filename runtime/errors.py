@@ -21,9 +21,12 @@ class RuntimeFailure(Exception):
 
 
 class LogError(RuntimeFailure, code="FQ4001"):
-    """The log cannot do what was asked. partition: topic and number, where a consumer could not read one."""
+    """The log cannot do what was asked. partition: topic and number, where a consumer could not read one. is_outcome_unknown: the transaction may have
+    been committed.
+    """
 
     partition: tuple[str, int] | None = None
+    is_outcome_unknown = False
 
 
 class TopicMissing(LogError, code="FQ4002"):

@@ -18,6 +18,7 @@ from flowql.pg.types import PgColumn, PgType
 
 _BINARY = pa.binary()
 _HEAD_BYTES = 7  # D, a length, the number of columns
+_COPY_BYTES = 5  # d, a length
 
 
 def data_rows(batch: pa.RecordBatch, columns: Sequence[PgColumn], formats: Sequence[int]) -> bytes:
@@ -61,12 +62,12 @@ _ESCAPED = (("\\", "\\\\"), ("\b", "\\b"), ("\f", "\\f"), ("\n", "\\n"), ("\r", 
 
 
 def copy_text(batch: pa.RecordBatch, columns: Sequence[PgColumn], delimiter: str, null: str) -> bytes:
-    """Lines of COPY in text format."""
+    """A CopyData for each line of COPY in text format: drivers such as psycopg take one for one row, as PostgreSQL sends them."""
     return _lines(batch, columns, delimiter, null, partial(_escaped, delimiter=delimiter))
 
 
 def copy_csv(batch: pa.RecordBatch, columns: Sequence[PgColumn], delimiter: str, null: str) -> bytes:
-    """Lines of COPY in CSV format."""
+    """The same in CSV format."""
     return _lines(batch, columns, delimiter, null, partial(_in_quotes, delimiter=delimiter, null=null))
 
 
@@ -85,7 +86,12 @@ def _lines(
         parts += [pa.array([delimiter] * batch.num_rows)] if n else []
         parts.append(pc.fill_null(escape(texts.values(column, c.type)), null))
     parts.append(pa.array(["\n"] * batch.num_rows))
-    return _joined([p.cast(_BINARY) for p in parts])
+    lines = pc.binary_join_element_wise(*(p.cast(_BINARY) for p in parts), b"")
+    head = np.zeros((len(lines), _COPY_BYTES), np.uint8)
+    head[:, 0] = ord("d")
+    length = pc.binary_length(lines).to_numpy() + 4
+    head[:, 1:] = length.astype(">i4").view(np.uint8).reshape(len(lines), 4)
+    return _joined([binary.fixed(head), lines])
 
 
 def _escaped(column: pa.Array, *, delimiter: str) -> pa.Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.runtime.errors import LogError
 from flowql.server.failures import FORBIDDEN
 
 # Codes of FlowQL and the SQLSTATE that PostgreSQL has for the like (its documentation, appendix "PostgreSQL Error Codes").
@@ -32,6 +33,7 @@ _STATES = {
     "FQ2085": "42703",
     "FQ2087": "42703",
     "FQ2090": "0A000",
+    "FQ4004": "53100",
     "FQ4063": "40001",
     "FQ5101": "0A000",
     "FQ5102": "42000",
@@ -116,8 +118,17 @@ class Violation(PgError):
         super().__init__("08P01", title)
 
 
+def unknown_outcome(why: str) -> PgError:
+    title = f"whether the transaction was committed is not known: {why}"
+    return PgError(
+        "08007", title, help="before you repeat it, read its tables: it was committed as a whole or not at all"
+    )
+
+
 def pg_error(error: CommandError | CompileError | RuntimeFailure) -> PgError:
     """An error of FlowQL; its code is the detail."""
+    if isinstance(error, LogError) and error.is_outcome_unknown:
+        return unknown_outcome(str(error))
     if isinstance(error, CompileError):
         first = error.diagnostics[0]
         code, title, help_, span = first.code, first.title, first.help, first.span

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
@@ -17,17 +18,19 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from flowql.pg import commands, messages
+from flowql.pg import commands, commit_point, messages
 from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
+from flowql.pg.commit_point import CommitPoint
 from flowql.pg.copying import Copy, copy_of
-from flowql.pg.errors import PgError, pg_error, unsupported
+from flowql.pg.errors import PgError, pg_error, unknown_outcome, unsupported
 from flowql.pg.incoming import BYTES_MAX, Incoming, copies_from
 from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
 from flowql.pg.settings import REPORTED, SessionSettings
 from flowql.pg.statements import Statement, filled, name_after, split, syntax_error
-from flowql.pg.subscribing import LiveRows, subscribe_of
+from flowql.pg.subscribe_statement import subscribe_of
+from flowql.pg.subscribing import LiveRows
 from flowql.pg.transactions import Transaction
 from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
 from flowql.pg.writes import Pinned, Write
@@ -138,15 +141,18 @@ class Execution:
                 self._break_off()
 
     async def run(self, call: Callable[..., Any], *arguments: Any, timeout_ms: int = 0) -> Any:
-        """The result of a blocking call. Raises PgError 57014 if it is cancelled."""
+        """The result of a blocking call. Raises PgError 57014 if it is cancelled, and 08007 if it may be written all the same."""
         self._is_running, self._cancelled, self._break_off = True, "", None
         try:
             async with self.shared.at_once:
-                return await self._awaited(self.shared.threads.submit(call, *arguments), timeout_ms)
+                point, context = CommitPoint(), copy_context()
+                context.run(commit_point.begin, point)
+                running = self.shared.threads.submit(context.run, call, *arguments)
+                return await self._awaited(running, point, timeout_ms)
         finally:
             self._is_running = False
 
-    async def _awaited(self, running: Future[Any], timeout_ms: int) -> Any:
+    async def _awaited(self, running: Future[Any], point: CommitPoint, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
         waiting, end = asyncio.wrap_future(running), (loop.time() + timeout_ms / 1000 if timeout_ms else None)
         abandoned_at: float | None = None
@@ -166,6 +172,8 @@ class Execution:
                 if loop.time() >= abandoned_at:
                     running.cancel()  # if no thread has begun it
                     running.add_done_callback(_closed)
+                    if not point.abandon():
+                        raise unknown_outcome(f"{self._cancelled}, and it is still being written")
                     raise PgError("57014", self._cancelled)
         try:
             return waiting.result()
@@ -261,7 +269,7 @@ class Execution:
                 return Produced("COPY", self._subscribed(inner, ()), copy)
             return Produced("COPY", self._rows(statement, copy.sql, (), transaction, settings), copy)
         if statement.verb == "SUBSCRIBE":
-            return Produced("SUBSCRIBE", self._subscribed(statement, formats))
+            return Produced("SUBSCRIBE", self._subscribed(split(sql)[0], formats))
         if statement.is_read or statement.verb == "SHOW":
             return Produced("SELECT", self._rows(statement, sql, formats, transaction, settings))
         if statement.verb not in _UNSUPPORTED:
@@ -323,8 +331,14 @@ class Execution:
                 raise PgError(
                     "53300", f"at most {SUBSCRIPTIONS_MAX} subscriptions run at the same time", help="end one of them"
                 )
-            rows = LiveRows(self.shared.reading.subscribe(subscribe_of(statement), self._visible), formats)
+            changes = self.shared.reading.subscribe(subscribe_of(statement), self._visible)
+            rows = LiveRows(changes, formats)
             self.shared.subscriptions.append(ref(rows))
+        try:
+            changes.begin()
+        except BaseException:
+            rows.close()
+            raise
         return rows
 
     def _rows(
@@ -351,7 +365,7 @@ class Execution:
             return self._rehearsed(sql, formats, transaction)
         results = list[str]()
         with self._noted(statement.verb, results):
-            (done,) = self.shared.reading.execute(sql, self._visible, self.caller.visible("write"))[-1:]
+            (done,) = self.shared.reading.execute(sql, self._begun, self._visible, self.caller.visible("write"))[-1:]
             results.append(done.table)
         return _done(done.verb, done.rows, done.returned, formats)
 
@@ -367,7 +381,9 @@ class Execution:
             return _done("INSERT", len(changes), None, formats)
         if change.select:
             self._check_reads_no_write(split(change.select)[0], transaction)
-        write, rows, returned = self.shared.reading.rehearsed(change, writes, transaction.holder, self._visible)
+        write, rows, returned = self.shared.reading.rehearsed(
+            change, writes, self._begun, transaction.holder, self._visible
+        )
         writes.add([write])
         return _done(change.kind.upper(), rows, returned, formats)
 

@@ -134,7 +134,8 @@ class Holder:
     """The pin of one transaction, made when it is needed. Any thread: a statement that was abandoned may come late."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the two below
+        self._making = threading.Lock()  # held by the thread that makes the pin, which may take seconds
+        self._lock = threading.Lock()  # guards the two below; never held for long, as the event loop takes it
         self._pin: Pin | None = None
         self._is_closed = False
         self._release: Callable[[Pin], None] | None = None
@@ -145,15 +146,24 @@ class Holder:
 
     def pinned(self, make: Callable[[], Pin], release: Callable[[Pin], None]) -> Pin:
         """The pin. release: gives it back. Raises PgError."""
-        with self._lock:
-            if self._is_closed:
-                raise PgError("25P01", "the transaction has ended")
-            if self._pin is None:
-                self._pin, self._release = make(), release
-            self._pin.check()
-            return self._pin
+        with self._making:
+            with self._lock:
+                made, is_closed = self._pin, self._is_closed
+            if made is None and not is_closed:
+                made = make()
+                with self._lock:
+                    is_closed = self._is_closed
+                    if not is_closed:
+                        self._pin, self._release = made, release
+                if is_closed:
+                    release(made)
+        if is_closed or made is None:
+            raise PgError("25P01", "the transaction has ended")
+        made.check()
+        return made
 
     def close(self) -> None:
+        """Gives the pin back, now or as soon as it is made. Does not wait."""
         with self._lock:
             self._is_closed = True
             pin, self._pin = self._pin, None

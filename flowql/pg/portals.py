@@ -47,7 +47,7 @@ class Rows:
         return True
 
     def encoded(self, batch: pa.RecordBatch, encode: Encode | None) -> bytes:
-        """As messages, or as `encode` writes them."""
+        """As messages of a query, or those of COPY that `encode` writes."""
         return encode(batch) if encode is not None else data_rows(batch, self.columns, self.formats)
 
     def taken(self, count: int | None) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec
@@ -23,14 +24,15 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
+from flowql.pg.commit_point import about_to_write
 from flowql.pg.errors import unsupported
 from flowql.pg.kept import PinnedTopics, pinned_relation
-from flowql.pg.pins import Files as FilesOf
-from flowql.pg.pins import Holder, Pin
-from flowql.pg.subscribing import Changes, Looked, Subscribe
+from flowql.pg.pins import Files, Holder, Pin
+from flowql.pg.subscribe_statement import Subscribe
+from flowql.pg.subscribing import Changes, Looked
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Begun, Done
-from flowql.query.changing import carry_out
+from flowql.query.changing import carry_out_bound
 from flowql.query.committed import SETTLE_S, Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import BUSY, NOTHING, UNKNOWN, QueryError
@@ -236,7 +238,7 @@ class Reading:
                 break
             if time.monotonic() > limit:  # never a mixture of two commits
                 raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
-        spans, known = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, FilesOf]]()
+        spans, known = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, Files]]()
         for tp in tps:
             if tp in begins and tp in ends:
                 spans.setdefault(tp.topic, {})[tp] = begins[tp], max(begins[tp], min(ends[tp], whole.get(tp, ends[tp])))
@@ -248,30 +250,37 @@ class Reading:
         with closing(self._answer(sql, partial(self._empty, visible=visible), lambda _: None)) as found:
             return found.schema
 
-    def execute(self, sql: str, visible: Visible = None, written: Visible = None) -> list[Done]:
-        """Carries out INSERT, UPDATE and DELETE, each as one transaction. visible, written: what it may read and write. Raises CommandError,
-        CompileError, RuntimeFailure.
+    def execute(
+        self, sql: str, begun: Begun = lambda _: None, visible: Visible = None, written: Visible = None
+    ) -> list[Done]:
+        """Carries out INSERT, UPDATE and DELETE, each as one transaction. begun: gets what breaks its query off. visible, written: what it may read
+        and write. Raises CommandError, CompileError, RuntimeFailure, PgError.
         """
+        from flowql.compiler.driver import compile_changes  # the parser
+
         settings = self.settings
-        return carry_out(
-            sql,
-            self.plan(written).sources,
-            self._changing.writers(),
-            partial(self._table, visible),
-            self.settings.writer("pg"),
-            dialect=settings.interactive_queries.dialect,
-            variables={},
-        )
+
+        def ask(query: str) -> pa.Table:
+            with closing(self.ask(query, begun, visible=visible)) as found:
+                table = found.table()
+            about_to_write()
+            return table
+
+        sources = self.plan(written).sources
+        changes = compile_changes(SourceText("", sql), sources, dialect=settings.interactive_queries.dialect)
+        if not any(isinstance(c, TableChange) and c.select for c in changes):
+            about_to_write()
+        return carry_out_bound(changes, sources, self._changing.writers(), ask, settings.writer("pg"))
 
     def rehearsed(
-        self, change: TableChange, writes: Writes, holder: Holder | None, visible: Visible
+        self, change: TableChange, writes: Writes, begun: Begun, holder: Holder | None, visible: Visible
     ) -> tuple[Write, int, pa.Table | None]:
-        """A statement of a transaction that changes a table: see `flowql.pg.writes`. holder, visible: see `ask`."""
+        """A statement of a transaction that changes a table: see `flowql.pg.writes`. begun, holder, visible: see `ask`."""
         source = self.plan().source(change.target)
         assert source is not None, "it was compiled over it"
 
         def ask(sql: str) -> pa.Table:
-            with closing(self.ask(sql, holder=holder, visible=visible)) as found:
+            with closing(self.ask(sql, begun, holder, visible)) as found:
                 return found.table()
 
         return rehearsed(change, source, writes, self._changing.writers(), ask)
@@ -285,31 +294,36 @@ class Reading:
         carried_out(writes, self.plan().sources, self._changing.writers(), self.settings.writer("pg"), pinned)
 
     def subscribe(self, subscribe: Subscribe, visible: Visible = None) -> Changes:
-        """The changes of a subscription; close them. visible: see `ask`. Raises QueryError, PgError."""
+        """The changes of a subscription; begin and close them. visible: see `ask`. Raises QueryError, PgError."""
         sources = self.plan(visible).sources
         source = next((s for s in sources if s.name == subscribe.name), None)
         source = source or next((s for s in sources if s.name.casefold() == subscribe.name.casefold()), None)
         if source is None or source.is_hidden:
             hint = did_you_mean(subscribe.name, [s.name for s in sources])
             raise QueryError(f"there is no table, stream or view {subscribe.name}", code=UNKNOWN, help=hint)
-        name = source.name
-        return Changes(subscribe, source, lambda: self._looked(name), Room(self.database.memory))
+        look = partial(self._looked, source.name, with_files=subscribe.progress)
+        relation = TopicRelation(source.name, source, self._repaired, {})
+        return Changes(subscribe, relation, self.plan(), look, Room(self.database.memory))
 
-    def _looked(self, name: str) -> Looked:
-        """Between two commits, as topics and their number are read one after the other."""
+    def _looked(self, name: str, *, with_files: bool) -> Looked | None:
+        """A relation between two commits: its topic and the number of the commit are read one after the other. None if commits come too fast."""
         app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
         while True:
-            tick = self._log.last_sequence(app)
-            source = next((s for s in self.plan().sources if s.name == name), None)
+            tick, plan = self._log.last_sequence(app), self.plan()
+            source = next((s for s in plan.sources if s.name == name), None)
             if source is None:
                 raise QueryError(f"{name} is no longer deployed", code=UNKNOWN)
+            files = self._files(source.topic) if with_files else {}
             relation = TopicRelation(name, source, self._repaired, spans_of(self._log, source.topic))
-            if self._log.last_sequence(app) == tick or time.monotonic() > limit:
-                return Looked(tick, relation)
+            if self._log.last_sequence(app) == tick:
+                return Looked(tick, relation, plan, files)
+            if time.monotonic() > limit:
+                return None
 
-    def _table(self, visible: Visible, sql: str) -> pa.Table:
-        with closing(self.ask(sql, visible=visible)) as found:
-            return found.table()
+    def _files(self, topic: str) -> dict[TopicPartition, Files]:
+        admin = self._log.admin()
+        count = admin.partition_counts([topic]).get(topic, 0)
+        return {tp: admin.files_of(tp) for tp in (TopicPartition(topic, p) for p in range(count))}
 
     def _answer(self, sql: str, take: Callable[[Sequence[str]], Commit], begun: Begun) -> Answer:
         functions = partial(interactive_functions, self.settings.project_dir)

@@ -319,7 +319,8 @@ class Session:
         self._check_failed(statement)
         self._check_modes(statement)
         if statement.verb in VERBS:
-            return await self._cursors.run(statement, formats, self._begin, in_transaction=self.transaction.is_open)
+            given = split(sql.sql)[0] if statement.parameters else statement
+            return await self._cursors.run(given, formats, self._begin, in_transaction=self.transaction.is_open)
         done = commands.run(statement, self.settings, self._discard)
         if done is not None:
             self._report(statement, done)
@@ -347,7 +348,7 @@ class Session:
         until, is_last = (rows.rows + limit if limit else 0), False
         while not is_last and not (until and rows.rows >= until):
             data, is_last = await self._call(rows.piece, until, None if copy is None else copy.encoder(rows.columns))
-            self.out.write(data if copy is None or not data else messages.copy_data(data))
+            self.out.write(data)
             if not is_last:
                 await self.out.flush()
             if rows.is_live and not data:

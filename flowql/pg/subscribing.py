@@ -1,140 +1,144 @@
 """SUBSCRIBE: the rows of a table, view or stream, and from then on each change of them, as Materialize shows them.
 
-A change has the tick at which it was committed and a difference: 1 for a row that is there from now on, -1 for one that is not. Several changes of
-one key between two looks are one. The process reads the topic itself; the instance does nothing for a subscription.
+A change has the tick at which it was seen: the number of the instance's last commit. Several changes of one key between two looks are one. The
+process reads the topic itself; the instance does nothing for a subscription.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.topology import Plan, SourceDef, scan_of
+from flowql.pg.envelopes import Changed, Form
 from flowql.pg.errors import PgError
+from flowql.pg.messages import spread
+from flowql.pg.pins import Files, Place
 from flowql.pg.portals import PIECE_BYTES, Encode, Rows
-from flowql.pg.statements import Statement, Word, name_after, syntax_error
-from flowql.pg.types import BOOL, INT8, PgColumn, pg_type
+from flowql.pg.resumed import about_of, is_whole, lost, place_in, rebuilt, resumable
+from flowql.pg.subscribe_statement import Subscribe, check_bounds
+from flowql.query.errors import BUSY, QueryError
 from flowql.query.kept import Kept
-from flowql.query.relations import TopicRelation, answered_schema, as_shown, decode, records
+from flowql.query.relations import TopicRelation, arrow_schema, decode, records
 from flowql.query.room import Room
 from flowql.runtime.errors import OffsetOutOfRange
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.decode import Decoder
 
-TICK, PROGRESSED, DIFF = "flowql_tick", "flowql_progressed", "flowql_diff"
 STEP_S = 0.05  # between two looks while nothing comes
-_OPTIONS = {"SNAPSHOT": True, "PROGRESS": False}
-_TRUE = ("TRUE", "ON", "1")
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """snapshot: begin with the rows that are there. progress: tell each tick, also one without changes."""
-
-    name: str
-    snapshot: bool
-    progress: bool
-
-
-def subscribe_of(statement: Statement) -> Subscribe:
-    """`SUBSCRIBE [TO] name [WITH (SNAPSHOT [= true], PROGRESS [= false])]`. Raises PgError."""
-    at = 2 if statement.words[1:2] and statement.words[1].upper == "TO" else 1
-    if statement.words[at : at + 1] and statement.words[at].text == "(":
-        raise PgError("0A000", "SUBSCRIBE takes the name of a table, view or stream", help="make a view of the query")
-    name, rest = name_after(statement, at)
-    options = _options(statement, [w for w in rest if w.text not in ("(", ")", "=", ",")])
-    return Subscribe(name.removeprefix("public."), options["SNAPSHOT"], options["PROGRESS"])
-
-
-def _options(statement: Statement, words: Sequence[Word]) -> dict[str, bool]:
-    found = dict(_OPTIONS)
-    if words and words[0].upper != "WITH":
-        raise syntax_error(statement, statement.words.index(words[0]))
-    rest = list(words[1:])
-    while rest:
-        word = rest.pop(0)
-        if word.upper not in found:
-            raise syntax_error(statement, statement.words.index(word))
-        given = rest.pop(0).upper if rest and rest[0].upper not in found else "TRUE"
-        found[word.upper] = given in _TRUE
-    return found
+KEYS_AT_ONCE = 8_192  # whose rows are gathered together
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A relation at a tick."""
+    """A relation between two commits of the instance. tick: the number of the last one. files: of its topic, from before its ends were read."""
 
     tick: int
     relation: TopicRelation
+    plan: Plan
+    files: Mapping[TopicPartition, Files]
 
 
-Look = Callable[[], Looked]
+Look = Callable[[], Looked | None]  # None: commits come too fast at the moment
 
 
 class Changes:
-    """What a subscription has to tell. One thread at a time."""
+    """What a subscription has to tell. `begin` it, then `poll`. One thread at a time. is_over: it has reached its end."""
 
-    def __init__(self, subscribe: Subscribe, source: SourceDef, look: Look, room: Room) -> None:
-        """look: gives the relation as it is now."""
-        self._subscribe, self._source, self._look, self._room = subscribe, source, look, room
-        fields = list(look().relation.schema)
-        progressed = [PgColumn(PROGRESSED, BOOL)] if subscribe.progress else []
-        self.columns = [
-            PgColumn(TICK, INT8),
-            *progressed,
-            PgColumn(DIFF, INT8),
-            *(PgColumn(f.name, pg_type(f.type)) for f in fields),
-        ]
-        self._schema = answered_schema(look().relation.schema)
-        self._reader: _Table | _Stream = _Table(source) if source.kind == "table" else _Stream(source)
-        self._tick = -1
-        if not subscribe.snapshot:
-            self._reader.skip(look().relation, room)
+    def __init__(self, subscribe: Subscribe, relation: TopicRelation, plan: Plan, look: Look, room: Room) -> None:
+        """look: gives the relation as it is now. Raises PgError for a form that it cannot have."""
+        self._subscribe, self._source, self._look, self._room = subscribe, relation.source, look, room
+        self._form = Form.of(subscribe, relation.source, relation.schema, plan)
+        self.columns = self._form.columns
+        self._plan, self._about = plan, about_of(relation.source, plan)
+        self._reader: _Table | _Stream = _Table(relation.source) if relation.source.kind == "table" else _Stream(relation.source)  # fmt: skip
+        self._first = 0  # tick from which changes are told
+        self._is_loose = False  # not all rows before the next changes are known
+        self._told: tuple[int, Mapping[TopicPartition, int]] | None = None  # tick and offsets that the client knows
+        self._token: str | None = None
+        self._is_begun = self.is_over = False
+
+    def begin(self) -> None:
+        """Finds where it begins: now, unless it is told otherwise. Raises PgError, QueryError."""
+        found, subscribe = self._look(), self._subscribe
+        if found is None:
+            raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
+        self._first = found.tick if subscribe.as_of is None else subscribe.as_of
+        if self._first < found.tick and not subscribe.at_least:
+            title = f"tick {self._first} is over, and rows of earlier ticks are not kept: the tick is {found.tick} now"
+            raise PgError("55000", title, help="AS OF AT LEAST, or RESUME with the token of an earlier subscription")
+        self._first = max(self._first, found.tick)
+        if subscribe.up_to is not None:
+            check_bounds(self._first, subscribe.up_to)
+            self.is_over = subscribe.up_to == self._first
+        if subscribe.resume is not None:
+            self._resume(found, subscribe.resume)
+        elif found.tick >= self._first:
+            self._start(found)
 
     def poll(self) -> list[pa.RecordBatch]:
         """The changes since the last call; empty if there are none. Raises PgError 55000 where what it reads was rebuilt."""
-        found = self._look()
-        if found.relation.source.topic != self._source.topic:
-            raise _rebuilt(self._subscribe.name)
+        found = None if self.is_over else self._look()
+        if found is None or found.tick < self._first:
+            return []
+        self._check(found)
+        if self._subscribe.up_to is not None and found.tick >= self._subscribe.up_to:
+            self.is_over = True
+            return []
+        made = list[pa.RecordBatch]()
+        if not self._is_begun:
+            self._start(found)
+        if self._told is None and self._subscribe.progress:
+            made.append(self._form.progress(found.tick, None))
+        elif self._token is not None:  # the first row tells where it begins
+            made.append(self._form.progress(self._told[0] if self._told else found.tick, self._token))
+        self._token = None
         try:
-            changes = self._reader.read(found.relation, self._room)
+            for changed in self._reader.read(found.relation, self._room):
+                made += self._form.rows(found.tick, changed, loose=self._is_loose)
         except OffsetOutOfRange as error:
-            raise _rebuilt(self._subscribe.name) from error
-        made = [self._told(found.tick, rows, diffs) for rows, diffs in changes if rows.num_rows]
-        if self._subscribe.progress and found.tick != self._tick:
-            made.append(self._progress(found.tick))
-        self._tick = found.tick
+            raise lost(self._source.name) from error
+        self._is_loose = False
+        reached = found.tick, dict(self._reader.ends)
+        if self._subscribe.progress and reached != self._told:
+            made.append(self._form.progress(found.tick, self._token_at(found)))
+        self._told = reached
         return made
 
     def close(self) -> None:
         """Gives back its memory."""
         self._room.back()
 
-    def _told(self, tick: int, rows: pa.RecordBatch, diffs: np.ndarray) -> pa.RecordBatch:
-        n, shown = rows.num_rows, as_shown(rows.columns, self._schema)
-        progressed = [pa.array(np.zeros(n, np.bool_))] if self._subscribe.progress else []
-        return self._batch([pa.array(np.full(n, tick)), *progressed, pa.array(diffs), *shown.columns])
+    def _check(self, found: Looked) -> None:
+        if found.plan is self._plan:
+            return
+        if about_of(found.relation.source, found.plan) != self._about:
+            raise rebuilt(self._source.name)
+        self._plan = found.plan
 
-    def _progress(self, tick: int) -> pa.RecordBatch:
-        nothing = [pa.nulls(1, f.type) for f in self._schema]
-        return self._batch([pa.array([tick]), pa.array([True]), pa.nulls(1, pa.int64()), *nothing])
+    def _start(self, found: Looked) -> None:
+        self._is_begun = True
+        if not self._subscribe.snapshot:
+            self._reader.skip(found.relation, self._room)
+            self._told = found.tick, dict(self._reader.ends)
+            self._token = self._token_at(found) if self._subscribe.progress else None
 
-    def _batch(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(list(arrays), [f"c{n}" for n in range(len(arrays))])
+    def _resume(self, found: Looked, token: str) -> None:
+        relation, envelope = found.relation, self._subscribe.envelope
+        place, commit = resumable(token, relation, self._about, envelope)
+        offsets = place.offsets or {}
+        spans = {tp: (begin, offsets[tp]) for tp, (begin, _) in relation.spans.items()}
+        before = TopicRelation(relation.name, relation.source, relation.log, spans)
+        self._reader.skip(before, self._room)
+        self._is_loose = isinstance(self._reader, _Table) and not is_whole(place, commit, before, envelope)
+        self._is_begun, self._told = True, (commit.tick, offsets)
+        self._token = token if self._subscribe.progress else None
 
-
-def _rebuilt(name: str) -> PgError:
-    return PgError(
-        "55000",
-        f"{name} was rebuilt or its records were deleted: changes until then are complete",
-        help="SUBSCRIBE again",
-    )
-
-
-Found = Iterator[tuple[pa.RecordBatch, np.ndarray]]
+    def _token_at(self, found: Looked) -> str:
+        return place_in(self._about, found.tick, found.relation.spans, self._reader.ends, found.files).token()
 
 
 class _Table(Kept):
@@ -142,38 +146,57 @@ class _Table(Kept):
 
     def __init__(self, source: SourceDef) -> None:
         super().__init__(source)
-        self._touched: dict[bytes, tuple[int, int] | None] = {}  # by key: its row before
+        self._touched: dict[bytes, Place | None] = {}  # by key: its row before
+        self._is_again = False  # all records were read again, so rows of touched keys may be as before
 
     def skip(self, relation: TopicRelation, room: Room) -> None:
-        """Tells nothing of the rows that are there."""
+        """Tells nothing of the existing rows."""
         self.advance(relation, room)
         self._touched.clear()
 
-    def read(self, relation: TopicRelation, room: Room) -> Found:
+    def read(self, relation: TopicRelation, room: Room) -> Iterator[Changed]:
         if self.begins and self.begins != {tp: begin for tp, (begin, _) in relation.spans.items()}:
-            raise _rebuilt(relation.name)
+            raise lost(relation.name)
         batches, touched = self._batches, self._touched
+        self._is_again = False
         self.advance(relation, room)
-        gone = [place for place in touched.values() if place is not None]
-        come = [place for key in touched if (place := self._index.get(key)) is not None]
-        yield from self._taken(batches, gone, -1)
-        yield from self._taken(self._batches, come, 1)
+        keys = list(touched)
+        for at in range(0, len(keys), KEYS_AT_ONCE):
+            some = keys[at : at + KEYS_AT_ONCE]
+            before = _gathered(batches, [touched[k] for k in some], relation)
+            after = _gathered(self._batches, [self._index.get(k) for k in some], relation)
+            changed = Changed(*before, *after, some)
+            yield changed.differing() if self._is_again else changed
         touched.clear()
 
     def _restart(self) -> None:
+        self._is_again = True
         for key, place in self._index.items():
             self.touch(key, place)
         super()._restart()
 
-    def touch(self, key: bytes, before: tuple[int, int] | None) -> None:
+    def touch(self, key: bytes, before: Place | None) -> None:
         self._touched.setdefault(key, before)
 
-    def _taken(self, batches: Sequence[pa.RecordBatch], places: Sequence[tuple[int, int]], diff: int) -> Found:
-        of: dict[int, list[int]] = {}
-        for number, row in places:
-            of.setdefault(number, []).append(row)
-        for number, rows in of.items():
-            yield batches[number].take(pa.array(rows)), np.full(len(rows), diff)
+
+def _gathered(
+    batches: Sequence[pa.RecordBatch], places: Sequence[Place | None], relation: TopicRelation
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """The rows in the order of their places, NULL where there is none, and where there is one."""
+    has = np.array([p is not None for p in places], np.bool_)
+    numbers = np.array([p[0] for p in places if p is not None], np.int64)
+    rows = np.array([p[1] for p in places if p is not None], np.int64)
+    pieces, order, size = list[pa.RecordBatch](), np.full(len(places), -1, np.int64), 0
+    for number in np.unique(numbers):
+        of = np.flatnonzero(numbers == number)
+        pieces.append(batches[number].take(pa.array(rows[of])))
+        order[np.flatnonzero(has)[of]] = np.arange(size, size + len(of))
+        size += len(of)
+    schema = arrow_schema(relation.schema)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, t) for t in schema.types], schema=schema)
+    found = pa.Table.from_batches(pieces or [empty], schema).combine_chunks()
+    whole = found.to_batches()[0] if size else empty
+    return whole.take(pa.array(order, mask=~has)), has
 
 
 @dataclass(slots=True)
@@ -181,33 +204,30 @@ class _Stream:
     """A stream: its records are added."""
 
     source: SourceDef
-    _ends: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     def skip(self, relation: TopicRelation, room: Room) -> None:
         del room
-        self._ends = {tp: end for tp, (_, end) in relation.spans.items()}
+        self.ends = {tp: end for tp, (_, end) in relation.spans.items()}
 
-    def read(self, relation: TopicRelation, room: Room) -> Found:
+    def read(self, relation: TopicRelation, room: Room) -> Iterator[Changed]:
         del room
         decoder = Decoder(scan_of(self.source), self.source.schema)
         for tp, (begin, end) in sorted(relation.spans.items()):
-            at = self._ends.get(tp, begin)
+            at = self.ends.get(tp, begin)
             if at < begin:
-                raise _rebuilt(relation.name)
+                raise lost(relation.name)
             for raw in records(relation.log, tp, at, end):
                 if len(batch := decode(decoder, raw)):
-                    yield relation.shown(batch), np.ones(len(batch), np.int64)
-            self._ends[tp] = max(at, end)
+                    yield Changed.added(relation.shown(batch))
+            self.ends[tp] = max(at, end)
 
 
 class LiveRows(Rows):
-    """Rows that come for as long as the client wants them. `piece` gives those that are there."""
+    """Rows that come for as long as the client wants them, or until the end that it has named. `piece` gives those that have come."""
 
     def __init__(self, changes: Changes, formats: Sequence[int]) -> None:
-        super().__init__(changes.columns, iter(()), changes.close)
-        self.formats = (
-            [formats[0] if len(formats) == 1 else 0] * len(changes.columns) if len(formats) < 2 else list(formats)
-        )
+        super().__init__(changes.columns, iter(()), changes.close, spread(formats, len(changes.columns)))
         self._changes, self._ready = changes, list[pa.RecordBatch]()
 
     @property
@@ -216,7 +236,7 @@ class LiveRows(Rows):
 
     def is_ready(self) -> bool:
         self._ready = self._ready or self._changes.poll()
-        return bool(self._ready)
+        return bool(self._ready) or self._changes.is_over
 
     def _next(self) -> pa.RecordBatch | None:
         if not self._ready:
@@ -233,7 +253,7 @@ class LiveRows(Rows):
             self.rows += batch.num_rows
             parts.append(self.encoded(batch, encode))
             size += len(parts[-1])
-        return b"".join(parts), False
+        return b"".join(parts), self._changes.is_over and not self._ready
 
     def taken(self, count: int | None) -> Iterator[pa.RecordBatch]:
         while (count is None or count > 0) and (batch := self._next()) is not None:

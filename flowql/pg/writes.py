@@ -16,6 +16,7 @@ import pyarrow as pa
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
+from flowql.pg.commit_point import about_to_write
 from flowql.pg.errors import PgError, unsupported
 from flowql.query.changing import FUNCTION, returned_table, rows_given, send_rows, wall_ms, write_rows
 from flowql.query.errors import QueryError
@@ -152,6 +153,7 @@ def carried_out(
     changes = [w for w in writes if w.source is not None]
     if not changes:
         with tables.inserting:
+            about_to_write()
             write_rows(tables.log, sources, rows, writer, now)
         return
 
@@ -164,6 +166,7 @@ def carried_out(
             seen = None if pinned is None else pinned.get(write.source.topic)
             if seen is not None and not write.is_blind and seen != dict(now_found.ends):
                 raise _concurrent(write.change.target)
+        about_to_write()
 
     statements = [
         TableStatement(w.source, w.change, w.given, w.told)

@@ -22,19 +22,32 @@ _MAX = 1 << 16  # characters of a token
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceInTable:
+    """tick: the number of the commit. files: a digest of the files that have the records before the offsets; empty where the log does not tell. made_ms:
+    wall clock when the place was made.
+    """
+
+    tick: int
+    files: str
+    made_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """A place in the changes of a statement. about: tells its statement and generations from others. offsets: None where only a new beginning
-    is possible.
+    is possible. commit: what a place in a table needs besides.
     """
 
     about: str
     offsets: Mapping[TopicPartition, int] | None
+    commit: PlaceInTable | None = None
 
     def token(self) -> str:
         offsets = (
             None if self.offsets is None else sorted([tp.topic, tp.partition, o] for tp, o in self.offsets.items())
         )
-        text = json.dumps([_VERSION, self.about, offsets], separators=(",", ":"))
+        commit = [] if self.commit is None else [[self.commit.tick, self.commit.files, self.commit.made_ms]]
+        text = json.dumps([_VERSION, self.about, offsets, *commit], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -42,13 +55,14 @@ class Place:
         """None for what is no token of this version."""
         try:
             text = base64.b64decode(token[:_MAX] + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-            version, about, offsets = json.loads(text)
-            if version != _VERSION or not isinstance(about, str):
+            version, about, offsets, *rest = json.loads(text)
+            if version != _VERSION or not isinstance(about, str) or len(rest) > 1:
                 return None
             found = None if offsets is None else {TopicPartition(str(t), int(p)): int(o) for t, p, o in offsets}
+            commits = [PlaceInTable(int(tick), str(files), int(made_ms)) for tick, files, made_ms in rest]
         except (binascii.Error, ValueError, TypeError, RecursionError):
             return None
-        return cls(about, found)
+        return cls(about, found, *commits)
 
 
 def about(query: PushQuery, served: Plan) -> str:

@@ -30,6 +30,8 @@ _NAME = re.compile(r"commits-(\d{12})\.log")
 class InDoubt(LogError):
     """It is not known whether a frame is durable. `Journal.resolve` decides it."""
 
+    is_outcome_unknown = True
+
 
 @dataclass(frozen=True, slots=True)
 class Written:

@@ -223,7 +223,7 @@ class KafkaProducer:
             ends = self.ends = self._ends()
             written = {tp: WrittenEnd(end, self._marks[tp]) for tp, end in ends.items() if tp in self._marks}
             self._send_count(count(sequence, self._term, {**check.suspects, **written}))
-            self._repeat(self._client.commit_transaction, COMMIT_S)
+            self._commit_transaction()
         except KafkaException as error:
             self._fail(error)
         self._is_open, self._sequence = False, sequence
@@ -231,6 +231,16 @@ class KafkaProducer:
         if hidden or check.suspects:
             check.look({**check.suspects, **{tp: written[tp] for tp in hidden if tp in written}})
         return sequence
+
+    def _commit_transaction(self) -> None:
+        try:
+            try:
+                self._repeat(self._client.commit_transaction, COMMIT_S)
+            except KafkaException as error:
+                self._fail(error)
+        except LogUnavailable as error:
+            error.is_outcome_unknown = True
+            raise
 
     def _send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]

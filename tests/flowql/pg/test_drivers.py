@@ -40,6 +40,28 @@ def test_psycopg(shop: Shop, is_binary: bool) -> None:
             assert b"".join(copy) == b"1\n2\n3\n"
 
 
+def test_psycopg_subscribes(shop: Shop) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(host="127.0.0.1", port=shop.port, user="ada", dbname="x", autocommit=True) as c:
+        c.execute("INSERT INTO notes VALUES (150, 'a')")
+        with c.transaction(), c.cursor() as cursor:
+            cursor.execute("DECLARE c CURSOR FOR SUBSCRIBE notes ENVELOPE UPSERT WITH (PROGRESS)")
+            told = cursor.execute("FETCH ALL c WITH (TIMEOUT = '20s')").fetchall()
+        assert [r[3:] for r in told if not r[1]] == [("upsert", 150, "a")]
+        c.execute("DELETE FROM notes WHERE id = 150")
+        changes = c.cursor().stream("SUBSCRIBE notes ENVELOPE UPSERT WITH (RESUME = %s)", (told[-1][2],))
+        assert next(changes)[1:] == ("delete", 150, None)
+        c.cancel()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            next(changes)
+        with c.cursor().copy("COPY (SUBSCRIBE orders WITH (PROGRESS)) TO STDOUT") as copy:
+            rows = iter(copy.rows())
+            assert [next(rows)[1] for _ in range(2)] == ["t", "f"]
+            c.cancel()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                list(rows)
+
+
 def test_asyncpg(shop: Shop) -> None:
     asyncpg = pytest.importorskip("asyncpg")
 

@@ -67,6 +67,20 @@ def test_parameters_and_writes(ksql: Shop) -> None:
         assert tags(w.ask("INSERT INTO ORDERS (ID, CUSTOMER, AMOUNT) VALUES (9, 'eve', 1)")) == ["INSERT 0 1"]
 
 
+def test_a_stream_is_subscribed_and_resumed(ksql: Shop) -> None:
+    with ksql.wire() as w, ksql.wire() as other:
+        w.ask('BEGIN; DECLARE c CURSOR FOR SUBSCRIBE "ORDERS" WITH (PROGRESS)')
+        told = w.rows("FETCH ALL c")
+        assert {r[4] for r in told if r[1] == "f"} >= {"1", "2", "3"}
+        assert [r[2] is None for r in told if r[1] == "t"] == [True, False]
+        other.ask("INSERT INTO ORDERS (ID, CUSTOMER, AMOUNT) VALUES (11, 'eve', 1)")
+        w.ask(f"ROLLBACK; BEGIN; DECLARE c CURSOR FOR SUBSCRIBE \"ORDERS\" WITH (RESUME = '{told[-1][2]}')")
+        assert [r[1:4] for r in w.rows("FETCH ALL c")] == [("1", "11", "eve")]
+        w.ask("ROLLBACK")
+        with pytest.raises(Failed, match="is a stream"):
+            w.rows('SUBSCRIBE "ORDERS" ENVELOPE UPSERT')
+
+
 @psql_is_here
 def test_psql_describes_them(ksql: Shop) -> None:
     shown = psql(ksql, r"\d", r'\d "SPENT"')

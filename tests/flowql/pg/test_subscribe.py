@@ -49,14 +49,14 @@ def test_a_cursor_over_a_view_with_progress(shop: Shop) -> None:
     with shop.wire() as w, shop.wire() as other:
         w.ask("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE spent WITH (SNAPSHOT = false, PROGRESS)")
         found = w.ask("FETCH ALL c")
-        assert [values(b)[1:] for k, b in found if k == b"D"] == [[b"t", None, None, None, None]]
+        assert {(v[1], *v[3:]) for k, b in found if k == b"D" for v in [values(b)]} == {(b"t", None, None, None, None)}
         other.ask("INSERT INTO orders VALUES (6000, 'zoe', 2.5)")
         told = list[tuple[str | None, ...]]()
-        while not any(r[3] == "zoe" for r in told):
+        while not any(r[4] == "zoe" for r in told):
             told += w.rows("FETCH ALL c WITH (TIMEOUT = '30s')")
-        assert [r[1:] for r in told if r[1] == "f"] == [("f", "1", "zoe", "1", "2.50")]
+        assert [r[1:] for r in told if r[1] == "f"] == [("f", None, "1", "zoe", "1", "2.50")]
         other.ask("DELETE FROM orders WHERE id = 6000")
-        while not any(r[2] == "-1" for r in told):
+        while not any(r[3] == "-1" for r in told):
             told += w.rows("FETCH ALL c WITH (TIMEOUT = '30s')")
         assert tags(w.ask("COMMIT")) == ["COMMIT"]
 
