@@ -1,9 +1,9 @@
 """Milliseconds, processor time and rate of look-ups by key: by HTTP and PostgreSQL's protocol, from one client and from four, at an idle instance.
 
-    python -m benchmarks.look_ups [--dialect standard|ksql] [--requests 500] [--clients 4] [--seconds 5] [--json FILE]
+    python -m benchmarks.look_ups [--dialect standard|ksql] [--requests 500] [--clients 4] [--seconds 5] [--only PostgreSQL] [--json FILE]
 
 The instance is a process with a table of 20,000 rows. Clients are processes that send prepared bytes and read answers, so they need little
-processor time. Processor time is that of the instance and its process for PostgreSQL together, for each look-up of the last column.
+processor time. The last two columns are processor time for each look-up: of the instance, and of its process for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Figures:
     p50_ms: float
     p99_ms: float
     rate: float
-    cpu_ms: float
+    instance_ms: float
+    pg_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,11 @@ def _read(connection: socket.socket, is_whole: Callable[[bytes], bool], answers:
     return said
 
 
-def _cpu_s(pid: int) -> float:
-    """Processor time of the instance and its child processes."""
+def _cpu_s(pid: int) -> np.ndarray:
+    """Processor time of the instance, and of its child processes."""
     instance = psutil.Process(pid)
-    used = [p.cpu_times() for p in (instance, *instance.children(recursive=True))]
-    return sum(u.user + u.system for u in used)
+    used = [sum(p.cpu_times()[:2]) for p in (instance, *instance.children(recursive=True))]
+    return np.array([used[0], sum(used[1:])])
 
 
 def _together(way: Way, clients: int, seconds: float) -> list[list[float]]:
@@ -192,9 +193,8 @@ def measured(way: Way, pid: int, requests: int, clients: int, seconds: float) ->
         times = [t for of in found for t in of]
         rate = len(times) / (took if number == 1 else seconds)
         p50, p99 = np.percentile(times, [50, 99])
-        yield Figures(
-            way.name, number, round(float(p50), 2), round(float(p99), 2), round(rate), round(used / (len(times) + WARM_UP * number) * 1000, 2)
-        )  # fmt: skip
+        instance, pg = used / (len(times) + WARM_UP * number) * 1000
+        yield Figures(way.name, number, *(round(float(n), 2) for n in (p50, p99, rate, instance, pg)))
 
 
 def _plan(dialect: DialectName) -> Plan:
@@ -228,7 +228,9 @@ def _fill(client: Client, folder: Path, dialect: DialectName) -> None:
         time.sleep(0.2)
 
 
-def measure(folder: Path, dialect: DialectName, requests: int, clients: int, seconds: float) -> Iterator[Figures]:
+def measure(
+    folder: Path, dialect: DialectName, requests: int, clients: int, seconds: float, only: str
+) -> Iterator[Figures]:
     """Starts an instance in `folder`, fills its table, and ends it."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -239,7 +241,7 @@ def measure(folder: Path, dialect: DialectName, requests: int, clients: int, sec
         client.deploy(_plan(dialect))
         _fill(client, folder, dialect)
         pid = client.status()["instance"]["pid"]
-        for way in ways(client.address.port, client.address.token, port):
+        for way in (w for w in ways(client.address.port, client.address.token, port) if only in w.name):
             yield from measured(way, pid, requests, clients, seconds)
     finally:
         client.close()
@@ -252,14 +254,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--requests", type=int, default=500, help="of one client")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--only", default="", help="ways whose names have this")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     found = list[Figures]()
-    print(f"{'way':<24}{'clients':>8}{'p50 ms':>10}{'p99 ms':>10}{'a second':>10}{'CPU ms':>8}")
+    print(f"{'way':<24}{'clients':>8}{'p50 ms':>10}{'p99 ms':>10}{'a second':>10}{'instance ms':>13}{'pg ms':>8}")
     with tempfile.TemporaryDirectory(prefix="flowql-look-ups-") as name:
-        for f in measure(Path(name), options.dialect, options.requests, options.clients, options.seconds):
+        for f in measure(Path(name), options.dialect, options.requests, options.clients, options.seconds, options.only):
             print(
-                f"{f.way:<24}{f.clients:>8}{f.p50_ms:>10.2f}{f.p99_ms:>10.2f}{f.rate:>10,.0f}{f.cpu_ms:>8.2f}",
+                f"{f.way:<24}{f.clients:>8}{f.p50_ms:>10.2f}{f.p99_ms:>10.2f}{f.rate:>10,.0f}{f.instance_ms:>13.2f}{f.pg_ms:>8.2f}",
                 flush=True,
             )
             found.append(f)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.config.api import ROLES
+from flowql.config.api import CONNECTIONS, CONNECTIONS_MAX, ROLES
 from flowql.config.reader import Item
 from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Secret, Text, Whole
 
@@ -24,6 +24,10 @@ PG = Record(
         "address": Key(
             Text("an address"),
             "Address that it listens on; default: 127.0.0.1. Other addresses need `users`, `certificate` and `key`.",
+        ),
+        "connections": Key(
+            Whole(1, CONNECTIONS_MAX),
+            f"How many clients are connected at the same time, from 1 to {CONNECTIONS_MAX:,}; default: {CONNECTIONS}.",
         ),
         "users": Key(
             MapOf(
@@ -71,13 +75,14 @@ class PgUser:
 
 @dataclass(frozen=True, slots=True)
 class PgSettings:
-    """Where clients of PostgreSQL's protocol reach the instance. certificate, key: absolute, both empty without TLS."""
+    """Where clients of PostgreSQL's protocol reach the instance. certificate, key: absolute, both empty without TLS. connections: at most at a time."""
 
     port: int
     address: str = "127.0.0.1"
     users: Mapping[str, PgUser] = field(default_factory=dict, repr=False)
     certificate: str = ""
     key: str = ""
+    connections: int = CONNECTIONS
 
     def tls(self) -> ssl.SSLContext | None:
         """The context that encrypts connections; None without a certificate. Raises OSError if a file cannot be used."""

@@ -22,7 +22,7 @@ from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.secret import revealed
 from flowql.server.access import Caller, folded
 
-BACKLOG = 128
+BACKLOG = 1_024  # clients that connect while the loop is busy
 SWITCH_S = 0.001  # of the interpreter, between the loop and the threads of queries
 
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     assert settings.pg is not None, "started for a target with `pg`"
     listener = socket.socket(fileno=int(arguments[0]))
     threading.Thread(target=_await_end, name="parent", daemon=True).start()
-    asyncio.run(_serve(settings, access_of(settings.pg), listener))
+    asyncio.run(_serve(settings, settings.pg, listener))
     return 0
 
 
@@ -45,8 +45,8 @@ def _await_end() -> None:
     os._exit(0)
 
 
-async def _serve(settings: Settings, access: Access, listener: socket.socket) -> None:
-    connections = Connections(Shared(Reading(settings)), access)
+async def _serve(settings: Settings, pg: PgSettings, listener: socket.socket) -> None:
+    connections = Connections(Shared(Reading(settings)), access_of(pg), pg.connections)
     server = await asyncio.start_server(connections.serve, sock=listener, backlog=BACKLOG)
     async with server:
         await server.serve_forever()

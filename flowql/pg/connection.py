@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flowql.config.api import CONNECTIONS
 from flowql.pg import messages
 from flowql.pg.errors import PgError, Violation
 from flowql.pg.execution import Execution, Shared
@@ -21,7 +22,6 @@ from flowql.server.access import Caller
 
 BEGIN_S = 60.0  # until a client has given its password
 TAKE_S = 600.0  # for a client to take a part of an answer: as the instance's HTTP
-CONNECTIONS_MAX = 256
 STARTING_MAX = 64  # beyond these, to be told that there are too many
 HEADER_BYTES = 5
 BUFFER_BYTES = 256 << 10  # that may wait for a client
@@ -41,15 +41,16 @@ class Access:
 class Connections:
     """All connections of the process."""
 
-    def __init__(self, shared: Shared, access: Access) -> None:
-        self._shared, self._access = shared, access
+    def __init__(self, shared: Shared, access: Access, at_once: int = CONNECTIONS) -> None:
+        """at_once: how many there may be."""
+        self._shared, self._access, self._at_once = shared, access, at_once
         self._running: dict[int, tuple[int, Execution]] = {}  # by number: the secret that cancels
         self._count = 0
         self._nobody = Verifier.of(secrets.token_hex())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it ends."""
-        if self._count >= CONNECTIONS_MAX + STARTING_MAX:
+        if self._count >= self._at_once + STARTING_MAX:
             writer.transport.abort()
             return
         client = _Client(reader, writer)
@@ -74,8 +75,12 @@ class Connections:
             given = await self._startup(client)
             if given is None:
                 return
-            if self._count > CONNECTIONS_MAX:
-                raise PgError("53300", "sorry, too many clients already")
+            if self._count > self._at_once:
+                title, help_ = (
+                    "sorry, too many clients already",
+                    "close others, or set  connections  of  pg  in flowql.yaml",
+                )
+                raise PgError("53300", title, help=help_)
             user = given.pop("user", "")
             if not user:
                 raise PgError("28000", "no PostgreSQL user name specified in startup packet")

@@ -40,7 +40,7 @@ class PgProcess:
 
     def begin(self) -> None:
         """Clients may connect from now on; they are answered as soon as the process has loaded."""
-        self._listener.listen(128)
+        self._listener.listen(1_024)
         self._thread.start()
 
     def end(self) -> None:

@@ -204,63 +204,20 @@ def test_a_request_to_cancel_ends_a_statement(shop: Shop) -> None:
 
 
 def test_a_killed_process_ends_sessions_and_another_one_starts(shop: Shop) -> None:
-    with shop.wire() as w:
+    with shop.wire() as w, shop.wire() as reading:
+        w.ask("BEGIN; INSERT INTO notes VALUES (9600, 'a'); INSERT INTO orders VALUES (9600, 'a', 1)")
+        reading.ask("BEGIN; SELECT * FROM orders; DECLARE c CURSOR FOR SUBSCRIBE notes")
         before = shop.process
         assert before is not None
         os.kill(before, signal.SIGKILL)
-        with pytest.raises((EOFError, ConnectionError)):
-            w.rows("SELECT 1")
+        for each in (w, reading):
+            with pytest.raises((EOFError, ConnectionError)):
+                each.rows("COMMIT")
     with shop.wire() as w:  # waits in the queue of the socket
         assert w.rows("SELECT COUNT(*) FROM orders") == [("3",)]
+        assert w.rows("SELECT * FROM notes WHERE id = 9600") == []
     assert shop.process != before
     assert shop.instance.connection.sql("SELECT COUNT(*) AS n FROM orders").one() == 3
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\0\0\0\x07\0\0\0",
-        b"\x7f\xff\xff\xff\0\x03\0\0",
-        struct.pack("!ii", 8, 2 << 16),
-        struct.pack("!ii", 9, 196_608) + b"\0",
-        struct.pack("!ii", 13, 196_608) + b"user\0",
-        b"GET / HTTP/1.1\r\n\r\n",
-    ],
-)
-def test_a_malformed_start_is_refused(shop: Shop, sent: bytes) -> None:
-    with Wire(shop.port, start=False) as w:
-        w.socket.sendall(sent)
-        w.socket.shutdown(1)
-        assert w.stream.read(1) in (b"E", b"")
-    with shop.wire() as w:
-        assert w.rows("SELECT 1") == [("1",)]
-
-
-@pytest.mark.parametrize(
-    ("sent", "goes_on"),
-    [
-        (b"Q\0\0\0\x04", True),
-        (b"Q\0\0\0\x03", False),
-        (b"Q\x7f\xff\xff\xff", False),
-        (b"Q\xff\xff\xff\xff", False),
-        (b"?\0\0\0\x04", False),
-        (b"B\0\0\0\x05x" + b"S\0\0\0\x04", True),
-        (b"P\0\0\0\x07\0\xff\0" + b"S\0\0\0\x04", True),
-        (b"E\0\0\0\x09\0\0\0\0\0" + b"S\0\0\0\x04", True),
-        (b"D\0\0\0\x06Z\0" + b"S\0\0\0\x04", True),
-        (b"d\0\0\0\x04" + b"S\0\0\0\x04", True),
-    ],
-)
-def test_a_malformed_message_is_an_error(shop: Shop, sent: bytes, goes_on: bool) -> None:
-    with shop.wire() as w:
-        w.socket.sendall(sent)
-        if goes_on:
-            w.until_ready()
-            assert w.rows("SELECT 1") == [("1",)]
-        else:
-            assert w.message()[0] == b"E"
-            with pytest.raises((EOFError, ConnectionError)):
-                w.message()
 
 
 def test_many_connections_are_served(shop: Shop) -> None:

@@ -94,7 +94,7 @@ def tags(messages: list[tuple[bytes, bytes]]) -> list[str]:
 
 
 def parse(sql: str, *oids: int, name: str = "") -> tuple[bytes, bytes]:
-    return b"P", f"{name}\0{sql}\0".encode() + struct.pack(f"!h{len(oids)}I", len(oids), *oids)
+    return b"P", f"{name}\0{sql}\0".encode() + struct.pack(f"!H{len(oids)}I", len(oids), *oids)
 
 
 def bind(
@@ -103,7 +103,7 @@ def bind(
     parts = [
         f"{portal}\0{name}\0".encode(),
         struct.pack(f"!h{len(formats)}h", len(formats), *formats),
-        struct.pack("!h", len(given)),
+        struct.pack("!H", len(given)),
     ]
     parts += [struct.pack("!i", -1) if v is None else struct.pack("!i", len(v)) + v for v in given]
     return b"B", b"".join(parts) + struct.pack(f"!h{len(results)}h", len(results), *results)
