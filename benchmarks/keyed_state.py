@@ -1,7 +1,7 @@
-"""Cost of a keyed aggregate by number of keys: COUNT, SUM and MAX on the embedded log.
+"""Cost of a keyed aggregate by number of keys: COUNT, SUM or AVG, and MAX on the embedded log.
 
     python -m benchmarks.keyed_state [--keys 10000 1000000] [--rows 2000000] [--kind bigint|text|both] [--memory-mb 4096]
-      [--window none|tumbling|hopping] [--form changes|final|view|watermark]
+      [--window none|tumbling|hopping] [--form changes|final|view|watermark] [--numbers bigint|decimal] [--sum SUM|AVG]
 
 Keys are drawn uniformly, a record a millisecond; the input is written before the clock runs. Windows have a minute, hopping ones begin every 12
 seconds. `changes` and `final` are ksqlDB's EMIT, `view` and `watermark` views of standard SQL over a stream without and with a watermark. Reported is processor time of the whole process per record, from the
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from flowql.bench.nexmark import kafka_bigint
 from flowql.compiler.diagnostics.source import SourceText
@@ -45,23 +46,24 @@ CLAUSES = {
     "tumbling": "WINDOW TUMBLING (SIZE 60 SECONDS, GRACE PERIOD 10 SECONDS)",
     "hopping": "WINDOW HOPPING (SIZE 60 SECONDS, ADVANCE BY 12 SECONDS, GRACE PERIOD 10 SECONDS)",
 }
-SQL = """CREATE STREAM S ({key}, V BIGINT, T STRING)
+NUMBERS = {"bigint": "BIGINT", "decimal": "DECIMAL(18, 2)"}
+SQL = """CREATE STREAM S ({key}, V {number}, T STRING)
   WITH (KAFKA_TOPIC='{app}-s', PARTITIONS={partitions}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE TABLE C WITH (KAFKA_TOPIC='{app}-c')
-  AS SELECT {by}, COUNT(*) AS N, SUM(V) AS TOTAL, MAX(V) AS HIGHEST FROM S {window} GROUP BY {by} EMIT {emit};"""
+  AS SELECT {by}, COUNT(*) AS N, {sum}(V) AS TOTAL, MAX(V) AS HIGHEST FROM S {window} GROUP BY {by} EMIT {emit};"""
 STANDARD_CLAUSES = {
     "tumbling": "TUMBLE(s, ts, INTERVAL '60 seconds')",
     "hopping": "HOP(s, ts, INTERVAL '12 seconds', INTERVAL '60 seconds')",
 }
 MARKS = {"view": "", "watermark": ", WATERMARK FOR ts AS ts - INTERVAL '10 seconds'"}
-STANDARD_SQL = """CREATE STREAM s (k BIGINT KEY, "V" BIGINT, "T" STRING, ts TIMESTAMP{mark})
+STANDARD_SQL = """CREATE STREAM s (k BIGINT KEY, "V" {number}, "T" STRING, ts TIMESTAMP{mark})
   WITH (KAFKA_TOPIC='{app}-s', PARTITIONS={partitions}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', TIMESTAMP='ts');
 CREATE VIEW "C" WITH (KAFKA_TOPIC='{app}-c')
-  AS SELECT COUNT(*) AS n, SUM("V") AS total, MAX("V") AS highest, k, window_start FROM {window} GROUP BY k, window_start;"""
+  AS SELECT COUNT(*) AS n, {sum}("V") AS total, MAX("V") AS highest, k, window_start FROM {window} GROUP BY k, window_start;"""
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    shared = {"app": APP, "partitions": options.partitions}
+    shared = {"app": APP, "partitions": options.partitions, "number": NUMBERS[options.numbers], "sum": options.sum}
     if options.form in MARKS:
         text = STANDARD_SQL.format(mark=MARKS[options.form], window=STANDARD_CLAUSES[options.window], **shared)
         compiled = compile_project([SourceText("keyed.sql", text)], dialect="standard")
@@ -122,6 +124,8 @@ def write_input(instance: Instance, options: argparse.Namespace, keys: int) -> R
             key = text if options.kind == "text" else kafka_bigint(pa.array(k))
             fields = zip(values[mine].tolist(), k.tolist(), ts.tolist(), strict=True)
             json = pa.array([b'{"V":%d,"T":"t%d","ts":%d}' % (v, i % 7, t) for v, i, t in fields], pa.binary())
+            if options.numbers == "decimal":
+                json = pa.compute.replace_substring(json, ',"T"', '.00,"T"')
             columns = [pa.array(ts), key, json, pa.nulls(len(k), HEADERS_TYPE)]
             batch = pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
             producer.send(TopicPartition(f"{APP}-s", p), batch)
@@ -140,7 +144,11 @@ def check(instance: Instance, options: argparse.Namespace, expected: dict[str, I
             starts: list[Any] = [0] * len(ids)
             if options.window != "none":
                 starts = [v[4] for v in values] if standard else [k[-2] for k in keys]
-            parts.append([(i, s, *map(int, v[:3])) for i, s, v in zip(ids, starts, values, strict=True)])
+            whole = [
+                (n, round(total * n) if options.sum == "AVG" else int(total), int(most))
+                for n, total, most, *_ in values
+            ]
+            parts.append([(i, s, *v) for i, s, v in zip(ids, starts, whole, strict=True)])
     found = np.array([row for part in parts for row in part], np.int64)
     groups = group_numbers(found[:, 0], found[:, 1])
     order = np.argsort(groups)
@@ -183,6 +191,8 @@ def main() -> None:
     parser.add_argument("--memory-mb", type=int, default=4_096)
     parser.add_argument("--window", choices=CLAUSES, default="none")
     parser.add_argument("--form", choices=("changes", "final", *MARKS), default="changes")
+    parser.add_argument("--numbers", choices=NUMBERS, default="bigint")
+    parser.add_argument("--sum", choices=("SUM", "AVG"), default="SUM")
     options = parser.parse_args()
     if options.form != "changes" and options.window == "none":
         parser.error(f"--form {options.form} needs a --window")
@@ -191,7 +201,7 @@ def main() -> None:
         return
     print(f"{'key':<7} {'keys':>11} {'CPU us/record':>14} {'records/s':>14} {'peak MiB':>10}", flush=True)
     shared = ["--rows", str(options.rows), "--partitions", str(options.partitions), "--kind", options.kind]
-    shared += ["--window", options.window, "--form", options.form]
+    shared += ["--window", options.window, "--form", options.form, "--numbers", options.numbers, "--sum", options.sum]
     for keys in options.keys:
         words = ["--keys", str(keys), *shared, "--memory-mb", str(options.memory_mb)]
         subprocess.run([sys.executable, "-m", "benchmarks.keyed_state", *words], check=True)

@@ -17,6 +17,7 @@ class QueryMetrics:
     records_out: int = 0
     dead_letters: int = 0
     late_records: int = 0
+    rows_by_row: dict[str, int] = field(default_factory=dict)  # by operator
     errors: int = 0
     last_error: str = ""
     cpu_ns: int = 0  # of processor time

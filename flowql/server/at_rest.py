@@ -166,6 +166,7 @@ def _stopped_query(
         "lag": _lag(positions, log) + sum(between.get(topic, 0) for topic in query.repartitions),
         "records_in": 0,
         "records_out": 0,
+        "rows_by_row": {},
         **losses_of((int(t.rpartition("_")[2]), m.get(LOST, {})) for t, m in tasks.items()).to_data(),
         "skipped_records": skipped_records(log, positions),
         "errors": 0,

@@ -41,6 +41,12 @@ def _query(name: str, kind: Literal["counter", "gauge"], key: str, help_: str) -
     return Metric(f"flowql_query_{name}", kind, ("query",), help_, samples)
 
 
+def _by_row(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for q in status["queries"]:
+        for operator, rows in q.get("rows_by_row", {}).items():
+            yield (q["id"], operator), rows
+
+
 def _waiting(name: str, key: str, help_: str) -> Metric:
     """A figure of what queries have `waiting`."""
 
@@ -181,6 +187,11 @@ METRICS = (
     _query("cpu_seconds_total", "counter", "cpu_s", "Processor time."),
     _query("records_in_total", "counter", "records_in", "Records read."),
     _query("records_out_total", "counter", "records_out", "Records written."),
+    Metric(
+        *("flowql_query_rows_by_row_total", "counter", ("query", "operator")),
+        "Rows that an operator with state processed one by one.",
+        _by_row,
+    ),
     _query("lag_records", "gauge", "lag", "Records of its sources whose results are not committed."),
     Metric(
         *("flowql_query_latency_seconds", "histogram", ("query",)),

@@ -172,6 +172,7 @@ def query_status(
         "lag": left.lag,
         "records_in": m.records_in,
         "records_out": m.records_out,
+        "rows_by_row": dict(m.rows_by_row),
         "ahead": ahead_of_clock(q.built.tasks, instance.clock.wall_ms()),
         **losses_of((t.id.partition, t.losses) for t in q.built.tasks).to_data(),
         "skipped_records": skipped_records(instance.log, _positions(q)),

@@ -62,6 +62,8 @@ class EpochPublisher:
                 say(WARNING, "dead_letters", first.message, query=task.id.query, task=task.id, **said)
             self._add_dead_letters(task.id, result.dead_letters)
         m.late_records += sum(result.late.values())
+        for operator, rows in result.by_row.items():
+            m.rows_by_row[operator] = m.rows_by_row.get(operator, 0) + rows
         host.commit.dirty = True
         if result.wants_commit or self.awaits_cut:
             host.commit.hurry()

@@ -1,7 +1,8 @@
 """Merging a batch's partial results into accumulators, a column at a time.
 
 The same as `merge(acc, from_partial(...))` of COUNT, SUM, AVG, MIN and MAX over numbers and times. What columns cannot do alike (a NaN in the
-state, a sum beyond 64 bits) is left to those calls. Integers wrap as the functions say: numpy wraps 64 bits, a cast the 32 of INT.
+state) is left to those calls. Integers wrap as the functions say: numpy wraps 64 bits, a cast the 32 of INT. Exact sums of BIGINT and
+DECIMAL have 128 bits. A sum of DECIMAL overflows with one of the rows: where that is not excluded, the batch is folded row by row.
 """
 
 from __future__ import annotations
@@ -13,36 +14,71 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.compiler.functions.numeric import MAX_PRECISION
 from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Ints
+from flowql.runtime.operators.averages import decimal_means, double_means
+from flowql.runtime.operators.row_columns import value_kind, wide_decimals
 from flowql.runtime.state.columns.packed import Flags
-from flowql.runtime.state.columns.values import ColumnKind, ValueColumn
+from flowql.runtime.state.columns.values import ColumnKind, ValueColumn, Wide
+from flowql.runtime.state.columns.wide import WIDE, Wides, added, less, narrowed, size_of, widened
 
 Columns = tuple[ValueColumn, ...]
-# (an accumulator's columns, columns of partial results) -> its columns; None where it declines.
-Folding = Callable[[Columns, Sequence[pa.Array]], Columns | None]
-_SQL_SUMS = ("sql_sum", "sql_avg")
+Extent = tuple[
+    int, int
+]  # the least and the greatest value of an argument in a batch, as whole numbers; 0 without values
+# (an accumulator's columns, columns of partial results, the extent of an exact sum's argument) -> its columns; None where it declines.
+Folding = Callable[[Columns, Sequence[pa.Array], Extent], Columns | None]
+EXACT_SUMS = ("sql_sum", "sql_avg")
+_SLACK = 1 + 2.0**-40  # of sizes in doubles
+_WRAPS = 2.0**127
+
+
+class RowsRefused(Exception):
+    """An aggregate refuses a row of the batch, or may."""
+
+
+def is_exact(function: str, t: SqlType) -> bool:
+    """Whether an aggregate adds numbers that may have more than 64 bits."""
+    if t.kind is Kind.DECIMAL:
+        return function in (*EXACT_SUMS, "SUM")
+    return function in EXACT_SUMS and t.kind is Kind.BIGINT
 
 
 def folding(function: str, t: SqlType) -> tuple[tuple[ColumnKind, ...], Folding]:
     """The columns of an aggregate's accumulator over arguments of type `t`, and their merge."""
-    number: ColumnKind = "double" if t.kind is Kind.DOUBLE else "integer"
+    number = value_kind(t)
     if function == "COUNT":
-        return ("integer",), lambda before, partial: (_added(before[0], partial[0]),)
-    if function in _SQL_SUMS:
-        return ("integer", "integer"), _exact_sums
+        return ("integer",), lambda before, partial, _extent: (_added(before[0], partial[0]),)
+    if function in EXACT_SUMS:
+        if t.kind is Kind.INT:
+            return ("integer", "integer"), _bigint_sums
+        if t.kind is Kind.BIGINT:
+            return (Wide(None), "integer"), _exact_sums
+        return (Wide(t.scale), "integer"), _decimal_sums(MAX_PRECISION)
     if function == "SUM":
+        if t.kind is Kind.DECIMAL:
+            return (number,), _decimal_sums(t.precision)
         return (number,), _wrapping_sums if t.kind is Kind.INT else _sums
     if function == "AVG":
         return (number, "integer"), _averages
     assert function in ("MIN", "MAX")
-    return (number,), _extremes(np.minimum if function == "MIN" else np.maximum)
+    return (number,), _extremes(greatest=function == "MAX")
 
 
-def shown_column(function: str, t: SqlType) -> Callable[[Columns], ValueColumn] | None:
+def shown_column(function: str, t: SqlType, result: SqlType) -> Callable[[Columns], ValueColumn | None] | None:
     """The results from the columns of accumulators; None where they need a call each."""
-    if function == "sql_sum" and t.kind is not Kind.DOUBLE:
-        return lambda columns: ValueColumn(columns[0].data, _or_none(columns[1].data == 0))
-    return None if function in ("AVG", "sql_avg") else lambda columns: columns[0]
+    if function == "AVG":
+        return lambda columns: double_means(columns[0].data, columns[1].data)
+    if function not in EXACT_SUMS:
+        return lambda columns: columns[0]
+    if t.kind is Kind.DOUBLE:
+        return None
+    if function == "sql_sum":
+        scale = result.scale if result.kind is Kind.DECIMAL else None
+        return lambda columns: ValueColumn(columns[0].data, _or_none(columns[1].data == 0), scale)
+    places = result.scale - (t.scale if t.kind is Kind.DECIMAL else 0)
+    return lambda columns: decimal_means(widened(columns[0].data), columns[1].data, places, result.scale)
 
 
 def _or_none(null: Flags) -> Flags | None:
@@ -62,19 +98,19 @@ def _added(before: ValueColumn, partial: pa.Array) -> ValueColumn:
     return ValueColumn(before.data + numbers(partial, before.data.dtype).data)
 
 
-def _sums(before: Columns, partial: Sequence[pa.Array]) -> Columns:
+def _sums(before: Columns, partial: Sequence[pa.Array], _extent: Extent) -> Columns:
     return (_added(before[0], partial[0]),)
 
 
-def _wrapping_sums(before: Columns, partial: Sequence[pa.Array]) -> Columns:
+def _wrapping_sums(before: Columns, partial: Sequence[pa.Array], _extent: Extent) -> Columns:
     return (ValueColumn(_added(before[0], partial[0]).data.astype(np.int32).astype(np.int64)),)
 
 
-def _averages(before: Columns, partial: Sequence[pa.Array]) -> Columns:
+def _averages(before: Columns, partial: Sequence[pa.Array], _extent: Extent) -> Columns:
     return _added(before[0], partial[0]), _added(before[1], partial[1])
 
 
-def _exact_sums(before: Columns, partial: Sequence[pa.Array]) -> Columns | None:
+def _bigint_sums(before: Columns, partial: Sequence[pa.Array], _extent: Extent) -> Columns | None:
     old, new = before[0].data, numbers(partial[0], np.int64).data
     total = old + new
     if ((old ^ total) & (new ^ total) < 0).any():
@@ -82,19 +118,66 @@ def _exact_sums(before: Columns, partial: Sequence[pa.Array]) -> Columns | None:
     return ValueColumn(total), _added(before[1], partial[1])
 
 
-def _extremes(better: Any) -> Folding:
-    def run(before: Columns, partial: Sequence[pa.Array]) -> Columns | None:
+def _wide_partial(partial: pa.Array) -> Wides:
+    """Sums of a batch: integers, or Decimals where 64 bits may not hold them."""
+    return wide_decimals(partial) if pa.types.is_decimal(partial.type) else widened(numbers(partial, np.int64).data)
+
+
+def _exact_sums(before: Columns, partial: Sequence[pa.Array], _extent: Extent) -> Columns:
+    return ValueColumn(added(before[0].data, _wide_partial(partial[0]))), _added(before[1], partial[1])
+
+
+def _decimal_sums(precision: int) -> Folding:
+    """The sum and, where there is a column for it, the number of values. Raises RowsRefused."""
+    limit = 10.0**precision
+
+    def run(before: Columns, partial: Sequence[pa.Array], extent: Extent) -> Columns:
+        old, new = widened(before[0].data), _wide_partial(partial[0])
+        count = numbers(partial[1], np.int64).data
+        total = added(old, new)
+        _check(old, total, count, extent, limit)
+        made = ValueColumn(total if before[0].data.dtype == WIDE else narrowed(total), None, before[0].scale)
+        return (made,) if len(before) == 1 else (made, ValueColumn(before[1].data + count))
+
+    return run
+
+
+def _check(old: Wides, total: Wides, count: Ints, extent: Extent, limit: float) -> None:
+    """Raises RowsRefused unless no sum on the way from `old` to `total` reaches the limit."""
+    if not len(old):
+        return
+    least, greatest = extent
+    steps = count * float(max(-least, greatest))
+    most = np.maximum(size_of(old), size_of(total)) if least >= 0 or greatest <= 0 else size_of(old) + steps
+    if most.max() * _SLACK >= limit or steps.max() * _SLACK >= _WRAPS:
+        raise RowsRefused
+
+
+def _extremes(*, greatest: bool) -> Folding:
+    def run(before: Columns, partial: Sequence[pa.Array], _extent: Extent) -> Columns | None:
         old = before[0]
-        new = numbers(partial[0], old.data.dtype)
+        new = _decimals(partial[0], old) if old.scale is not None else numbers(partial[0], old.data.dtype)
         if old.data.dtype == np.float64 and np.isnan(old.data).any():
             return None
-        best = better(old.data, new.data)
+        best = _better(old.data, new.data, greatest=greatest)
         if new.null is not None:
             best = np.where(new.null, old.data, best)
         if old.null is None:
-            return (ValueColumn(best),)
+            return (ValueColumn(best, None, old.scale),)
         best = np.where(old.null, new.data, best)  # groups without a value so far
         null = old.null & new.null if new.null is not None else None
-        return (ValueColumn(best, null),)
+        return (ValueColumn(best, null, old.scale),)
 
     return run
+
+
+def _decimals(partial: pa.Array, like: ValueColumn) -> ValueColumn:
+    whole = wide_decimals(partial)
+    null = pc.is_null(partial).to_numpy(zero_copy_only=False) if partial.null_count else None
+    return ValueColumn(whole if like.data.dtype == WIDE else narrowed(whole), null, like.scale)
+
+
+def _better(a: Any, b: Any, *, greatest: bool) -> Any:
+    if a.dtype == WIDE:
+        return np.where(less(a, b), b, a) if greatest else np.where(less(a, b), a, b)
+    return np.maximum(a, b) if greatest else np.minimum(a, b)

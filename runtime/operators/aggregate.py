@@ -8,11 +8,12 @@ from contextlib import suppress
 from flowql.compiler.plan.logical import Aggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
+from flowql.runtime.operators.accumulate import RowsRefused
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.closing_groups import ClosingGroups
 from flowql.runtime.operators.fold import Accs, Fold, Step
 from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
-from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
+from flowql.runtime.operators.partials import Partials, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
 from flowql.runtime.state.rows import Key, Value
@@ -59,6 +60,7 @@ class AggregateOperator:
         if partials is not None and use_vector(batch, run, silent=self._final) and not partials.declines(batch):
             with suppress(RowsRefused):
                 return partials.unwindowed(batch, self.plan, run.state.store(self._store), run, self._closing)
+        run.took_by_row(self.plan.id, len(batch))
         if not self._table and (run.coalesce or self._final):
             return self._coalesced(batch, run)
         return self._rows(batch, run)

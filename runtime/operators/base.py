@@ -97,6 +97,7 @@ class MicroBatchContext:
     befores: whether somebody reads the before-images of the operator that is called.
     partitioners: by topic, those that keys are known to follow (`flowql.runtime.task.key_places`).
     held: operator id -> rows that wait in it for a time, as of the run before; operators change it through `hold`.
+    by_row: operator id -> rows that it processed one by one (`took_by_row`).
     ticks: whether the task runs when a timer by the wall clock is due and no rows come.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
@@ -128,6 +129,11 @@ class MicroBatchContext:
     ticks: bool = True
     partitioners: dict[str, str] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
+    by_row: dict[str, int] = field(default_factory=dict)
+
+    def took_by_row(self, operator: str, rows: int) -> None:
+        """An operator with state processed rows one by one."""
+        self.by_row[operator] = self.by_row.get(operator, 0) + rows
 
     def hold(self, operator: str, change: int) -> None:
         """So many more rows wait for a time in an operator, or fewer."""

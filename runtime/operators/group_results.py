@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,13 +11,15 @@ import pyarrow as pa
 
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
 from flowql.compiler.plan.topology import Operator
-from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.compiler.plan.types import SqlType, arrow_type
 from flowql.runtime.batch import TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_arrow
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import Fold
+from flowql.runtime.operators.row_columns import column_array
 from flowql.runtime.operators.rows import record_of
 from flowql.runtime.state.columns.packed import Flags
 from flowql.runtime.state.columns.values import RowValues, ValueColumn
+from flowql.runtime.state.columns.wide import WIDE, widened
 
 Shown = (
     ValueColumn | Sequence[Any]
@@ -24,10 +27,10 @@ Shown = (
 
 
 class ShownPart(Protocol):
-    """One aggregate. shown: its results from the columns of its accumulators; None where they need a call each."""
+    """One aggregate. shown: its results from the columns of its accumulators; None, or gives None, where they need a call each."""
 
     type: SqlType
-    shown: Callable[[tuple[ValueColumn, ...]], ValueColumn] | None
+    shown: Callable[[tuple[ValueColumn, ...]], ValueColumn | None] | None
 
     def results(self, accs: Sequence[Any], run: MicroBatchContext | None, seqs: Sequence[int]) -> Sequence[Any]: ...
 
@@ -59,8 +62,9 @@ class GroupResults:
             return [p.results(of_part, run, seqs) for p, of_part in zip(self._parts, accs, strict=True)]
         found: list[Shown] = []
         for p, columns in zip(self._parts, values.layout.part_columns(values.columns)[:-1], strict=True):
-            if p.shown is not None:
-                found.append(p.shown(columns))
+            shown = None if p.shown is None else p.shown(columns)
+            if shown is not None:
+                found.append(shown)
             else:
                 lists = [c.to_list() for c in columns]
                 found.append(p.results(lists[0] if len(lists) == 1 else list(zip(*lists, strict=True)), run, seqs))
@@ -122,21 +126,13 @@ def _times(values: RowValues) -> Ints:
     return times
 
 
-def column_array(column: ValueColumn, t: SqlType) -> pa.Array:
-    """A column as one of Arrow of this type. Of a DECIMAL it holds the whole numbers in the scale of the type."""
-    if t.kind is Kind.DECIMAL:
-        limbs = np.stack([column.data, column.data >> 63], axis=1)
-        known = None if column.null is None else pa.array(~column.null).buffers()[1]
-        return pa.Array.from_buffers(arrow_type(t), len(column.data), [known, pa.py_buffer(limbs)])
-    numbers = pa.array(column.data, mask=column.null)
-    return numbers.cast(TEMPORAL[t.kind]).cast(arrow_type(t)) if t.kind in TEMPORAL else numbers.cast(arrow_type(t))
-
-
 def _same(a: Shown, b: Shown) -> Flags:
     """Row by row, as Python compares: two NULLs are the same, two NaN are not."""
     if not isinstance(a, ValueColumn) or not isinstance(b, ValueColumn):
         a, b = (c.to_list() if isinstance(c, ValueColumn) else c for c in (a, b))
         return np.fromiter((x == y for x, y in zip(a, b, strict=True)), bool, len(a))
+    if WIDE in (a.data.dtype, b.data.dtype):
+        a, b = (replace(c, data=widened(c.data)) for c in (a, b))
     equal: Flags = a.data == b.data
     if a.null is None and b.null is None:
         return equal

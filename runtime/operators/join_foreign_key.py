@@ -43,6 +43,7 @@ class ForeignKeyJoinOperator:
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         subscribers, rights = (run.state.store(s.name) for s in self.plan.stores)
+        run.took_by_row(self.plan.id, sum(len(b) for b in inputs if b is not None))
         out = Emitter(self.plan.schema)
         old: Row | None = None
         for side, i in interleave(inputs):

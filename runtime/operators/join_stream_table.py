@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +11,16 @@ import pyarrow.compute as pc
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow, to_python
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
+from flowql.runtime.operators.row_columns import RowColumns, plain_column, value_array
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
+from flowql.runtime.state.columns.key_columns import packed_keys
+from flowql.runtime.state.columns.packed import Flags
+from flowql.runtime.state.columns.values import RowValues, concatenated
+from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Store
 
@@ -42,18 +46,23 @@ class StreamTableJoinOperator:
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         stream, table = (None if b is None or not len(b) else b for b in inputs)
         store = run.state.store(self._store)
+        columns = self._columns
         if table is not None:
             run.took_table_rows(self.plan.id, int(table.rowtime.max()))
         if table is not None and (stream is None or table.seq[-1] <= stream.seq[0]):
-            self._update(store, table)
+            if columns is not None and self._vector(table, run):
+                columns.update(table, store)
+            else:
+                run.took_by_row(self.plan.id, len(table))
+                self._update(store, table)
             table = None
         if stream is None:
             return None
-        if self._columns is not None and self._vector(stream, run):
-            changes = _Changes(self._right, table)
-            out = self._columns.join(stream, changes, store, run)
-            changes.write(store)
-            return out
+        if columns is not None and self._vector(stream, run):
+            try:
+                return columns.join(stream, table, store, run)
+            except (_Odd, UnicodeEncodeError):  # a value of the state fits no column
+                pass
         return self._rows(stream, table, store, run)
 
     def _vector(self, stream: Batch, run: MicroBatchContext) -> bool:
@@ -72,6 +81,7 @@ class StreamTableJoinOperator:
         store.put_many(list(latest), list(latest.values()))
 
     def _rows(self, stream: Batch, table: Batch | None, store: Store, run: MicroBatchContext) -> Batch | None:
+        run.took_by_row(self.plan.id, len(stream) + (0 if table is None else len(table)))
         rows, ops = stream.rows(), stream.op.tolist()
         keys = [self._left.of(r) for r in rows]
         distinct = list(dict.fromkeys(keys))
@@ -109,46 +119,8 @@ class StreamTableJoinOperator:
         changed[key] = None if op == DELETE else (*self._right.value(row), int(table.rowtime[i]))
 
 
-class _Changes:
-    """What the table rows of a run change, in their order: key, place in the run, new value."""
-
-    def __init__(self, right: RowKey, table: Batch | None) -> None:
-        self.keys: list[Key] = []
-        self.seq: list[int] = []
-        self.values: list[Value | None] = []
-        if table is None:
-            return
-        columns = (table.rowtime.tolist(), table.op.tolist(), table.seq.tolist())
-        for row, rowtime, op, seq in zip(table.rows(), *columns, strict=True):
-            key = right.of(row)
-            if op != UPDATE_BEFORE and not right.missing(key):
-                self.keys.append(key)
-                self.seq.append(seq)
-                self.values.append(None if op == DELETE else (*right.value(row), rowtime))
-
-    def write(self, store: Store) -> None:
-        latest = dict(zip(self.keys, self.values, strict=True))
-        if latest:
-            store.put_many(list(latest), list(latest.values()))
-
-    def versions(self, keys: Sequence[Any], slots: Ints, seq: Ints) -> Ints:
-        """For each stream row (its slot in `keys`, its place in the run) the index of the value it meets: a slot as it
-        was before the run, or len(keys) + the number of a change. At equal places the change comes first.
-        """
-        slot_of = {k: i for i, k in enumerate(keys)}
-        touched = [(slot_of[k[0]], i) for i, k in enumerate(self.keys) if k[0] in slot_of]
-        if not touched:
-            return slots
-        changed, number = np.array(touched, np.int64).T
-        at = np.array(self.seq, np.int64)[number]
-        first = min(int(seq[0]), int(at[0]))
-        span = max(int(seq[-1]), int(at[-1])) - first + 1
-        place = changed * span + (at - first)
-        order = np.argsort(place, kind="stable")  # at equal places the later change is the one that counts
-        found = np.searchsorted(place[order], slots * span + (seq - first), side="right") - 1
-        last = order[np.maximum(found, 0)]
-        met = (found >= 0) & (changed[last] == slots)
-        return np.where(met, len(keys) + number[last], slots)
+class _Odd(Exception):
+    """A value of the state does not fit its columns."""
 
 
 class _ColumnJoin:
@@ -156,8 +128,9 @@ class _ColumnJoin:
 
     def __init__(self, plan: Operator, left: Schema, right: Schema, *, inner: bool) -> None:
         self._schema, self._inner, self._id = plan.schema, inner, plan.id
-        self._key, self._key_type = left.names.index(left.key[0].name), left.key[0].type
-        self._right_key = right.key[0].name
+        self._key = left.names.index(left.key[0].name)
+        self._right, self._right_key = RowColumns(right, timed=True), right.names.index(right.key[0].name)
+        self._codec = store_key_codec(plan.stores[0])
         self._types = [f.type for f in value_fields(right)]
         names = [f.name for f in value_fields(right)]
         # Where each output column comes from: ("left", column), ("right", stored column) or ("found", key of the right).
@@ -167,7 +140,7 @@ class _ColumnJoin:
                 self._from.append(("left", self._key))
             elif f.name in left.names:
                 self._from.append(("left", left.names.index(f.name)))
-            elif f.name == self._right_key:
+            elif f.name == right.key[0].name:
                 self._from.append(("found", self._key))
             else:
                 self._from.append(("right", names.index(f.name)))
@@ -180,34 +153,52 @@ class _ColumnJoin:
             return None
         return _ColumnJoin(plan, left, right, inner=inner)
 
-    def join(self, stream: Batch, changes: _Changes, store: Store, run: MicroBatchContext) -> Batch | None:
-        source = stream.arrow()
-        keep = stream.op != DELETE
-        encoded = source.column(self._key).dictionary_encode()
-        keep &= encoded.indices.is_valid().to_numpy(zero_copy_only=False)
-        keys = to_python(encoded.dictionary, self._key_type)
-        slots = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        found = store.get_many([(k,) for k in keys])
-        if changes.keys and keys:
-            slots = changes.versions(keys, slots, stream.seq)
-            found = [*found, *changes.values]
-        have = np.fromiter((v is not None for v in found), bool, len(found))
-        hit = have[slots] if len(found) else np.zeros(len(stream), bool)
-        times = stream.rowtime
-        run.looked_up(self._id, int(np.count_nonzero(keep)), int(np.count_nonzero(keep & hit)), int(times.max()))
+    def update(self, table: Batch, store: Store) -> None:
+        """Keeps the last row of each key."""
+        rows = self._right.changing(table)
+        keys = self._right.keys(table, rows)
+        last = keys.last_of_each()
+        columns = store.columns(self._right.layout)
+        columns.stage(columns.find(keys.take(last)), self._right.values(table, rows[last]))
+
+    def join(self, stream: Batch, table: Batch | None, store: Store, run: MicroBatchContext) -> Batch | None:
+        """table: rows that come between those of the stream. Raises _Odd, with nothing staged."""
+        source, n = stream.arrow(), len(stream)
+        keys = [plain_column(source.column(self._key))]
+        rows = np.zeros(0, np.int64)
+        if table is not None:
+            rows = self._right.changing(table)
+            changing = plain_column(table.arrow().column(self._right_key)).take(pa.array(rows))
+            keys.append(changing.cast(keys[0].type))
+        encoded = pa.concat_arrays(keys).dictionary_encode()
+        codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        keep = (stream.op != DELETE) & encoded.indices.is_valid().to_numpy(zero_copy_only=False)[:n]
+        slots, columns = codes[:n], store.columns(self._right.layout)
+        found = columns.find(packed_keys(self._codec, [encoded.dictionary]))
+        values = found.values
+        if table is not None and len(rows):
+            slots = _versions(len(values), slots, stream.seq, codes[n:], table.seq[rows])
+            values = concatenated([values, self._right.values(table, rows)])
+        if values.odd:
+            raise _Odd
+        have = values.known
+        hit = have[slots] if len(have) else np.zeros(n, bool)
+        looked, met = int(np.count_nonzero(keep)), int(np.count_nonzero(keep & hit))
         if self._inner:
             keep &= hit
-        rows = np.flatnonzero(keep)
+        out = self._output(stream, np.flatnonzero(keep), values, slots, hit)
+        run.looked_up(self._id, looked, met, int(stream.rowtime.max()))
+        if len(rows):
+            changed, last = np.unique(codes[n:][::-1], return_index=True)
+            columns.stage(found.take(changed), values.take(len(have) - 1 - last))
+        return out
+
+    def _output(self, stream: Batch, rows: Ints, values: RowValues, slots: Ints, hit: Flags) -> Batch | None:
         if not len(rows):
             return None
         if len(rows) != len(stream):
             stream, slots, hit = stream.take(rows), slots[rows], hit[rows]
-            source = stream.arrow()
-        return self._output(stream, source, found, pa.array(slots, mask=~hit), hit)
-
-    def _output(
-        self, stream: Batch, source: pa.RecordBatch, found: list[Value | None], slots: pa.Array, hit: Any
-    ) -> Batch:
+        source, places = stream.arrow(), pa.array(slots, mask=~hit)
         arrays = []
         for origin, i in self._from:
             if origin == "left":
@@ -216,8 +207,7 @@ class _ColumnJoin:
                 column = source.column(i)
                 arrays.append(column if hit.all() else pc.if_else(pa.array(hit), column, pa.scalar(None, column.type)))
             else:
-                values = to_arrow([None if v is None else v[i] for v in found], self._types[i])
-                arrays.append(values.take(slots))
+                arrays.append(value_array(values.columns[i], self._types[i]).take(places))
         return Batch(
             self._schema,
             arrow=record_of(arrays, self._schema),
@@ -226,3 +216,19 @@ class _ColumnJoin:
             seq=stream.seq,
             headers=stream.headers,
         )
+
+
+def _versions(keys: int, slots: Ints, seq: Ints, changed: Ints, at: Ints) -> Ints:
+    """For each stream row (its key's number, its place in the run) the number of the value that it meets.
+
+    That is its key's, for the value before the run, or `keys` + the number of a change. changed, at: the key's number and the place of each
+    change, of which there are some. At equal places the change comes first.
+    """
+    first = min(int(seq[0]), int(at[0]))
+    span = max(int(seq[-1]), int(at[-1])) - first + 1
+    place = changed * span + (at - first)
+    order = np.argsort(place, kind="stable")  # at equal places the later change is the one that counts
+    found = np.searchsorted(place[order], slots * span + (seq - first), side="right") - 1
+    last = order[np.maximum(found, 0)]
+    met = (found >= 0) & (changed[last] == slots)
+    return np.where(met, keys + last, slots)

@@ -62,6 +62,7 @@ class StreamStreamJoinOperator:
         if self._columns is not None and self._columns.takes(inputs, run):
             out = self._columns.process(inputs, run, clocks)
         else:
+            run.took_by_row(self.plan.id, sum(len(b) for b in inputs if b is not None))
             out = _JoinMicroBatch(self, inputs, run, clocks).process()
         self._advance(run, began, clocks)
         return out

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.join_rows import VECTOR_ROWS, JoinedRow
+from flowql.runtime.operators.join_tables_columns import Declined, TableColumns
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Changes, interleave
 from flowql.runtime.state.rows import Key, Value
 
 LEFT, RIGHT = 0, 1
+
+
+def _vector(inputs: Sequence[Batch | None], run: MicroBatchContext) -> bool:
+    if not run.coalesce:
+        return False
+    given = [b for b in inputs if b is not None]
+    return (
+        run.vector
+        if run.vector is not None
+        else all(b.is_columns for b in given) and sum(map(len, given)) >= VECTOR_ROWS
+    )
 
 
 class TableTableJoinOperator:
@@ -33,12 +46,20 @@ class TableTableJoinOperator:
         self._keys = tuple(RowKey(i.schema) for i in inputs)
         self._joined = JoinedRow(plan, inputs[0].schema, inputs[1].schema)
         self._retract = plan.change == "retract"
+        self._columns = TableColumns.of(plan, [i.schema for i in inputs], self._needs)
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
+        if self._columns is not None and _vector(inputs, run):
+            with suppress(Declined, UnicodeEncodeError):
+                return self._columns.apply(inputs, [run.state.store(s.name) for s in self.plan.stores], run)
+        return self._rows(inputs, run)
+
+    def _rows(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         keys = [[] if b is None else [k.of(r) for r in b.rows()] for k, b in zip(self._keys, inputs, strict=True)]
         distinct = list(dict.fromkeys(key for side in keys for key in side))
         if not distinct:
             return None
+        run.took_by_row(self.plan.id, sum(map(len, keys)))
         stores = [run.state.store(s.name) for s in self.plan.stores]
         known = [dict(zip(distinct, s.get_many(distinct), strict=True)) for s in stores]
         written: list[dict[Key, None]] = [{}, {}]

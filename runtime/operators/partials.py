@@ -3,19 +3,21 @@
 Taken for large Arrow batches when updates are coalesced. Arrow groups the batch (33 ns a row with 10,000 groups of 20,000
 rows; the same statement in DuckDB costs 115), `from_partial` makes accumulators of the partial results and `merge` adds
 them to the state, so the meaning stays that of the function. What Arrow would compute differently is declined: NaN, text
-order, decimals, arguments that are not plain columns. For aggregates with `add_runs` Arrow lists the arguments per group; a batch
-with a row that one of them refuses raises `RowsRefused` before anything has changed, and is folded by rows.
+order, arguments that are not plain columns. For aggregates with `add_runs` Arrow lists the arguments per group; a batch with a row that
+one of them refuses, or with which a sum may leave its range, raises `RowsRefused` before anything has changed, and is folded by rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE
 from flowql.compiler.plan.expr import Column, Literal
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
@@ -30,7 +32,16 @@ from flowql.runtime.batch import (
     to_python,
 )
 from flowql.runtime.functions.workers import FunctionFailed
-from flowql.runtime.operators.accumulate import Columns, Folding, folding, shown_column
+from flowql.runtime.operators.accumulate import (
+    EXACT_SUMS,
+    Columns,
+    Extent,
+    Folding,
+    RowsRefused,
+    folding,
+    is_exact,
+    shown_column,
+)
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
 from flowql.runtime.operators.group_results import GroupResults, by_part, paired, unchanged
@@ -56,8 +67,8 @@ _ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS}
 COLUMN_KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (
     _ORDERED - _NUMBERS
 )
-_SQL_SUMS = ("sql_sum", "sql_avg")
-_LISTED = "__listed_"
+_LISTED, _EXACT = "__listed_", "__exact_"
+_NO_EXTENT: Extent = (0, 0)
 
 
 def use_vector(batch: Batch, run: MicroBatchContext, *, silent: bool = False) -> bool:
@@ -89,10 +100,6 @@ class Closing(Protocol):
     def note(self, keys: PackedKeys, columns: Sequence[pa.Array], run: MicroBatchContext) -> None: ...
 
 
-class RowsRefused(Exception):
-    """An aggregate refuses a row of the batch."""
-
-
 class _Part:
     """One built-in aggregate: the Arrow aggregations of its partial results, and how they become an accumulator."""
 
@@ -100,16 +107,17 @@ class _Part:
         "aggregations",
         "best",
         "doubles",
+        "exact",
         "fold",
         "from_partial",
         "greatest",
+        "is_limited",
         "kinds",
         "merge",
         "result",
         "shown",
         "struct",
         "type",
-        "wide",
     )
 
     def __init__(self, b: BoundAggregate, source: Schema) -> None:
@@ -123,8 +131,10 @@ class _Part:
         self.best, self.greatest = f"__best_{column}_{names[0]}", b.call.function == "MAX"
         if self.struct is not None:  # the rows with the best structs are found before, and Arrow takes one per group
             self.aggregations = [(self.best, "max")]
-        exact_sum = b.call.function in _SQL_SUMS and field is not None and field.type.kind is Kind.BIGINT
-        self.wide = column if exact_sum else None
+        self.exact = column if field is not None and is_exact(b.call.function, field.type) else None
+        self.is_limited = self.exact is not None and field is not None and field.type.kind is Kind.DECIMAL
+        if self.exact is not None:
+            self.aggregations = [(_EXACT + self.exact, "sum"), (_EXACT + self.exact, "count")]
         self.doubles = column if field is not None and field.type.kind is Kind.DOUBLE else None
         assert b.function.from_partial is not None
         assert b.function.merge is not None
@@ -134,12 +144,11 @@ class _Part:
         self.type: SqlType = b.call.type
         self.kinds: tuple[ColumnKind, ...] = ("object",)
         self.fold: Folding | None = None
-        self.shown: Callable[[Columns], ValueColumn] | None = None
+        self.shown: Callable[[Columns], ValueColumn | None] | None = None
         if self.struct is None:
             t = BIGINT if field is None else field.type
             self.kinds, self.fold = folding(b.call.function, t)
-            if self.result is None or b.call.function == "sql_sum":
-                self.shown = shown_column(b.call.function, t)
+            self.shown = shown_column(b.call.function, t, self.type)
 
     def merged(self, before: Sequence[Any], partial: list[list[Any]]) -> list[Any]:
         """Accumulators after the batch, a call per group."""
@@ -152,10 +161,11 @@ class _Part:
 class _Called:
     """One aggregate that takes rows in runs: Arrow lists its arguments per group."""
 
-    struct, wide, doubles, best, greatest, fold = None, None, None, "", False, None
-    shown: Callable[[Columns], ValueColumn] | None = None
+    struct, exact, doubles, best, greatest, fold = None, None, None, "", False, None
+    shown: Callable[[Columns], ValueColumn | None] | None = None
     result: Callable[[Any], Any] | None = None
     kinds: tuple[ColumnKind, ...] = ("object",)
+    is_limited = False
 
     def __init__(self, b: BoundAggregate) -> None:
         assert b.function.add_runs is not None
@@ -196,7 +206,8 @@ class Partials:
         self._fold, self._source = fold, source
         self._parts = [_Part(b, source) if b.function.add_runs is None else _Called(b) for b in fold.bound]
         self._names = [f"__key_{i}" for i in range(len(fold.key.fields))]
-        plain = [p for p in self._parts if isinstance(p, _Part) and p.struct is None]
+        plain = [p for p in self._parts if isinstance(p, _Part) and p.struct is None and p.exact is None]
+        self._exact = sorted({p.exact for p in self._parts if p.exact is not None})
         self._used = sorted({c for p in plain for c, _ in p.aggregations if isinstance(c, str)})
         self._listed = sorted({c for p in self._parts if isinstance(p, _Called) for c in p.columns})
         self._structs = {p.best: p for p in self._parts if isinstance(p, _Part) and p.struct is not None}
@@ -215,9 +226,6 @@ class Partials:
         arrow, names = batch.arrow(), self._source.names
         for s in self._structs.values():
             if has_null_fields(arrow.column(names.index(s.struct)), s.type):
-                return True
-        for p in self._parts:
-            if p.wide is not None and not _sums_fit(arrow.column(names.index(p.wide))):
                 return True
         doubles = [arrow.column(names.index(p.doubles)) for p in self._parts if p.doubles is not None]
         return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
@@ -333,6 +341,10 @@ class Partials:
         for name in self._listed:
             column = arrow.column(names.index(name))
             columns[_LISTED + name] = column if pick is None else column.take(pick)
+        extents = {name: extent_of(arrow.column(names.index(name))) for name in self._exact}
+        for name, extent in extents.items():
+            column = arrow.column(names.index(name))
+            columns[_EXACT + name] = _summable(column if pick is None else column.take(pick), extent)
         by = list(self._names)
         if starts is not None:
             columns["__start"] = pa.array(starts)
@@ -351,7 +363,7 @@ class Partials:
         last = made.column("__order_max").to_numpy()
         place = np.argsort(last)
         made = made.take(pa.array(place))
-        groups = _Groups(made, len(by), last[place])
+        groups = _Groups(made, len(by), last[place], extents)
         for i, (name, _) in enumerate(wanted):
             if isinstance(name, str) and name in structs:  # the winner's struct in place of its row
                 won = structs[name].take(made.column(len(by) + i).combine_chunks())
@@ -392,7 +404,8 @@ class Partials:
                 accs = part.merged(columns[0].to_list(), [groups.values(i) for i in given])
                 made.append(objects(accs))
                 continue
-            folded = part.fold(columns, [groups.array(i) for i in given])
+            extent = _NO_EXTENT if part.exact is None else groups.extents[part.exact]
+            folded = part.fold(columns, [groups.array(i) for i in given], extent)
             if folded is None:
                 return None
             made += folded
@@ -400,7 +413,9 @@ class Partials:
         return RowValues(self.layout, np.full(len(before), PRESENT, np.int8), made, {})
 
     def _in_rows(self, groups: _Groups, before: RowValues) -> RowValues:
-        """The same by a call per group and aggregate."""
+        """The same by a call per group and aggregate. Raises RowsRefused for a sum that has a range."""
+        if any(p.is_limited for p in self._parts):
+            raise RowsRefused
         *old, times = by_part(before)
         at, made = groups.keys, list[Sequence[Any]]()
         for part, accs in zip(self._parts, old, strict=True):
@@ -411,12 +426,16 @@ class Partials:
 
 
 class _Groups:
-    """One row per group, in order of the groups' last rows. last: the order value of each group's last row. won: values by column, in place of those in the table."""
+    """One row per group, in order of the groups' last rows.
 
-    __slots__ = ("keys", "last", "table", "won")
+    last: the order value of each group's last row. extents: of the arguments of exact sums, by name. won: values by column, in place of those
+    in the table.
+    """
 
-    def __init__(self, table: pa.Table, keys: int, last: Ints) -> None:
-        self.table, self.keys, self.last = table, keys, last
+    __slots__ = ("extents", "keys", "last", "table", "won")
+
+    def __init__(self, table: pa.Table, keys: int, last: Ints, extents: dict[str, Extent]) -> None:
+        self.table, self.keys, self.last, self.extents = table, keys, last, extents
         self.won: dict[int, list[Any]] = {}
 
     def array(self, i: int) -> pa.Array:
@@ -461,11 +480,19 @@ class _Merged:
         return out if changed.all() else out.take(np.flatnonzero(changed))
 
 
-def _sums_fit(column: pa.Array) -> bool:
-    """Whether no sum of the column's integers leaves 64 bits, in which Arrow adds them."""
-    extremes = pc.min_max(column).as_py()
-    largest = max(abs(extremes["min"] or 0), abs(extremes["max"] or 0))
-    return bool(largest * len(column) < 2**63)
+def extent_of(column: pa.Array) -> Extent:
+    """The least and the greatest value of integers or Decimals."""
+    found = pc.min_max(column).as_py()
+    scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+    least, greatest = (0 if v is None else int(WIDE.scaleb(Decimal(v), scale)) for v in (found["min"], found["max"]))
+    return least, greatest
+
+
+def _summable(column: pa.Array, extent: Extent) -> pa.Array:
+    """Integers whose sums might leave 64 bits, in which Arrow adds them, as Decimals."""
+    if pa.types.is_decimal(column.type) or max(-extent[0], extent[1]) * len(column) < 2**63:
+        return column
+    return column.cast(pa.decimal128(MAX_PRECISION, 0))
 
 
 def _columnar(b: BoundAggregate, source: Schema) -> bool:
@@ -480,10 +507,16 @@ def _columnar(b: BoundAggregate, source: Schema) -> bool:
         return _plain(b, source) and b.args[0].type.kind in COLUMN_KEYS | _NUMBERS
     if b.call.function in ("MIN", "MAX") and can_win(b.args[0].type):
         return _plain(b, source)
-    if b.call.function in _SQL_SUMS:  # sums of doubles are exact by rows
-        return _plain(b, source) and b.args[0].type.kind in (Kind.INT, Kind.BIGINT)
-    wanted = _NUMBERS if b.call.function in ("SUM", "AVG") else _ORDERED
-    return _plain(b, source) and b.args[0].type.kind in wanted
+    if not _plain(b, source):
+        return False
+    t = b.args[0].type
+    if b.call.function in EXACT_SUMS:  # sums of doubles are exact by rows, and so is a mean that may be out of range
+        digits = b.call.type.precision - b.call.type.scale
+        narrow = b.call.function == "sql_sum" or t.kind is not Kind.DECIMAL or t.precision - t.scale <= digits
+        return narrow and t.kind in (Kind.INT, Kind.BIGINT, Kind.DECIMAL)
+    if t.kind is Kind.DECIMAL:
+        return b.call.function != "AVG"
+    return t.kind in (_NUMBERS if b.call.function in ("SUM", "AVG") else _ORDERED)
 
 
 def _plain(b: BoundAggregate, source: Schema) -> bool:

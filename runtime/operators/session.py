@@ -50,6 +50,7 @@ class SessionAggregateOperator:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
+        run.took_by_row(self.plan.id, len(batch))
         fold, rows, ops = self._fold, batch.rows(), batch.op.tolist()
         keys = [fold.key.of(r) for r in rows]
         taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.left_out(k)]

@@ -11,11 +11,12 @@ import numpy as np
 from flowql.compiler.plan.logical import Aggregate, Window
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, Batch, Ints, Row, from_rows
+from flowql.runtime.operators.accumulate import RowsRefused
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Accs, Fold
 from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_keys import OpenKeys
-from flowql.runtime.operators.partials import VECTOR_ROWS, Partials, RowsRefused, use_vector
+from flowql.runtime.operators.partials import VECTOR_ROWS, Partials, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.state.columns.packed import Flags, PackedKeys, pack
 from flowql.runtime.state.layout import store_key_codec
@@ -115,6 +116,7 @@ class WindowedAggregateOperator:
         return None
 
     def _rows(self, batch: Batch, run: MicroBatchContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
+        run.took_by_row(self.plan.id, len(batch))
         fold, all_rows = self._fold, batch.rows()
         keys = [fold.key.of(r) for r in all_rows]
         ops = batch.op.tolist()

@@ -4,15 +4,15 @@ Three forms, by the first byte (C1 is no msgpack type):
 - a plain msgpack array: a tuple of numbers, text, bytes, booleans and nulls; no extra byte, no Python per element;
 - C1 01: scalars (but bytes) and tuples of scalars: typed decoding brings tuples back in C;
 - C1 02: anything: tuples nested deeper, Decimal, dicts with other than text keys and integers beyond 64 bits are msgpack
-  extensions, as is text with lone surrogates; lists and dicts with text keys are themselves. A Decimal is its text, or a scale and 64 bits, which
-  columns write (`decimal_lead`).
+  extensions, as is text with lone surrogates; lists and dicts with text keys are themselves. A Decimal is its text, or a scale and 64 or 128 bits,
+  which columns write (`decimal_lead`, `wide_decimal_lead`), and an integer its text or 128 bits (`WIDE_INT_LEAD`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
@@ -32,11 +32,14 @@ _decode_nesteds = msgspec.msgpack.Decoder(list[tuple[_Scalar | tuple[_Scalar, ..
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 _TYPED = _PLAIN - {bytes}  # msgspec cannot tell bytes from text in a union
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
-_TUPLE, _DECIMAL, _DICT, _INT, _TEXT, _SCALED = 1, 2, 3, 4, 5, 6
+_TUPLE, _DECIMAL, _DICT, _INT, _TEXT, _SCALED, _WIDE_INT = 1, 2, 3, 4, 5, 6, 7
 NESTED_MARK, TAGGED_MARK = b"\xc1\x01", b"\xc1\x02"
 _ARRAY = struct.Struct(">BI")  # msgpack's longest header of an array
-_SCALED_DATA = struct.Struct(">Bq")  # scale, n
-_ARRAY_TAG, _EXT_8 = 0xDD, 0xC7
+_NARROW, _WIDE = 8, 16  # bytes of a number behind its scale
+_ARRAY_TAG, _EXT_8, _FIX_EXT_16 = 0xDD, 0xC7, 0xD8
+_EXACT = Context(prec=60)
+# The bytes in front of the 128 bits of an integer, big-endian, in a value that begins with TAGGED_MARK.
+WIDE_INT_LEAD = bytes([_FIX_EXT_16, _WIDE_INT])
 
 
 def encode_value(value: Value) -> bytes:
@@ -79,7 +82,17 @@ def decode_values(data: Sequence[bytes]) -> list[Value]:
 
 def decimal_lead(scale: int) -> bytes:
     """The bytes in front of the 64 bits of n, big-endian, in a value that begins with TAGGED_MARK: together the Decimal n / 10**scale."""
-    return bytes([_EXT_8, _SCALED_DATA.size, _SCALED, scale])
+    return bytes([_EXT_8, 1 + _NARROW, _SCALED, scale])
+
+
+def wide_decimal_lead(scale: int) -> bytes:
+    """As `decimal_lead`, in front of 128 bits."""
+    return bytes([_EXT_8, 1 + _WIDE, _SCALED, scale])
+
+
+def tuple_lead(length: int) -> bytes:
+    """The bytes in front of the array of a tuple, of so many bytes, in a value that begins with TAGGED_MARK."""
+    return bytes([_EXT_8, length, _TUPLE])
 
 
 def encode_metadata(metadata: dict[str, Any]) -> bytes:
@@ -132,8 +145,10 @@ def _untag(v: Any) -> Any:
         if v.code == _DECIMAL:
             return Decimal(bytes(v.data).decode())
         if v.code == _SCALED:
-            scale, n = _SCALED_DATA.unpack(v.data)
-            return Decimal(n).scaleb(-scale)
+            data = bytes(v.data)
+            return _EXACT.scaleb(Decimal(int.from_bytes(data[1:], "big", signed=True)), -data[0])
+        if v.code == _WIDE_INT:
+            return int.from_bytes(bytes(v.data), "big", signed=True)
         if v.code == _INT:
             return int(bytes(v.data))
         if v.code == _TEXT:

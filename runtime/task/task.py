@@ -73,6 +73,7 @@ class MicroBatchResult:
     source_rows: int  # records of log topics; rows that came through a repartition are not counted again
     late: dict[str, int] = field(default_factory=dict)
     wants_commit: bool = False  # soon
+    by_row: dict[str, int] = field(default_factory=dict)
 
 
 class Publisher(Protocol):
@@ -350,7 +351,7 @@ class Task:
             dead = each_once([LocatedDeadLetter(d, None) for d in run.dead_letters])  # rows of VALUES may fail
             with self._publication():
                 self.state.publish({**self._after(metadata, run, dead), STARTED: True})
-                self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late))
+                self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late, by_row=run.by_row))
         except BaseException:
             self.state.discard()
             raise
@@ -389,7 +390,7 @@ class Task:
         dead = each_once([locate_retired(d, run.retired) for d in run.dead_letters])
         with self._publication():
             self.state.publish(self._after(metadata, run, dead))
-            self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late, run.wants_commit))
+            self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late, run.wants_commit, run.by_row))
         self._retire_limit.succeeded(RETIRED_MAX)
         return max(1, len(run.retired))
 
@@ -410,7 +411,7 @@ class Task:
             with self._publication():
                 self.state.publish(self._after(metadata, run, ()))
                 delivery.mark()
-                self._publisher.publish(self, MicroBatchResult(outputs, [], 0, run.late, run.wants_commit))
+                self._publisher.publish(self, MicroBatchResult(outputs, [], 0, run.late, run.wants_commit, run.by_row))
         except Exception as error:
             self.state.discard()
             delivery.done.set_exception(error)
@@ -461,7 +462,7 @@ class Task:
         with self._publication():
             source.consume_raw(rows)
             self.state.publish(self._after(metadata, run, dead))
-            self._publisher.publish(self, MicroBatchResult(outputs, dead, rows, run.late))
+            self._publisher.publish(self, MicroBatchResult(outputs, dead, rows, run.late, by_row=run.by_row))
         return rows
 
     def _run_decoded(self, rows_max: int, bad: Exception | None) -> int | None:
@@ -484,7 +485,9 @@ class Task:
             dead = each_once(dead)
             self.state.publish(self._after(metadata, run, dead))
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].channel is None)
-            self._publisher.publish(self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit))
+            self._publisher.publish(
+                self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit, run.by_row)
+            )
         return max(1, self._tried)
 
     def _execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> tuple[list[Output], MicroBatchContext]:

@@ -97,6 +97,7 @@ class GroupAggregateOperator:
         if self._columns is not None and by_columns(batch, run):
             with suppress(Declined):
                 return self._columns.apply(batch, run.state.store(self.plan.stores[0].name), run)
+        run.took_by_row(self.plan.id, len(batch))
         return self._apply(self._changes(batch, run), run)
 
     def _changes(self, batch: Batch, run: MicroBatchContext) -> dict[Key, GroupDelta]:

@@ -12,18 +12,21 @@ import pyarrow.compute as pc
 from flowql.compiler.functions.aggregate_forms import Linear
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import Kind, arrow_type
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow
+from flowql.runtime.batch import Batch, Ints, to_arrow
+from flowql.runtime.operators.averages import decimal_means
 from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.changed_rows import ChangedRows
 from flowql.runtime.operators.changes.deltas import signs
 from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDeltas
-from flowql.runtime.operators.group_results import Shown, column_array, unchanged
+from flowql.runtime.operators.group_results import Shown, unchanged
 from flowql.runtime.operators.partials import COLUMN_KEYS
-from flowql.runtime.operators.row_columns import plain_column, whole_decimals
+from flowql.runtime.operators.row_columns import column_array, plain_column, whole_decimals
 from flowql.runtime.operators.rows import record_of
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.columns.key_columns import packed_keys
 from flowql.runtime.state.columns.packed import Flags
 from flowql.runtime.state.columns.values import ABSENT, PRESENT, ColumnKind, RowValues, ValueColumn, ValueLayout
+from flowql.runtime.state.columns.wide import widened
 from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.store import Store
 
@@ -121,22 +124,13 @@ class GroupColumns:
     ) -> Batch | None:
         """In the order of the groups' last changes, what leaves a group in front of what it becomes."""
         old, new = self._shown(before), self._shown(after)
-        differs = ~(known & lives & unchanged(old, new, len(seq)))
-        leaving = np.flatnonzero(known & (differs if run.befores else ~lives))
-        coming = np.flatnonzero(lives & differs)
-        if not len(leaving) and not len(coming):
-            return None
-        n, place = len(seq), np.argsort(np.argsort(seq, kind="stable"), kind="stable")
-        order = np.argsort(np.concatenate([2 * place[leaving], 2 * place[coming] + 1]))
-        groups = np.concatenate([leaving, coming])[order]
-        at = np.concatenate([leaving, coming + n])[order]
-        record = pa.Table.from_batches([self._record(keys, old), self._record(keys, new)]).take(pa.array(at))
-        ops = np.concatenate(
-            [np.where(lives[leaving], UPDATE_BEFORE, DELETE), np.where(known[coming], UPDATE_AFTER, INSERT)]
-        )
-        (arrow,) = record.combine_chunks().to_batches()
-        return Batch(
-            self._plan.schema, arrow=arrow, rowtime=after[_TIME][groups], op=ops[order].astype(np.int8), seq=seq[groups]
+        place = np.argsort(np.argsort(seq, kind="stable"))
+        changes = ChangedRows(known, lives, ~unchanged(old, new, len(seq)), after[_TIME], seq, place)
+        return changes.batch(
+            self._plan.schema,
+            lambda at: self._record(keys, old).take(pa.array(at)),
+            lambda at: self._record(keys, new).take(pa.array(at)),
+            befores=run.befores,
         )
 
     def _shown(self, values: Sequence[Ints]) -> list[Shown]:
@@ -153,8 +147,7 @@ class GroupColumns:
             if call.call.function == "SUM":
                 found.append(ValueColumn(total, none if none.any() else None))
             else:
-                assert isinstance(call.kind, Linear)
-                found.append(list(map(call.kind.result, zip(numbers.tolist(), total.tolist(), strict=True))))
+                found.append(_means(call, numbers, total))
             at += 2
         return found
 
@@ -192,6 +185,17 @@ def _whole(column: pa.Array, call: BoundCall) -> Ints:
     if not fits.all():
         raise Declined
     return low
+
+
+def _means(call: BoundCall, counts: Ints, totals: Ints) -> Shown:
+    result, (t,) = call.call.type, call.arg_types
+    if result.kind is Kind.DECIMAL:
+        places = result.scale - (t.scale if t.kind is Kind.DECIMAL else 0)
+        found = decimal_means(widened(totals), counts, places, result.scale)
+        if found is not None:
+            return found
+    assert isinstance(call.kind, Linear)
+    return list(map(call.kind.result, zip(counts.tolist(), totals.tolist(), strict=True)))
 
 
 def _summed(codes: Ints, values: Ints, count: int) -> Ints:

@@ -67,6 +67,10 @@ class Found:
     slots: Ints
     values: RowValues
 
+    def take(self, at: Ints) -> Found:
+        """Those of the keys at these places."""
+        return Found(self.generation, self.slots[at], self.values.take(at))
+
     def seen_through(self, deltas: Sequence[Delta], keys: PackedKeys) -> Found:
         """The same with what the batch has staged since. keys: those that were found."""
         values = self.values

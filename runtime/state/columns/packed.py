@@ -94,6 +94,15 @@ class PackedKeys:
             return np.argsort(columns[0], kind="stable")
         return np.lexsort(columns[::-1]) if columns else np.arange(len(self))
 
+    def numbered(self) -> tuple[Ints, Ints]:
+        """A number from 0 for each key, the same for keys that are alike, in the order of their bytes; and for each number a place of its key."""
+        order = self.order()
+        ordered = self.take(order)
+        other = ~same(ordered.between(0, len(self) - 1), ordered.between(1, len(self)))
+        numbers = np.empty(len(self), np.int64)
+        numbers[order] = np.cumsum(np.append(0, other))
+        return numbers, order[np.flatnonzero(np.append(True, other))]
+
     def last_of_each(self) -> Ints:
         """Places of different keys in the order of their bytes, of each that where it comes last."""
         order = self.order()

@@ -2,14 +2,14 @@
 
 A value (`flowql.runtime.state.store.Value`) here is the accumulators of a group and its row time, or the columns of a row. A part is one number, a pair of
 numbers, or anything at all, which a column of objects holds. A Decimal is the whole number that it is in the scale of its column. A value that
-does not fit its columns, as it has more parts or an integer beyond 64 bits, is kept whole beside them: it is *odd*.
+does not fit its columns, as it has more parts or an integer with more bits, is kept whole beside them: it is *odd*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +19,17 @@ import pyarrow as pa
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import grown
 from flowql.runtime.state.columns.packed import Flags
+from flowql.runtime.state.columns.wide import WIDE, fits, from_ints, in_bytes, narrowed, to_ints
 from flowql.runtime.state.rows import Value
-from flowql.runtime.state.values import NESTED_MARK, TAGGED_MARK, decimal_lead, encode_value
+from flowql.runtime.state.values import (
+    NESTED_MARK,
+    TAGGED_MARK,
+    WIDE_INT_LEAD,
+    decimal_lead,
+    encode_value,
+    tuple_lead,
+    wide_decimal_lead,
+)
 
 ABSENT, PRESENT, ODD = 0, 1, 2
 States = npt.NDArray[np.int8]
@@ -28,6 +37,7 @@ States = npt.NDArray[np.int8]
 _DTYPES: dict[str, Any] = {"double": np.float64, "object": np.object_}
 _TYPES: dict[str, type] = {"integer": int, "double": float}
 _NO_TYPE = type(None)
+_EXACT = Context(prec=60)
 _FIX_ARRAY, _ARRAY_16, _DOUBLE_TAG = 0x90, 0xDC, 0xCB
 _INTEGER_TAGS = ((0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))  # msgpack's signed integers, by width
 
@@ -39,7 +49,14 @@ class Scaled:
     scale: int
 
 
-ColumnKind = Literal["integer", "double", "object"] | Scaled
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """As `Scaled`, with 128 bits for each; scale None: of integers."""
+
+    scale: int | None
+
+
+ColumnKind = Literal["integer", "double", "object"] | Scaled | Wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +71,9 @@ class ValueColumn:
         return replace(self, data=self.data[at], null=None if self.null is None else self.null[at])
 
     def to_list(self) -> list[Any]:
-        found: list[Any] = self.data.tolist()
+        found: list[Any] = to_ints(self.data) if self.data.dtype == WIDE else self.data.tolist()
         if self.scale is not None:
-            found = [Decimal(n).scaleb(-self.scale) for n in found]
+            found = [_EXACT.scaleb(Decimal(n), -self.scale) for n in found]
         if self.null is not None:
             for i in np.flatnonzero(self.null).tolist():
                 found[i] = None
@@ -76,8 +93,7 @@ class ValueLayout:
         kinds = tuple(k for part in self.parts for k in part)
         object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "in_numbers", bool(kinds) and "object" not in kinds)
-        object.__setattr__(self, "has_decimals", any(isinstance(k, Scaled) for k in kinds))
-        assert not self.has_decimals or len(kinds) == len(self.parts), "a pair holds no Decimal"
+        object.__setattr__(self, "has_decimals", any(_scale(k) is not None for k in kinds))
 
     def columns_of(self, values: Sequence[Value]) -> list[ValueColumn] | None:
         """Columns of values; None if one does not fit."""
@@ -104,7 +120,7 @@ class ValueLayout:
         return made
 
     def empty(self, n: int) -> list[ValueColumn]:
-        return [column_of(k, np.zeros(n, _dtype(k))) for k in self.kinds]
+        return [column_of(k, np.full(n, None) if k == "object" else np.zeros(n, _dtype(k))) for k in self.kinds]
 
     def part_columns(self, columns: Sequence[ValueColumn]) -> list[tuple[ValueColumn, ...]]:
         """The columns of each part."""
@@ -124,10 +140,16 @@ class ValueLayout:
 
 
 def column_of(kind: ColumnKind, data: npt.NDArray[Any], null: Flags | None = None) -> ValueColumn:
-    return ValueColumn(data, null, kind.scale if isinstance(kind, Scaled) else None)
+    return ValueColumn(data, null, _scale(kind))
+
+
+def _scale(kind: ColumnKind) -> int | None:
+    return kind.scale if isinstance(kind, Scaled | Wide) else None
 
 
 def _dtype(kind: ColumnKind) -> Any:
+    if isinstance(kind, Wide):
+        return WIDE
     return np.int64 if isinstance(kind, Scaled) else _DTYPES.get(kind, np.int64)
 
 
@@ -243,7 +265,7 @@ class ValueTable:
         self._states[used:] = ABSENT
         self._columns = [grown(c, capacity, used) for c in self._columns]
         for c in self._columns:
-            c[used:] = c.dtype.type() if c.dtype != np.object_ else None
+            c[used:] = 0 if c.dtype != np.object_ else None
         for i, null in enumerate(self._nulls):
             if null is not None:
                 longer = self._nulls[i] = grown(null, capacity, used)
@@ -288,8 +310,9 @@ def _column(values: Sequence[Any], kind: ColumnKind) -> ValueColumn | None:
     if kind == "object":
         return objects(values)
     types = set(map(type, values))
-    if isinstance(kind, Scaled):
-        return None if types - {Decimal, _NO_TYPE} else _decimals(values, kind)
+    if isinstance(kind, Scaled | Wide):
+        wanted = int if kind.scale is None else Decimal
+        return None if types - {wanted, _NO_TYPE} else _whole_numbers(values, kind)
     if types - {_TYPES[kind], _NO_TYPE}:
         return None
     null = None
@@ -302,16 +325,21 @@ def _column(values: Sequence[Any], kind: ColumnKind) -> ValueColumn | None:
         return None
 
 
-def _decimals(values: Sequence[Decimal | None], kind: Scaled) -> ValueColumn | None:
-    """None for a value beyond 64 bits, and one that has other digits or another exponent in this scale."""
-    whole = [0 if v is None else int(v.scaleb(kind.scale)) for v in values]
-    if any(v is not None and v.as_tuple().exponent != -kind.scale for v in values):
+def _whole_numbers(values: Sequence[Any], kind: Scaled | Wide) -> ValueColumn | None:
+    """None for a value that needs more bits, and a Decimal that has other digits or another exponent in this scale."""
+    scale = kind.scale
+    if scale is None:
+        whole = [0 if v is None else v for v in values]
+    elif any(v is not None and v.as_tuple().exponent != -scale for v in values):
         return None
+    else:
+        whole = [0 if v is None else int(_EXACT.scaleb(v, scale)) for v in values]
     null = np.fromiter((v is None for v in values), bool, len(values))
     try:
-        return ValueColumn(np.array(whole, np.int64), null if null.any() else None, kind.scale)
+        data = from_ints(whole) if isinstance(kind, Wide) else np.array(whole, np.int64)
     except OverflowError:
         return None
+    return None if data is None else ValueColumn(data, null if null.any() else None, scale)
 
 
 def _filled(empty: ValueColumn, some: ValueColumn, at: list[int]) -> ValueColumn:
@@ -329,17 +357,25 @@ def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> npt.
     width = len(layout.parts)
     array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
     nested = any(len(part) > 1 for part in layout.parts)
-    mark = NESTED_MARK if nested else TAGGED_MARK if layout.has_decimals else b""
-    blocks = [_constant(mark + array, n)]
+    tagged = layout.has_decimals or any(c.data.dtype == WIDE and not fits(c.data).all() for c in columns)
+    blocks = [_constant((TAGGED_MARK if tagged else NESTED_MARK if nested else b"") + array, n)]
     for part in layout.part_columns(columns):
+        numbers = [block for c in part for block in _encode_column(c, n)]
         if len(part) > 1:
-            blocks.append(_constant(bytes([_FIX_ARRAY | len(part)]), n))
-        for c in part:
-            if c.scale is not None:
-                blocks += [_constant(decimal_lead(c.scale), n), _bytes_of(c.data.astype(">i8"), n)]
-            else:
-                blocks.append(_number(c.data))
+            pair = bytes([_FIX_ARRAY | len(part)])
+            length = len(pair) + sum(block.shape[1] for block in numbers)
+            blocks.append(_constant((tuple_lead(length) if tagged else b"") + pair, n))
+        blocks += numbers
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))
+
+
+def _encode_column(c: ValueColumn, n: int) -> list[npt.NDArray[np.uint8]]:
+    if c.data.dtype != WIDE or fits(c.data).all():
+        data = narrowed(c.data) if c.data.dtype == WIDE else c.data
+        if c.scale is None:
+            return [_number(data)]
+        return [_constant(decimal_lead(c.scale), n), _bytes_of(data.astype(">i8"), n)]
+    return [_constant(WIDE_INT_LEAD if c.scale is None else wide_decimal_lead(c.scale), n), in_bytes(c.data)]
 
 
 def _in_array(rows: npt.NDArray[np.uint8]) -> pa.Array:

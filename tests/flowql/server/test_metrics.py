@@ -177,7 +177,12 @@ def test_every_name_on_the_dashboard_exists(client: Client) -> None:
     shown = {m.name for m in METRICS if any(m.name in e for p in PANELS for e in p.lines)}
     assert {m.name for m in METRICS} - shown <= {
         *("flowql_instance_info", "flowql_uptime_seconds", "flowql_commits_total", "flowql_query_waiting"),
-        *("flowql_query_weight", "flowql_partition_position", "flowql_trouble_seconds"),
+        *(
+            "flowql_query_weight",
+            "flowql_query_rows_by_row_total",
+            "flowql_partition_position",
+            "flowql_trouble_seconds",
+        ),
     }
 
 

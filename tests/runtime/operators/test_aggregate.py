@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,7 +13,7 @@ from flowql.compiler.functions.registry import AggregateFunction, register_aggre
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.logical import Window
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType
+from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, decimal
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.operators.fold import AggregateUnsupported
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, schema
@@ -99,6 +100,10 @@ def test_a_relation_without_key_columns_has_one_group():
     assert task.run(batch(s, ((3,), 0), ((4,), 1))) == [("+", (1,), 0), (">", (2,), 1)]
 
 
+def _of_18(n: int) -> Decimal:
+    return Context(prec=60).scaleb(Decimal(n), -18)
+
+
 TYPES: dict[str, tuple[SqlType, st.SearchStrategy[Any]]] = {
     "i": (INT, st.integers(-(2**31), 2**31 - 1)),
     "b": (BIGINT, st.integers(-(2**63), 2**63 - 1)),
@@ -106,9 +111,16 @@ TYPES: dict[str, tuple[SqlType, st.SearchStrategy[Any]]] = {
     "t": (TIMESTAMP, st.integers(-(2**40), 2**40)),
     "D": (DATE, st.integers(-30_000, 30_000)),
     "s": (STRING, st.text(max_size=2)),
+    "n": (decimal(4, 2), st.integers(-(10**4) + 1, 10**4 - 1).map(lambda n: Decimal(n).scaleb(-2))),
+    "m": (decimal(6, 1), st.integers(0, 999).map(lambda n: Decimal(n).scaleb(-1))),
+    "w": (decimal(38, 18), st.sampled_from((10, 10**18, 10**37)).flatmap(lambda n: st.integers(-n, n)).map(_of_18)),
 }
 WIDE = Schema((Field("k1", STRING, "key"), Field("k2", DATE, "key"), *(Field(n, t) for n, (t, _) in TYPES.items())))
-ALL = "COUNT COUNT:s COUNT:D SUM:i SUM:b SUM:d AVG:d AVG:b MIN:i MAX:b MIN:d MAX:t MIN:D"
+NATIVE = "COUNT COUNT:s COUNT:D SUM:i SUM:b SUM:d AVG:d AVG:b MIN:i MAX:b MIN:d MAX:t MIN:D"
+EXACT = (
+    "sql_sum:i sql_sum:b sql_sum:n sql_sum:w sql_avg:i sql_avg:b sql_avg:n sql_avg:w MIN:n MAX:n MIN:w MAX:w COUNT:w"
+)
+LIMITED = "SUM:n SUM:m SUM:w"  # a DECIMAL overflows with one of the rows
 ROWS = st.lists(
     st.tuples(
         st.sampled_from(["+", "+", "+", "-"]),
@@ -144,19 +156,25 @@ def _as_taken(task: Task, rows: Any, start: int) -> Batch:
 
 
 @settings(max_examples=120, deadline=None)
-@given(ROWS, st.lists(st.integers(0, 30), max_size=3), WINDOWS, st.sampled_from(["upsert", "retract"]))
-def test_columns_equal_rows(rows, points, windowed, change):
+@given(
+    ROWS,
+    st.lists(st.integers(0, 30), max_size=3),
+    WINDOWS,
+    st.sampled_from(["upsert", "retract"]),
+    st.sampled_from([NATIVE, EXACT, LIMITED, "SUM:m sql_avg:n"]),
+)
+def test_columns_equal_rows(rows, points, windowed, change, text):
     window, final = windowed
     tasks = []
     for vector in (False, True):
-        plan = aggregate(WIDE, ALL, window=window, final=final, change=change)
+        plan = aggregate(WIDE, text, window=window, final=final, change=change)
         task = Task(*plan, coalesce=True, vector=vector)
         assert getattr(task.operator, "_partials") is not None  # noqa: B009
         out, start = [], 0
         for part in cuts(rows, points):
             out.append(_wide(task, part, start))
             start += len(part)
-        tasks.append((out, task.table(), task.late))
+        tasks.append((out, task.table(), task.late, task.dead))
     by_row, by_column = tasks
     assert by_column[1:] == by_row[1:]
     if change == "retract" or final:

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.operators.test_aggregate import ALL, ROWS, WIDE, WINDOWS, _as_taken, _wide
+from tests.runtime.operators.test_aggregate import EXACT, LIMITED, NATIVE, ROWS, WIDE, WINDOWS, _as_taken, _wide
+from tests.runtime.operators.test_join_columns import EVENTS, LEFT, OUT, RIGHT, in_columns
 from tests.runtime.operators.test_joins import FULL, L, R
+from tests.runtime.operators.test_materialise import latest_plan
 from tests.runtime.operators.test_splits import ONE, POINTS, TWO, WINDOWED, S, _pair, _runs
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, join
 
@@ -74,19 +76,23 @@ def test_aggregates(reopen, rows, points, windowed):
     _both(aggregate(S, "AVG:v COUNT MAX:v", window=window, final=final), feed, reopen=reopen)
 
 
+RUNS = st.lists(
+    st.tuples(st.integers(1, 30), st.booleans(), st.sampled_from(("", "", "", "fails", "restarts"))), max_size=6
+)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     rows=ROWS,
-    runs=st.lists(
-        st.tuples(st.integers(1, 30), st.booleans(), st.sampled_from(("", "", "", "fails", "restarts"))), max_size=6
-    ),
+    runs=RUNS,
     windowed=WINDOWS,
     change=st.sampled_from(["upsert", "retract"]),
+    text=st.sampled_from([NATIVE, EXACT, LIMITED]),
 )
-def test_windows_by_rows_and_by_columns_have_one_state(rows, runs, windowed, change):
+def test_windows_by_rows_and_by_columns_have_one_state(rows, runs, windowed, change, text):
     """runs: before which row one begins, whether it takes columns, and what happens before it: the same rows in a run that fails, or a restart."""
     window, final = windowed
-    plan = aggregate(WIDE, ALL, window=window, final=final, change=change)
+    plan = aggregate(WIDE, text, window=window, final=final, change=change)
     expected = Task(*plan, coalesce=True, vector=False)
     task = Task(*plan, coalesce=True, state=Managed(plan[0].stores, reopen=False))
     how = {at: (vector, before) for at, vector, before in runs}
@@ -107,6 +113,38 @@ def test_windows_by_rows_and_by_columns_have_one_state(rows, runs, windowed, cha
     found = dict(task.state.store(plan[0].stores[0].name).scan())
     assert found == {k: v for k, v in expected.state.store(plan[0].stores[0].name).scan()}
     assert task.late == expected.late
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS, RUNS, st.sampled_from(["latest", "stream-table left", "table-table inner", "table-table full"]))
+def test_tables_by_rows_and_by_columns_have_one_state(events, runs, what):
+    shape, _, kind = what.partition(" ")
+    if shape == "latest":
+        events, plan = [(0, *row) for side, *row in events if side == 1], latest_plan(RIGHT)
+    else:
+        inputs = ("append" if shape == "stream-table" else "upsert", "upsert")
+        plan = join(LEFT, RIGHT, OUT, shape, kind, change="retract", inputs=inputs)
+    schemas = [i.schema for i in plan[1]]
+    expected = Task(*plan, coalesce=True, vector=False)
+    task = Task(*plan, coalesce=True, state=Managed(plan[0].stores, reopen=False))
+    how = {at: (vector, before) for at, vector, before in runs}
+    start = 0
+    for part in cuts(events, list(how)):
+        task.vector, before = how.get(start, (True, ""))
+        given_rows = in_columns(schemas, part, start)
+        if before == "fails":
+            context = MicroBatchContext(state=task.state, coalesce=True, vector=task.vector)
+            task.operator.process(given_rows, context)
+            task.state.discard()
+        elif before == "restarts":
+            task.state.restart()
+            task = Task(*plan, coalesce=True, vector=task.vector, state=task.state)
+        start += len(part)
+        if part:
+            assert repr(task.run(*given_rows)) == repr(expected.run(*given_rows))
+    for store in plan[0].stores:
+        found, wanted = (sorted(t.state.store(store.name).scan(), key=repr) for t in (task, expected))
+        assert repr(found) == repr(wanted)
 
 
 def _fail(task: Task, part: Any, start: int) -> None:

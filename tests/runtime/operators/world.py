@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import flowql.compiler.functions.builtin  # noqa: F401 - registers COUNT, SUM, ...
+from flowql.compiler.functions.user import aggregate_in_plan
 from flowql.compiler.plan.expr import Column, Expr
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -23,7 +24,7 @@ from flowql.compiler.plan.logical import (
 )
 from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
 from flowql.compiler.plan.topology import Operator, StoreSpec
-from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
+from flowql.compiler.plan.types import BIGINT, INT, STRING, SqlType
 from flowql.compiler.plan.watermarks import Closing
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext, RuntimeOperator
@@ -57,7 +58,7 @@ class DictColumns:
         return Found(Generation(self._layout), np.arange(len(keys)), values)
 
     def stage(self, found: Found, values: RowValues) -> None:
-        self._store.put_many(self._keys, values.to_list())
+        self._store.put_many([self._keys[s] for s in found.slots.tolist()], values.to_list())
 
 
 class DictStore:
@@ -238,10 +239,15 @@ def calls(s: Schema, text: str) -> tuple[AggregateCall, ...]:
     for i, word in enumerate(text.split()):
         function, _, arg = word.partition(":")
         args = (column(s, arg),) if arg else ()
-        fixed = {"COUNT": BIGINT, "AVG": DOUBLE}.get(function)
-        t = fixed or args[0].type
-        made.append(AggregateCall(f"a{i}", function, args, t))
+        made.append(AggregateCall(f"a{i}", function, args, _result(function, args)))
     return tuple(made)
+
+
+def _result(function: str, args: tuple[Expr, ...]) -> SqlType:
+    known = aggregate_in_plan(function)
+    if known is not None:
+        return known.resolve(tuple(a.type for a in args), ()).result
+    return args[0].type
 
 
 def aggregate(

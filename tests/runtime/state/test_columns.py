@@ -1,16 +1,18 @@
 """State in columns means what rows mean: keys packed as they are encoded, an index as a dict, values as they are written."""
 
-from decimal import Decimal
+from decimal import Context, Decimal
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, INT, STRING
+from flowql.runtime.state.columns import wide
 from flowql.runtime.state.columns.index import KeyIndex
 from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
 from flowql.runtime.state.columns.packed import pack
-from flowql.runtime.state.columns.values import RowValues, Scaled, ValueLayout, ValueTable, concatenated
+from flowql.runtime.state.columns.values import RowValues, Scaled, ValueLayout, ValueTable, Wide, concatenated
 from flowql.runtime.state.keys import decode_time, key_codec
 from flowql.runtime.state.values import decode_value, encode_value
 
@@ -97,9 +99,9 @@ def test_keys_that_follow_each_other_spread_over_the_table():
 
 @given(VALUES, st.booleans(), st.data())
 @settings(deadline=None)
-def test_values_in_columns_are_those_of_rows(values, wide, data):
-    layout = WIDE if wide else LAYOUT
-    if wide:
+def test_values_in_columns_are_those_of_rows(values, objects, data):
+    layout = WIDE if objects else LAYOUT
+    if objects:
         values = [None if v is None else (*v[:-1], ("x", 1), v[-1]) for v in values]
     columns = RowValues.of(layout, values)
     assert columns.to_list() == values
@@ -116,13 +118,24 @@ def test_values_in_columns_are_those_of_rows(values, wide, data):
     assert table.read(pa.array(range(len(values)), pa.int64()).to_numpy()).to_list() == values
 
 
-DECIMALS = st.one_of(st.integers(-(1 << 64), 1 << 64), st.integers(-200, 200)).map(lambda n: Decimal(n).scaleb(-2))
+WHOLE = st.one_of(st.integers(-(1 << 64), 1 << 64), st.integers(-(1 << 129), 1 << 129), st.integers(-200, 200))
+DECIMALS = WHOLE.map(lambda n: Context(prec=60).scaleb(Decimal(n), -2))
+SCALED = st.tuples(st.none() | DECIMALS, st.none() | NUMBERS)
 
 
-@given(st.lists(st.none() | st.tuples(st.none() | DECIMALS, st.none() | NUMBERS), max_size=12))
+@given(
+    st.one_of(
+        st.tuples(st.just(ValueLayout(((Scaled(2),), ("integer",)))), st.lists(st.none() | SCALED, max_size=12)),
+        st.tuples(st.just(ValueLayout(((Wide(2),), ("integer",)))), st.lists(st.none() | SCALED, max_size=12)),
+        st.tuples(
+            st.just(ValueLayout(((Wide(2), "integer"), (Wide(None), "integer"), ("integer",)))),
+            st.lists(st.none() | st.tuples(st.tuples(DECIMALS, NUMBERS), st.tuples(WHOLE, NUMBERS), NUMBERS)),
+        ),
+    )
+)
 @settings(deadline=None)
-def test_decimals_in_columns_are_those_of_rows(values):
-    layout = ValueLayout(((Scaled(2),), ("integer",)))
+def test_decimals_in_columns_are_those_of_rows(drawn):
+    layout, values = drawn
     columns = RowValues.of(layout, values)
     assert list(map(repr, columns.to_list())) == list(map(repr, values))
     encoded = columns.encode().to_pylist()
@@ -140,3 +153,25 @@ def test_a_double_and_a_count_are_written_as_they_are(number, count):
     layout = ValueLayout((("double",), ("integer",), ("integer",)))
     (data,) = RowValues.of(layout, [(number, count, -1)]).encode().to_pylist()
     assert encode_value(decode_value(data)) == encode_value((number, count, -1))
+
+
+LARGE = st.one_of(st.integers(0, (1 << 126) - 1), st.integers(0, 1 << 64), st.integers(0, 99))
+
+
+@given(st.lists(st.tuples(LARGE, LARGE, st.integers(1, (1 << 32) - 1), st.booleans()), min_size=1, max_size=12))
+def test_wide_numbers_are_integers(rows):
+    a, b, n, flipped = zip(*rows, strict=True)
+    x, y = wide.from_ints(a), wide.from_ints(b)
+    assert wide.to_ints(wide.added(x, y)) == [i + j for i, j in zip(a, b, strict=True)]
+    assert wide.less(x, y).tolist() == [i < j for i, j in zip(a, b, strict=True)]
+    signed = wide.negated(x, np.array(flipped))
+    assert wide.to_ints(signed) == [-i if f else i for i, f in zip(a, flipped, strict=True)]
+    assert wide.fits(signed).tolist() == [-(1 << 63) <= i < 1 << 63 for i in wide.to_ints(signed)]
+    assert wide.to_ints(wide.negated(signed, np.array(flipped))) == list(a)
+    quotients, rest = wide.quotients(x, np.array(n, np.uint64))
+    assert list(zip(wide.to_ints(quotients), rest.tolist(), strict=True)) == list(map(divmod, a, n))
+    small = [i >> 40 for i in a]
+    factor = n[0]
+    assert wide.to_ints(wide.times(wide.from_ints(small), factor)) == [
+        (i * factor + (1 << 127)) % (1 << 128) - (1 << 127) for i in small
+    ]
