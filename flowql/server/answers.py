@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -30,16 +29,15 @@ async def answered(call: Call, ask: Callable[[Begun], Answer]) -> Response:
     """The answer in the form that the client accepts. If the client disconnects, the computation ends. ask: begins it, in another thread."""
     media_type = chosen(call.request.headers.get("accept", ""))
     breaks_off: list[Callable[[], None]] = []
-    opened = await computed(
-        call.request, lambda: Opened.of(ask(breaks_off.append), FORMS[media_type], media_type), breaks_off
-    )
+    computing = call.server.rows.run_query(lambda: Opened.of(ask(breaks_off.append), FORMS[media_type], media_type))
+    opened = await computed(call.request, computing, breaks_off)
     database = call.server.service.database
     return opened.response(database.limits.settings.time_ms / 1000, database.share)
 
 
-async def computed(request: Request, open_: Callable[[], Opened], breaks_off: Iterable[Callable[[], None]]) -> Opened:
+async def computed(request: Request, beginning: Awaitable[Opened], breaks_off: Iterable[Callable[[], None]]) -> Opened:
     """The beginning of an answer, computed in another thread as long as the client is connected."""
-    computing = asyncio.ensure_future(run_in_threadpool(open_))
+    computing = asyncio.ensure_future(beginning)
     while not computing.done():
         await asyncio.wait([computing], timeout=LOOK_S)
         if not computing.done() and await request.is_disconnected():

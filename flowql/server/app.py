@@ -31,7 +31,7 @@ OPENAPI = Entry(
 )
 REFUSED_MAX = 4  # subscriptions above their number that get its error at the same time
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
-ENTRIES: Sequence[Entry] = (*OPERATIONS, *ROWS, *TOPIC_RECORDS, OPENAPI)
+ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, OPENAPI)  # routes are tried in this order
 
 
 def make_app(

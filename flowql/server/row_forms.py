@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -66,7 +67,12 @@ _SAID: Mapping[bytes, str] = {
 def _type_names(schema: pa.Schema) -> list[str]:
     """The SQL types of columns: those of the statement if it is standard SQL, else those that hold the values."""
     told = (schema.metadata or {}).get(TYPES)
-    return [str(t) for t in from_data(orjson.loads(told))] if told is not None else [_sql_type(f.type) for f in schema]
+    return _told_types(told) if told is not None else [_sql_type(f.type) for f in schema]
+
+
+@lru_cache(256)
+def _told_types(told: bytes) -> list[str]:
+    return [str(t) for t in from_data(orjson.loads(told))]
 
 
 def _sql_type(t: pa.DataType) -> str:

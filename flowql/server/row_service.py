@@ -77,6 +77,7 @@ class RowService:
         self._threads = ThreadPoolExecutor(THREADS, "rows")
         self._writer = TopicWriter(self._opened, settings.writer("api"), settings.application_id)
         self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
+        self._query_threads = ThreadPoolExecutor(settings.interactive_queries.at_once, "queries")
         folder = folder_of(settings.data_dir, "instance")
         self._tables = LocalTables(self._opened, settings.application_id, writer_here("api"), folder)
         self._lock = threading.Lock()  # guards the subscribers
@@ -91,6 +92,10 @@ class RowService:
     async def run_statements(self, call: Callable[[], T]) -> T:
         """The result of `execute`, `returning` or `carry_out`."""
         return await asyncio.get_running_loop().run_in_executor(self._statement_threads, call)
+
+    async def run_query(self, call: Callable[[], T]) -> T:
+        """The result of what answers an interactive query."""
+        return await asyncio.get_running_loop().run_in_executor(self._query_threads, call)
 
     def source(self, name: str) -> Plan:
         """A stream or table that is deployed, whatever the case of its name; with nothing else. CommandError if there is none."""
@@ -221,6 +226,7 @@ class RowService:
             subscriber.join()
         self._threads.shutdown()
         self._statement_threads.shutdown()
+        self._query_threads.shutdown()
         self._tables.close()
         self._writer.close()
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
+from json.encoder import encode_basestring
 from typing import Any
 
 import numpy as np
@@ -19,12 +22,15 @@ from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.types import DOUBLE, STRING, decimal
 from flowql.runtime.operators.json_text import text_of
 
+FEW_ROWS = 8  # up to so many, values one by one take less time than calls of kernels (a row of three columns: 0.03 ms and 0.4 ms)
 EXACT_MAX = (1 << 53) - 1  # the largest integer up to which a reader with 64-bit floating point confuses none
 _Test = Callable[[pa.DataType], bool]
 
 
 def json_objects(batch: pa.RecordBatch, separator: str) -> bytes:
     """The rows as JSON objects, in one piece; empty without rows."""
+    if 0 < batch.num_rows <= FEW_ROWS and batch.num_columns:
+        return _few_objects(batch, separator)
     return _joined(_objects(batch.schema.names, batch.columns, batch.num_rows), separator)
 
 
@@ -44,6 +50,33 @@ def _joined(texts: pa.Array, separator: str) -> bytes:
         return b""
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     return bytes(pc.binary_join(whole, separator)[0].as_buffer())
+
+
+def _few_objects(batch: pa.RecordBatch, separator: str) -> bytes:
+    """The same as by columns."""
+    columns = [_few_values(c) for c in batch.columns]
+    heads = _heads(tuple(batch.schema.names))
+    rows = ("".join(chain.from_iterable(zip(heads, row, strict=True))) + "}" for row in zip(*columns, strict=True))
+    return separator.join(rows).encode()
+
+
+@lru_cache(256)
+def _heads(names: tuple[str, ...]) -> list[str]:
+    """What is written before each value of an object."""
+    return [("," if i else "{") + json.dumps(name, ensure_ascii=False) + ":" for i, name in enumerate(names)]
+
+
+def _few_values(column: pa.Array) -> list[str]:
+    """As `json_values`."""
+    t = column.type
+    if t == pa.string():
+        return ["null" if v is None else encode_basestring(v) for v in column.to_pylist()]
+    if t in (pa.int64(), pa.int32()):
+        return ["null" if v is None else f'"{v}"' if abs(v) > EXACT_MAX else str(v) for v in column.to_pylist()]
+    if pa.types.is_decimal(t):
+        return ["null" if v is None else f'"{v:f}"' for v in column.to_pylist()]
+    found: list[str] = json_values(column).to_pylist()
+    return found
 
 
 def _objects(names: Sequence[str], columns: Sequence[pa.Array], n: int) -> pa.Array:

@@ -20,6 +20,7 @@ from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.parameters import with_parameters
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.server import row_text
 from flowql.server.access import Tokens
 from flowql.server.app import ENTRIES, make_app
 from flowql.server.entries import Server
@@ -221,10 +222,14 @@ def table() -> pa.Table:
     )
 
 
+@pytest.mark.parametrize("few", [0, row_text.FEW_ROWS])
 @pytest.mark.parametrize(("start", "length"), [(0, 4), (1, 2), (3, 1), (0, 0)])
-def test_rows_in_json_and_csv_are_those_of_the_command_line(start: int, length: int) -> None:
+def test_rows_in_json_and_csv_are_those_of_the_command_line(
+    start: int, length: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from flowql.query.far_times import values_or_texts
 
+    monkeypatch.setattr(row_text, "FEW_ROWS", few)
     (batch,) = table().combine_chunks().to_batches()
     batch = batch.slice(start, length)
     columns = {n: [json_value(v) for v in values_or_texts(batch.column(n))] for n in batch.schema.names}
@@ -238,7 +243,9 @@ def test_rows_in_json_and_csv_are_those_of_the_command_line(start: int, length: 
         ]
 
 
-def test_numbers_that_json_or_its_readers_do_not_have_are_strings() -> None:
+@pytest.mark.parametrize("few", [0, row_text.FEW_ROWS])
+def test_numbers_that_json_or_its_readers_do_not_have_are_strings(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_text, "FEW_ROWS", few)
     whole = pa.array([EXACT_MAX + 1, -EXACT_MAX - 1, (1 << 63) - 1, EXACT_MAX])
     odd = pa.array([float("nan"), float("inf"), float("-inf"), 1.0])
     batch = pa.RecordBatch.from_arrays([whole, odd], names=["w", "o"])
