@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from flowql.errors import CommandError
 from flowql.runtime.batch import Batch, Ints
 from flowql.runtime.errors import RowFailed, StatementFailed
 from flowql.runtime.topology.bulk_insert import PIECE_ROWS, Projected, columns_batch
-from flowql.topics import csv_records
+from flowql.topics import csv_records, text_rows
 from flowql.topics.arrow_types import column_as, fitted_type, sql_type_of
 from flowql.topics.import_files import CHUNK_BYTES, file_format, json_lines, line_blocks
 from flowql.topics.import_job import NOT_IMPORTED
@@ -227,10 +226,6 @@ def _cuts(stream: BinaryIO, delimiter: bytes) -> Iterator[csv_records.Cut]:
             yield cut
 
 
-_ESCAPE = re.compile(rb"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
-
-
 def _text(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
     """PostgreSQL's format: tabs between fields, and a backslash before a character that would end a field or a row."""
     fields = _positional(file)
@@ -256,69 +251,21 @@ def _text_pieces(
     delimiter = (file.origin.delimiter or "\t").encode()
     null = b"\\N" if file.origin.null is None else file.origin.null.encode()
     for block in blocks:
-        lines, ended = block.split(b"\n"), False
-        if not lines[-1]:
-            lines.pop()
-        table: list[list[bytes | None]] = []
-        for i, text in enumerate(lines):
-            bare = text.removesuffix(b"\r")
-            if bare == b"\\.":
-                ended = True
-                break
-            parts = _fields(bare, delimiter) if b"\\" in bare else bare.split(delimiter)
-            if len(parts) != width:
-                raise file.failure(line + i, f"this row has {len(parts)} fields, and there are {width} columns")
-            table.append([None if p == null else _unescaped(p) if b"\\" in p else p for p in parts])
-        if table:
-            columns = [_strings(file, list(c), line) for c in zip(*table, strict=True)]
-            batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in fields])
+        try:
+            found = text_rows.parse(block, width, delimiter, null)
+        except text_rows.BadLine as error:
+            raise file.failure(line + error.line, str(error)) from error
+        if found.columns and len(found.columns[0]):
+            batch = pa.RecordBatch.from_arrays(found.columns, names=[f.name for f in fields])
             yield _converted(file, convert, batch, _from(line))
-        line += len(lines)
+        line += found.lines
         advance(len(block))
-        if ended:
+        if found.ended:
             return
 
 
 def _from(first: int) -> Callable[[int], int]:
     return lambda row: first + row
-
-
-def _fields(row: bytes, delimiter: bytes) -> list[bytes]:
-    """The fields of a row, with their backslashes."""
-    found, start, at = list[bytes](), 0, 0
-    while at < len(row):
-        if row[at : at + 1] == b"\\":
-            at += 2
-        elif row[at : at + 1] == delimiter:
-            found.append(row[start:at])
-            at = start = at + 1
-        else:
-            at += 1
-    return [*found, row[start:]]
-
-
-def _unescaped(field: bytes) -> bytes:
-    def value(found: re.Match[bytes]) -> bytes:
-        code = found.group(1)
-        if code[:1] == b"x" and len(code) > 1:
-            return bytes([int(code[1:], 16)])
-        if code[:1] in b"01234567":
-            return bytes([int(code, 8) & 255])
-        return _ESCAPED.get(code, code)
-
-    return _ESCAPE.sub(value, field)
-
-
-def _strings(file: TableFile, values: list[bytes | None], line: int) -> pa.Array:
-    try:
-        return pa.array(values, pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid:
-        for i, value in enumerate(values):
-            try:
-                (value or b"").decode()
-            except UnicodeDecodeError as error:
-                raise file.failure(line + i, "this is not UTF-8 text") from error
-        raise
 
 
 # --- JSON lines ---
