@@ -106,7 +106,16 @@ class Table:
             self._new += 1
             new = self._new
         sql = STATEMENTS[statement](random.randrange(self.rows), new)
-        carry_out(sql, self.plan.sources, self.tables.writers(), _unasked, "bench", dialect="standard", variables={})
+        carry_out(
+            sql,
+            self.plan.sources,
+            self.tables.writers(),
+            _unasked,
+            "bench",
+            dialect="standard",
+            variables={},
+            bound=self.tables.bound,
+        )
 
 
 def _unasked(sql: str) -> NoReturn:

@@ -37,10 +37,16 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
     e = kept(binder.bind(node)) if field.type == SPAN else binder.bind(node)
     if field.type == SPAN and isinstance(e, Literal) and isinstance(e.value, str):
         e = _interval(e, field)
-    made = assignment.assigned(e, field.type)
+    made = stored(e, field.type)
     if made is None:
         _refuse(node, e, field)
-    return _computed(made)
+    return made
+
+
+def stored(e: Expr, to: SqlType) -> Expr | None:
+    """`e` as a value of a column of standard SQL; a constant is computed unless that fails. None if it needs a CAST. Intervals are for the caller."""
+    made = assignment.assigned(e, to)
+    return None if made is None else _computed(made)
 
 
 def _in_ksql(e: Expr, field: Field, node: Ast) -> Expr:

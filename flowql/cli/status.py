@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from flowql.cli.lost import shown_moment
+from flowql.cli.monitoring.amounts import size
 from flowql.cli.monitoring.functions import function_lines
 from flowql.cli.options import Scope, scoped
 from flowql.cli.place import place_of
@@ -195,8 +196,14 @@ def _headline(instance: dict[str, Any]) -> str:
     share = f", {group['partitions']} of {group['of']} partitions" if group else ""
     return (
         f"process {instance['pid']}: {instance['threads']} threads, log {instance['log']}, "
-        f"{clients['consumers']} consumers, {clients['producers']} producer{share}"
+        f"{clients['consumers']} consumers, {clients['producers']} producer{share}{_tables(instance)}"
     )
+
+
+def _tables(instance: dict[str, Any]) -> str:
+    """The memory of rows of local tables that are kept for statements."""
+    used, most = instance.get("tables_memory_bytes"), instance.get("tables_memory_bytes_max")
+    return f", rows of tables in {size(used)} of {size(most)}" if used else ""
 
 
 def _since(at_ms: int) -> str:

@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from weakref import ref
 
 import pyarrow as pa
 
-from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.errors import CommandError, CompileError, RuntimeFailure
@@ -23,7 +23,7 @@ from flowql.pg.catalogue import SYSTEM_COLUMNS, Catalogue
 from flowql.pg.commit_point import CommitPoint
 from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unknown_outcome, unsupported
-from flowql.pg.incoming import BYTES_MAX, Incoming, copies_from
+from flowql.pg.incoming import BYTES_MAX, CopyMemory, Held, Incoming, copies_from
 from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
@@ -34,6 +34,7 @@ from flowql.pg.subscribing import LiveRows
 from flowql.pg.transactions import Transaction
 from flowql.pg.types import PgColumn, PgType, columns_of, pg_type
 from flowql.pg.writes import Pinned, Write
+from flowql.query.answer import Done
 from flowql.query.errors import TOO_LONG, QueryError
 from flowql.query.of_plan import OfPlan
 from flowql.server.access import Action, Caller, authorize
@@ -72,6 +73,7 @@ _UNSUPPORTED = frozenset(
 _READS = frozenset(
     ("FROM", "JOIN", "TABLE", "SUBSCRIBE", "TABLES", "COPY")
 )  # without one of these a query reads no relation
+COPY_SHARE = 2  # of the memory of the target, rows of COPY take a half at most
 AT_ONCE_MAX = 8  # statements that begin at the same time; more wait
 
 
@@ -113,6 +115,20 @@ class Shared:
         self.subscriptions: list[ref[LiveRows]] = []
         self.threads = ThreadPoolExecutor(THREADS, "pg")
         self.at_once = asyncio.Semaphore(min(AT_ONCE_MAX, reading.settings.interactive_queries.at_once))
+        self._plan: Plan | None = None  # in this turn of the loop
+        self.copies = CopyMemory(reading.settings.memory_bytes // COPY_SHARE)
+
+    def plan_of_now(self) -> Plan | None:
+        """The serving plan; None if it would have to be read. The loop's thread. One look at the log is for all statements of a turn of the loop:
+        each of them was received before it.
+        """
+        if self._plan is None:
+            self._plan = self.reading.plan_if_known()
+            asyncio.get_running_loop().call_soon(self._forget_plan)
+        return self._plan
+
+    def _forget_plan(self) -> None:
+        self._plan = None
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +167,45 @@ class Execution:
                 return await self._awaited(running, point, timeout_ms)
         finally:
             self._is_running = False
+
+    async def write(
+        self, statement: Statement, sql: str, formats: Sequence[int], transaction: Transaction, timeout_ms: int
+    ) -> Produced | None:
+        """Carries out a write whose form is known, without a thread that waits for its table. None for any other statement, which `produce` is
+        for. Raises as it does, and PgError 08007 if it is cancelled, since it is written all the same.
+        """
+        if not statement.is_write or transaction.is_open or self.caller.visible("write") is not None:
+            return None
+        self._authorize(statement)
+        plan = self.shared.plan_of_now()
+        begun = None if plan is None else self.shared.reading.begin(sql, plan)
+        if begun is None:
+            return None
+        noted = Future[Done]()
+        noted.set_running_or_notify_cancel()
+        begun.add_done_callback(partial(self._note_outcome, statement.verb, noted))
+        point = CommitPoint()
+        point.enter()
+        self._is_running, self._cancelled, self._break_off = True, "", None
+        try:
+            done: Done = await self._awaited(noted, point, timeout_ms)
+        finally:
+            self._is_running = False
+        return _done(done.verb, done.rows, done.returned, formats)
+
+    def _note_outcome(self, verb: str, noted: Future[Done], begun: Future[Done]) -> None:
+        """Writes the line of the audit log about a write that has ended, and then hands its outcome on."""
+        error = begun.exception()
+        results = [] if error is not None else [begun.result().table]
+        about = self._about("write", verb, results, error)
+
+        def told(_: Future[None]) -> None:
+            if error is not None:
+                noted.set_exception(error)
+            else:
+                noted.set_result(begun.result())
+
+        self.shared.audit.begin(about, self.shared.threads.submit).add_done_callback(told)
 
     async def _awaited(self, running: Future[Any], point: CommitPoint, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
@@ -297,22 +352,24 @@ class Execution:
             raise
 
     def _note(self, action: Action, verb: str, results: Sequence[str], error: Exception | None) -> None:
-        """Writes a line of the audit log: no rows and no statements."""
+        """Writes a line of the audit log."""
+        self.shared.audit.write(self._about(action, verb, results, error))
+
+    def _about(self, action: Action, verb: str, results: Sequence[str], error: BaseException | None) -> dict[str, Any]:
+        """A line of the audit log: no rows and no statements."""
         found = None
         if error is not None:
             known = isinstance(error, CommandError | CompileError | RuntimeFailure)
             found = pg_error(error) if known else error if isinstance(error, PgError) else PgError("XX000", "")  # type: ignore[arg-type]
-        self.shared.audit.write(
-            {
-                "who": self.caller.name,
-                "from": self.address,
-                "action": action,
-                "request": f"postgres {verb}",
-                "status": "00000" if found is None else found.state,
-                "error": getattr(error, "code", None),
-                **({"results": sorted(set(results))} if results else {}),
-            }
-        )
+        return {
+            "who": self.caller.name,
+            "from": self.address,
+            "action": action,
+            "request": f"postgres {verb}",
+            "status": "00000" if found is None else found.state,
+            "error": getattr(error, "code", None),
+            **({"results": sorted(set(results))} if results else {}),
+        }
 
     @contextmanager
     def _noted(self, verb: str, results: list[str]) -> Iterator[None]:
@@ -401,13 +458,12 @@ class Execution:
         if change.copied.path:
             title = "the server reads no files"
             raise unsupported(title, f"in psql:  \\copy {change.target} FROM '{change.copied.path}'")
-        if change.copied.format == "binary":
-            raise unsupported("COPY in binary format is not supported", "copy text or CSV")
         source = self.shared.reading.plan().source(change.target)
         assert source is not None, "it was compiled over it"
         if transaction.is_open:
             self.shared.reading.check_write(change, transaction.writes)
-        return Incoming(source, change, rest, BYTES_MAX - transaction.writes.size)
+        held = Held(self.shared.copies)
+        return Incoming(source, change, rest, BYTES_MAX - transaction.writes.size, held)
 
     def finish_copy(self, incoming: Incoming, transaction: Transaction) -> int:
         """Writes the rows, or adds them to the open transaction; their number. Raises CommandError, RuntimeFailure."""
@@ -415,7 +471,7 @@ class Execution:
             transaction.writes if transaction.is_open else None
         )  # now: once it is abandoned, the transaction may end
         given = incoming.rows()
-        write = Write(given.change, incoming.source, given, size=incoming.size)
+        write = Write(given.change, incoming.source, given, size=incoming.size, held=incoming.held)
         if writes is not None:
             writes.add([write])
         else:
@@ -423,13 +479,7 @@ class Execution:
         return len(given)
 
     def _compiled(self, sql: str) -> list[TableChange | InsertValues]:
-        from flowql.compiler.driver import compile_changes
-
-        reading = self.shared.reading
-        dialect = reading.settings.interactive_queries.dialect
-        return list(
-            compile_changes(SourceText("", sql), reading.plan(self.caller.visible("write")).sources, dialect=dialect)
-        )
+        return [*self.shared.reading.compiled(sql, self.caller.visible("write"))]
 
     def _returned_columns(self, sql: str) -> list[PgColumn] | None:
         (change, *_) = self._compiled(sql)

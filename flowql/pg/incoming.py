@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import SourceDef
+from flowql.pg.binary_rows import read_binary
 from flowql.pg.errors import PgError
 from flowql.pg.statements import Statement
 from flowql.runtime.topology.bulk_insert import GivenRows
-from flowql.topics.table_files import TableFile
-from flowql.topics.table_load import given_rows
+from flowql.topics.table_files import TableFile, read_rows
+from flowql.topics.table_load import all_rows
 
 BYTES_MAX = 256 << 20  # of one transaction's COPYs, whose rows are in memory until the commit
+
+
+class CopyMemory:
+    """What rows of COPY may take until they are committed, of all clients together. Any thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max, self.taken = bytes_max, 0
+        self._lock = threading.Lock()  # guards what is taken
+
+    def take(self, size: int) -> None:
+        """Raises PgError if too little is free. size: negative to give back."""
+        with self._lock:
+            if size > 0 and self.taken + size > self.bytes_max:
+                title = f"clients copy more than {self.bytes_max >> 20:,} MB at the same time"
+                help_ = "copy in smaller transactions, or give the target more:  memory: 2 GB   # in flowql.yaml"
+                raise PgError("53200", title, help=help_)
+            self.taken += size
+
+
+class Held:
+    """The memory of one COPY: it is given back when nobody has this object any more."""
+
+    def __init__(self, memory: CopyMemory) -> None:
+        self._memory, self._size = memory, 0
+
+    def add(self, size: int) -> None:
+        """Raises PgError."""
+        self._memory.take(size)
+        self._size += size
+
+    def __del__(self) -> None:
+        self._memory.take(-self._size)
 
 
 @dataclass(slots=True)
@@ -25,15 +59,17 @@ class Incoming:
     change: TableChange
     rest: Sequence[Statement] | None
     room: int
+    held: Held
     size: int = 0
     _parts: list[bytes] = field(default_factory=list)
 
     def add(self, data: bytes) -> None:
-        """Raises PgError if the data exceeds `room`."""
-        self.size += len(data)
-        if self.size > self.room:
+        """Raises PgError if the data exceeds `room`, or the memory of all clients."""
+        if self.size + len(data) > self.room:
             title = f"a transaction copies {BYTES_MAX >> 20} MB at most"
             raise PgError("54000", title, help="copy in several transactions, or load a file with  flowql import")
+        self.held.add(len(data))
+        self.size += len(data)
         self._parts.append(data)
 
     def rows(self) -> GivenRows:
@@ -41,13 +77,16 @@ class Incoming:
         origin = self.change.copied
         assert origin is not None
         origin = replace(origin, format=origin.format or "text")
-        stream = io.BytesIO(b"".join(self._parts))
+        data = b"".join(self._parts)
         self._parts.clear()
-        return given_rows(TableFile(f"COPY {self.source.name}", self.source, self.change, stream, origin), _unseen)
+        file = TableFile(f"COPY {self.source.name}", self.source, self.change, io.BytesIO(data), origin)
+        if self.is_binary:
+            return all_rows(file, *read_binary(file, data))
+        return all_rows(file, *read_rows(file, lambda _: None))
 
-
-def _unseen(size: int) -> None:
-    """Shows no progress."""
+    @property
+    def is_binary(self) -> bool:
+        return self.change.copied is not None and self.change.copied.format == "binary"
 
 
 def copies_from(statement: Statement) -> bool:

@@ -193,9 +193,9 @@ def copy_out(columns: int) -> bytes:
     return message(b"H", b"\0", _I16.pack(columns), _I16.pack(0) * columns)
 
 
-def copy_in(columns: int) -> bytes:
+def copy_in(columns: int, *, binary: bool = False) -> bytes:
     """Asks for the rows of so many columns."""
-    return message(b"G", b"\0", _I16.pack(columns), _I16.pack(0) * columns)
+    return message(b"G", bytes([binary]), _I16.pack(columns), _I16.pack(binary) * columns)
 
 
 def copy_data(data: bytes) -> bytes:

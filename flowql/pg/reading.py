@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec
+from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
 from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
@@ -164,6 +164,7 @@ class Reading:
             settings.application_id,
             writer_here("pg"),
             folder_of(settings.data_dir, "pg"),
+            settings.memory_bytes,
         )
         shared = settings.kafka is not None and settings.kafka.shared
         self._reads_log = settings.engine == "runtime" and not shared
@@ -184,6 +185,19 @@ class Reading:
                 self._limited.clear()
             self._limited[visible] = known = found, visible_plan(found, visible)
         return known[1]
+
+    def plan_if_known(self) -> Plan | None:
+        """The serving plan; None if it would have to be read, or waited for."""
+        app = self.settings.application_id
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            tp, repairs = TopicPartition(topic_name(app), 0), TopicPartition(repairs_topic(app), 0)
+            ends = self._log.admin().end_offsets([tp, repairs])
+            same = self._repaired_to == ends.get(repairs, 0)
+            return self._plan[1] if same and self._plan is not None and self._plan[0] == ends.get(tp, 0) else None
+        finally:
+            self._lock.release()
 
     def _whole_plan(self) -> Plan:
         app = self.settings.application_id
@@ -256,8 +270,6 @@ class Reading:
         """Carries out INSERT, UPDATE and DELETE, each as one transaction. begun: gets what breaks its query off. visible, written: what it may read
         and write. Raises CommandError, CompileError, RuntimeFailure, PgError.
         """
-        from flowql.compiler.driver import compile_changes  # the parser
-
         settings = self.settings
 
         def ask(query: str) -> pa.Table:
@@ -267,10 +279,20 @@ class Reading:
             return table
 
         sources = self.plan(written).sources
-        changes = compile_changes(SourceText("", sql), sources, dialect=settings.interactive_queries.dialect)
+        known = {s.name: s for s in sources}
+        changes = self._changing.bound.compiled(sql, known, settings.interactive_queries.dialect, {})
         if not any(isinstance(c, TableChange) and c.select for c in changes):
             about_to_write()
         return carry_out_bound(changes, sources, self._changing.writers(), ask, settings.writer("pg"))
+
+    def begin(self, sql: str, plan: Plan) -> Future[Done] | None:
+        """As `LocalTables.begin`. Quick enough for the loop of the process."""
+        return self._changing.begin(sql, plan.sources, self.settings.interactive_queries.dialect)
+
+    def compiled(self, sql: str, written: Visible) -> Sequence[TableChange | InsertValues]:
+        """The statements that change rows. written: what they may write. Raises CompileError."""
+        known = {s.name: s for s in self.plan(written).sources}
+        return self._changing.bound.compiled(sql, known, self.settings.interactive_queries.dialect, {})
 
     def rehearsed(
         self, change: TableChange, writes: Writes, begun: Begun, holder: Holder | None, visible: Visible

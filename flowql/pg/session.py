@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -274,7 +274,7 @@ class Session:
         self._check_modes(statement)
         self._incoming = await self._call(self.execution.begin_copy, sql, rest, self.transaction)
         assert self._incoming is not None
-        self.out.write(messages.copy_in(len(self._incoming.change.columns)))
+        self.out.write(messages.copy_in(len(self._incoming.change.columns), binary=self._incoming.is_binary))
         await self.out.flush()
 
     async def _copy_message(self, incoming: Incoming, kind: bytes, r: Reader) -> None:
@@ -328,6 +328,10 @@ class Session:
                 return Produced(done.tag)
             columns, table = done.shown
             return Produced(done.tag, Rows.of_table(table, columns, formats))
+        timeout_ms = self.settings.ms("statement_timeout")
+        written = await self._outcome(self.execution.write(statement, sql.sql, formats, self.transaction, timeout_ms))
+        if written is not None:
+            return written
         return await self._call(self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings)
 
     async def _begin(self, statement: Statement) -> Produced:
@@ -429,8 +433,14 @@ class Session:
 
     async def _call(self, call: Run, *arguments: Any) -> Any:
         """In a thread. Raises PgError."""
+        return await self._outcome(
+            self.execution.run(call, *arguments, timeout_ms=self.settings.ms("statement_timeout"))
+        )
+
+    async def _outcome(self, found: Awaitable[Any]) -> Any:
+        """Raises PgError in place of other errors."""
         try:
-            return await self.execution.run(call, *arguments, timeout_ms=self.settings.ms("statement_timeout"))
+            return await found
         except (CommandError, CompileError, RuntimeFailure) as error:
             raise pg_error(error) from error
         except (pa.ArrowException, ValueError) as error:

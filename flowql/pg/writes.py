@@ -37,7 +37,7 @@ Pinned = Mapping[TopicPartition, int]
 @dataclass(frozen=True, slots=True, eq=False)
 class Write:
     """A statement. source: of a table; None for rows of streams. told: what its client was told; None for many rows that are computed by columns.
-    size: of the rows that a client has copied, in bytes.
+    size: of the rows that a client has copied, in bytes. held: the memory that they take.
     """
 
     change: TableChange | InsertValues
@@ -45,6 +45,7 @@ class Write:
     given: GivenRows | None = None
     told: Rehearsed | None = None
     size: int = 0
+    held: object = None
 
     @property
     def is_blind(self) -> bool:

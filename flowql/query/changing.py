@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
 import pyarrow as pa
 
-from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.functions.assignment import advice, assigned
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.compiler.functions.sql_intervals import interval_text
@@ -22,6 +22,7 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import SPAN, SqlType, arrow_type
 from flowql.query.answer import Done, unique
+from flowql.query.bound_changes import BoundChanges
 from flowql.query.errors import INVALID, REFUSED, TYPES, QueryError
 from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
@@ -64,16 +65,16 @@ def carry_out(
     one_returns: bool = False,
     retry: int = 0,
     files: Files | None = None,
+    bound: BoundChanges | None = None,
 ) -> list[Done]:
     """Statements in order, each as one transaction. What precedes one that fails stays done.
 
     sources: streams and tables that are deployed. writer: the transactional id of rows that are inserted into topics. one_returns: exactly
     one of them must have RETURNING. retry: how often a statement is repeated whose table others change after its query has read it. files: reads
-    the files of statements; None: statements that read files are refused. Raises CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
+    the files of statements; None: statements that read files are refused. bound: those of the process, for one that carries out many. Raises CompileError before anything is done, QueryError if one_returns does not hold; CommandError, RuntimeFailure.
     """
-    from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
-
-    changes = compile_changes(SourceText("", text), sources, dialect=dialect, variables=variables)
+    known = {s.name: s for s in sources}
+    changes = (bound or BoundChanges()).compiled(text, known, dialect, variables)
     if one_returns:
         _check_one_returns(changes)
     return carry_out_bound(changes, sources, tables, ask, writer, retry=retry, files=files)
@@ -165,6 +166,32 @@ def execute_change(
         return Done(verb, change.target, _inserted(tables, source, given, now_ms))
     changed = tables.change(source, given.change, now_ms, given.rows(), seen, before=before)
     return Done(verb, change.target, changed.count, *returned)
+
+
+def begin_change(
+    tables: TableWriters,
+    source: SourceDef,
+    change: TableChange,
+    now_ms: int,
+    own: Callable[[Callable[[], None]], object],
+) -> Future[Done]:
+    """As `execute_change`, without waiting, for a statement with neither a query nor files. own: makes a call in a thread that may wait."""
+    returned, outcome = list[pa.Table](), Future[Done]()
+    outcome.set_running_or_notify_cancel()  # whoever waits for it may give up, and the statement is carried out all the same
+
+    def before(changed: Changed) -> None:
+        returned[:] = [returned_table(change, changed.returned)]
+
+    def told(found: Changed | BaseException) -> None:
+        if isinstance(found, QueryFailure):
+            outcome.set_exception(QueryError(str(found), code=FUNCTION))
+        elif isinstance(found, BaseException):
+            outcome.set_exception(found)
+        else:
+            outcome.set_result(Done(change.kind.upper(), change.target, found.count, *returned))
+
+    tables.begin(source, change, now_ms, told, own, before=before if change.returning else None)
+    return outcome
 
 
 def rows_given(source: SourceDef, change: TableChange, ask: Ask, files: Files | None) -> GivenRows | None:

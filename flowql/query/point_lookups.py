@@ -18,6 +18,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from flowql.compiler.dialect.constants import constants_apart
 from flowql.compiler.plan.codec import to_data
 from flowql.compiler.plan.expr import Call, Column, Expr, conjuncts
 from flowql.compiler.plan.expr import Literal as Constant
@@ -49,13 +50,7 @@ SHAPES_MAX = 512
 CHARS_MAX, CONSTANTS_MAX = 4_096, 256  # of a text
 _WORD_MAX = 40  # characters before a bracket that are looked at
 WAY = "a point look-up by key, without a query engine"
-_INT_MAX, _BIGINT_MAX = (1 << 31) - 1, (1 << 63) - 1
 _BEGIN, _WHERE = re.compile(r"\s*SELECT\s", re.I), re.compile(r"\sWHERE\s", re.I)
-# A constant, a name in quotes, or what is not read here: comments, other strings, parameters and other numbers.
-_TOKEN = re.compile(
-    r"""(?<!\w)'(?P<string>(?:[^']|'')*)' | "(?:[^"]|"")*" | `[^`]*` | (?P<number>(?<![\w.])\d[\w.]*) | (?P<other>'|--|/\*|\$|\0|\.\d|["`])""",
-    re.VERBOSE,
-)
 _NO_CALL = re.compile(
     r"""(?:.*[^\w"`])?(?:in|where|and|cast)?\s*""", re.I | re.S
 )  # before a bracket that is not one of a function's arguments
@@ -83,25 +78,10 @@ class Shape:
         """None for a text that is surely no point look-up."""
         if len(sql) > CHARS_MAX or not (_BEGIN.match(sql) and _WHERE.search(sql)):
             return None
-        parts, constants, end = list[str](), list[str](), 0
-        for found in _TOKEN.finditer(sql):
-            if found["string"] is not None:
-                constants.append(found["string"].replace("''", "'"))
-                mark = "\0s"
-            elif (number := found["number"]) is not None:
-                if not (number.isascii() and number.isdecimal()) or int(number) > _BIGINT_MAX:
-                    return None
-                constants.append(number)
-                mark = "\0i" if int(number) <= _INT_MAX else "\0l"
-            elif found["other"] is not None:
-                return None
-            else:
-                continue
-            parts += (sql[end : found.start()], mark)
-            end = found.end()
-        if not 0 < len(constants) <= CONSTANTS_MAX:
+        found = constants_apart(sql)
+        if found is None or not 0 < len(found[1]) <= CONSTANTS_MAX or "\0d" in found[0]:
             return None
-        return cls("".join(parts) + sql[end:], tuple(constants))
+        return cls(found[0], tuple(c.written for c in found[1]))
 
     def samples(self) -> tuple[str, ...]:
         """A constant for each mark; all are different. Strings are UUIDs, as keys may be."""

@@ -6,7 +6,8 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,21 +19,60 @@ BYTES_MAX = 64 << 20  # then it becomes `audit.1.jsonl`, in place of the one bef
 
 
 class AuditLog:
-    """Any thread, and several processes. A line is in the file when `write` returns; a disk that takes none stops no request."""
+    """Any thread, and several processes. Lines that wait at the same time are written together. A disk that takes none stops no request."""
 
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
         self._file, self._older = folder / FILE, folder / "audit.1.jsonl"
         self._bytes_max = bytes_max
         self._lock = threading.Lock()  # guards the file
+        self._adding = threading.Lock()  # guards the two below
+        self._waiting = list[tuple[bytes, Future[None]]]()
+        self._is_due = False  # a thread will write what waits
 
     def write(self, about: Mapping[str, Any], now: datetime | None = None) -> None:
+        """The line is in the file when it returns."""
+        self._add(about, now)
+        self._write_waiting()
+
+    def begin(self, about: Mapping[str, Any], run: Callable[[Callable[[], None]], object]) -> Future[None]:
+        """As `write`, without waiting. run: makes a call in a thread that may wait."""
+        made = self._add(about, None)
+        with self._adding:
+            is_due, self._is_due = self._is_due, True
+        if not is_due:
+            run(self._write_due)
+        return made
+
+    def _add(self, about: Mapping[str, Any], now: datetime | None) -> Future[None]:
         time = (now or datetime.now(UTC)).isoformat(timespec="milliseconds")[:23] + "Z"
         line = json.dumps({"time": time, **about}, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
-        try:
-            with self._lock, self._opened(len(line)) as file:
-                file.write(line)
-        except OSError as error:
-            say(WARNING, "audit.missing", f"a line of the audit log was not written: {error}")
+        made = Future[None]()
+        made.set_running_or_notify_cancel()
+        with self._adding:
+            self._waiting.append((line, made))
+        return made
+
+    def _write_due(self) -> None:
+        with self._adding:
+            self._is_due = False
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """When it returns, all lines that waited when it was called are written, by this thread or another."""
+        with self._lock:
+            with self._adding:
+                waiting, self._waiting = self._waiting, []
+            if not waiting:
+                return
+            lines = b"".join(line for line, _ in waiting)
+            try:
+                with self._opened(len(lines)) as file:
+                    file.write(lines)
+            except OSError as error:
+                say(WARNING, "audit.missing", f"a line of the audit log was not written: {error}")
+            finally:
+                for _, made in waiting:
+                    made.set_result(None)
 
     def _opened(self, size: int) -> BinaryIO:
         """The file, with room for so many bytes; locked until it is closed, as the process for PostgreSQL's protocol writes to it as well."""

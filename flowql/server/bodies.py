@@ -5,6 +5,7 @@ Whatever is wrong with a body is `Malformed`, which names the field: a request t
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import types
@@ -115,11 +116,16 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
+@functools.lru_cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def fields_of(body: Mapping[str, Any], cls: type[T], *, ignore: bool = False) -> dict[str, Any]:
     """The fields of a dataclass that a body has, checked. KeyError for one that is missing, TypeError for one of another type, or
     unknown. ignore: leave unknown fields out.
     """
-    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    hints, known = _hints(cls), {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     if unknown := [name for name in body if name not in known and not ignore]:
         raise TypeError(f"the field `{unknown[0]}` is unknown; known fields: {', '.join(known)}")
     for name, field in known.items():

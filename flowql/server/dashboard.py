@@ -70,6 +70,8 @@ PANELS = (
         {
             "flowql_memory_bytes": "process",
             "flowql_query_processes_memory_bytes": "query processes",
+            "flowql_tables_memory_bytes": "rows of tables",
+            "flowql_tables_memory_max_bytes": "rows of tables at most",
             "flowql_uncommitted_bytes": "uncommitted output",
         }
         | {f"flowql_query_buffered_bytes{{{_ONLY}}}": "{{query}} waiting to be processed"},

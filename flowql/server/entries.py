@@ -5,13 +5,14 @@ An entry is one method of one path. Its handler gets a `Call`, whose parameters 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -212,7 +213,8 @@ async def audit(entry: Entry, server: Server, request: Request, caller: Caller, 
         "error": error,
         **request.scope.get(AUDITED, {}),
     }
-    await run_in_threadpool(server.audit.write, about)
+    run = partial(asyncio.get_running_loop().run_in_executor, None)
+    await asyncio.wrap_future(server.audit.begin(about, run))
 
 
 def given_of(entry: Entry, request: Request) -> dict[str, Any]:

@@ -172,6 +172,8 @@ METRICS = (
     _instance("cpu_seconds_total", "counter", "cpu_s", "Processor time of the process."),
     _instance("memory_bytes", "gauge", "memory_bytes", "Resident memory of the process."),
     _instance("query_processes_memory_bytes", "gauge", "query_processes_memory_bytes", "Memory of query processes."),
+    _instance("tables_memory_bytes", "gauge", "tables_memory_bytes", "Memory of kept rows of local tables."),
+    _instance("tables_memory_max_bytes", "gauge", "tables_memory_bytes_max", "Limit of the memory of kept rows."),
     _instance("commits_total", "counter", "commits", "Commits since the start."),
     Metric("flowql_commits_blocked", "gauge", (), "1 while commits fail.", _blocked),
     Metric("flowql_trouble_seconds", "gauge", ("partition",), "How long a partition has been unreadable.", _troubles),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -160,6 +161,9 @@ async def _returning(call: Call) -> Response:
 
 async def _carried_out(call: Call, *, one_returns: bool = False) -> list[Done]:
     rows = call.server.rows
+    begun = rows.begin(call.body, call.caller, one_returns=one_returns)
+    if begun is not None:
+        return [await asyncio.wrap_future(begun)]
     return await rows.run_statements(lambda: rows.carry_out(call.body, call.caller, one_returns=one_returns))
 
 

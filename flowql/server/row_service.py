@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -79,7 +79,10 @@ class RowService:
         self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
         self._query_threads = ThreadPoolExecutor(settings.interactive_queries.at_once, "queries")
         folder = folder_of(settings.data_dir, "instance")
-        self._tables = LocalTables(self._opened, settings.application_id, writer_here("api"), folder)
+        self._tables = LocalTables(
+            self._opened, settings.application_id, writer_here("api"), folder, settings.memory_bytes
+        )
+        service.more_status = self._tables.status
         self._lock = threading.Lock()  # guards the subscribers
         self._subscribers: set[Subscriber] = set()
         self._stopping = threading.Event()
@@ -165,6 +168,13 @@ class RowService:
         found = reader.older() if after is None else reader.newer()
         return list(deque((line for line in found if wanted(parsed(line))), maxlen=lines)), reader.position
 
+    def begin(self, asked: Statements, caller: Caller, *, one_returns: bool = False) -> Future[Done] | None:
+        """As `LocalTables.begin`. Quick enough for the loop of the server."""
+        if asked.retry or caller.visible("write") is not None:
+            return None
+        dialect = self._settings.interactive_queries.dialect
+        return self._tables.begin(asked.statements, self._service.plan.sources, dialect, one_returns=one_returns)
+
     def carry_out(self, asked: Statements, caller: Caller, *, one_returns: bool = False) -> list[Done]:
         """INSERT, UPDATE and DELETE. As `flowql.query.changing.carry_out`."""
         from flowql.compiler.dialect.request_size import check_request  # loads the parser: 0.5 s
@@ -181,6 +191,7 @@ class RowService:
             variables=asked.variables,
             one_returns=one_returns,
             retry=asked.retry,
+            bound=self._tables.bound,
         )
 
     def subscriber(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import accumulate
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 
+from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
@@ -49,12 +50,11 @@ class LocalFiles:
             by_bytes = file.origin.format != "parquet"
             size = path.stat().st_size if by_bytes else None
             with self._progress(f"read {path.name}", size) as advance:
-                return given_rows(file, advance)
+                return all_rows(file, *read_rows(file, advance))
 
 
-def given_rows(file: TableFile, advance: Advance) -> GivenRows:
-    """All rows of a file. Raises CommandError, StatementFailed."""
-    fields, pieces = read_rows(file, advance)
+def all_rows(file: TableFile, fields: Sequence[Field], pieces: Iterable[Piece]) -> GivenRows:
+    """All rows of a file. fields: its columns. Raises StatementFailed."""
     found = list(pieces)
     change = replace(file.change, columns=tuple(f.name for f in fields))
     return GivenRows(change, [p.rows for p in found], lambda error: file.failure(_line(found, error.row), str(error)))

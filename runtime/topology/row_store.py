@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
+from sys import getsizeof
 from typing import Protocol
 
 import msgspec
 
+from flowql.runtime.errors import StateError, StateFull
 from flowql.runtime.state.layout import successor
 from flowql.runtime.state.physical import BATCH_ROWS_MAX, Physical
 from flowql.runtime.state.values import decode_value, encode_value
 from flowql.runtime.topology.table_rows import Kept, Key
 
+_ROW_BYTES = 150  # of a row in memory, beside its key and values: measured with CPython 3.11
+_IN_MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage", "rocksdb.estimate-table-readers-mem")
 _ABOUT, _ROWS = b"a", b"r"  # prefixes in the database; behind them a digest of the table's topic
 
 
@@ -58,15 +63,22 @@ class RowStores(Protocol):
 
     def of(self, topic: str) -> RowStore: ...
 
+    @property
+    def memory_bytes(self) -> int:
+        """That rows take now, about."""
+        ...
+
     def close(self) -> None: ...
 
 
 class RowsInMemory:
-    """Rows of one table as they are; nothing survives the process."""
+    """Rows of one table as they are; nothing survives the process. memory_bytes: see `RowStores`."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        """check: called after rows were put. Its error comes out of `write`, and the store is then empty."""
         self._rows: dict[Key, Kept] = {}
-        self.followed = Followed()
+        self._check = check
+        self.followed, self.memory_bytes = Followed(), 0
 
     def get(self, key: Key) -> Kept | None:
         return self._rows.get(key)
@@ -77,22 +89,50 @@ class RowsInMemory:
     def write(self, changes: Mapping[Key, Kept | None], followed: Followed) -> None:
         rows = self._rows
         for key, row in changes.items():
-            if row is None:
-                rows.pop(key, None)
-            else:
+            before = rows.pop(key, None)
+            self.memory_bytes -= 0 if before is None else _memory(key, before)
+            if row is not None:
                 rows[key] = row
+                self.memory_bytes += _memory(key, row)
         self.followed = followed
+        try:
+            self._check()
+        except StateError:
+            self.clear()
+            raise
 
     def clear(self) -> None:
-        self._rows, self.followed = {}, Followed()
+        self._rows, self.followed, self.memory_bytes = {}, Followed(), 0
+
+
+def _memory(key: Key, kept: Kept) -> int:
+    return len(key) + _ROW_BYTES + (len(kept) if isinstance(kept, bytes) else sum(map(getsizeof, kept)))
 
 
 class StoresInMemory:
-    """For programs without an instance, and for tests."""
+    """For programs without an instance, for tests, and in place of a database whose disk is full."""
+
+    def __init__(self, memory_max: int | None = None, why: str = "") -> None:
+        """memory_max: bytes of all rows. A table that exceeds it has no rows in memory, and its statements fail (StateFull). why: they are in memory."""
+        self._memory_max, self._why = memory_max, why
+        self._made = list[RowsInMemory]()
 
     def of(self, topic: str) -> RowStore:
-        del topic
-        return RowsInMemory()
+        made = RowsInMemory(partial(self._check, topic))
+        self._made.append(made)
+        return made
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(rows.memory_bytes for rows in self._made)
+
+    def _check(self, topic: str) -> None:
+        if self._memory_max is not None and (used := self.memory_bytes) > self._memory_max:
+            title = (
+                f"the rows of the table of topic {topic} cannot be kept: tables take {used >> 20:,} MB of memory, and "
+                f"{self._memory_max >> 20:,} MB are allowed{self._why}"
+            )
+            raise StateFull(title)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -150,6 +190,10 @@ class StoresInDatabase:
 
     def of(self, topic: str) -> RowStore:
         return RowsInDatabase(self._physical, topic)
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(self._physical.property(name) or 0 for name in _IN_MEMORY)
 
     def close(self) -> None:
         self._physical.close()

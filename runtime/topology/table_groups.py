@@ -32,9 +32,17 @@ NOTHING: Mapping[Key, Row | None] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A thread that waits for a table. woken: it owns the table now, or its statement was carried out."""
+    """Who waits for a table. woken: its thread, when it owns the table or its statement was carried out. turn: called in place of that, where no
+    thread waits.
+    """
 
     woken: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    turn: Callable[[], None] | None = field(default=None, kw_only=True)
+
+    def wake(self) -> None:
+        self.woken.set()
+        if self.turn is not None:
+            self.turn()
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +61,14 @@ class Statement(Waiter):
     told: Rehearsed | None = None
     error: BaseException | None = None
     done: bool = False
+
+    @property
+    def outcome(self) -> Changed | BaseException:
+        """Once it is done."""
+        if self.error is not None:
+            return self.error
+        assert self.changed is not None
+        return self.changed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import groupby, takewhile
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ from flowql.runtime.topology.table_groups import (
 from flowql.runtime.topology.table_image import Ends
 from flowql.runtime.topology.table_rows import Key
 
+FULL = ", as the disk takes none of them: make room there, or raise `memory` of the target"
 POLICY = {"cleanup.policy": "compact"}
 GROUP_MAX = 1_000  # statements in one transaction
 TRIES = 1_000  # of a group, while writers in other processes come first: one of them gets on each time
@@ -58,12 +60,22 @@ def writer_id(application_id: str, table: str) -> str:
 class TableWriters:
     """Changes local tables of one log. Any thread."""
 
-    def __init__(self, log: Log, application_id: str, writer: str = "", stores: RowStores | None = None) -> None:
-        """writer: tells this process and its log apart from others that change tables at the same time. stores: for the rows of the tables."""
+    def __init__(
+        self,
+        log: Log,
+        application_id: str,
+        writer: str = "",
+        stores: RowStores | None = None,
+        memory_max: int | None = None,
+    ) -> None:
+        """writer: tells this process and its log apart from others that change tables at the same time. stores: for the rows of the tables.
+        memory_max: of rows in memory, for tables whose store takes no rows as its disk is full.
+        """
         self.log = log
         self.inserting = threading.Lock()  # held by who writes to topics with a transactional id that threads share
         self._application_id, self._writer = application_id, writer
         self._stores = stores or StoresInMemory()
+        self._spare = StoresInMemory(memory_max, FULL)
         self._lock = threading.Lock()  # guards the tables
         self._tables: dict[str, _TableWriter] = {}
 
@@ -85,6 +97,23 @@ class TableWriters:
         StatementFailed, TableBusy or LogError; then nothing was changed.
         """
         return self._of(source).carry_out(Statement(source, change, now_ms, selected, seen, mark, before))
+
+    def begin(
+        self,
+        source: SourceDef,
+        change: TableChange,
+        now_ms: int,
+        told: Callable[[Changed | BaseException], None],
+        own: Callable[[Callable[[], None]], object],
+        mark: Mark | None = None,
+        before: Callable[[Changed], None] | None = None,
+    ) -> None:
+        """As `change`, without waiting. told: called once with the outcome, in another thread; it must be quick. own: makes a call in a thread that
+        may wait.
+        """
+        statement = Statement(source, change, now_ms, None, None, mark, before)
+        statement.turn = lambda: told(statement.outcome)
+        self._of(source).begin(statement, own)
 
     def insert(
         self,
@@ -167,6 +196,11 @@ class TableWriters:
             finally:
                 producer.close()
 
+    @property
+    def memory_bytes(self) -> int:
+        """That kept rows take now, about."""
+        return self._stores.memory_bytes + self._spare.memory_bytes
+
     def close(self) -> None:
         """Waits for no statement: none may be in progress."""
         for table in self._tables.values():
@@ -180,21 +214,42 @@ class TableWriters:
                 name = writer_id(self._application_id, source.name)
                 if self._writer and self.log.drops_with_commits:
                     name = f"{name}-{self._writer}"
-                known = self._tables[source.topic] = _TableWriter(self.log, name, self._stores.of(source.topic))
+                known = self._tables[source.topic] = _TableWriter(
+                    self.log, name, self._stores.of(source.topic), partial(self._spare.of, source.topic)
+                )
             return known
 
 
 class _TableWriter:
     """The statements of one table."""
 
-    def __init__(self, log: Log, transactional_id: str, store: RowStore) -> None:
-        self._log, self._transactional_id, self._store = log, transactional_id, store
+    def __init__(self, log: Log, transactional_id: str, store: RowStore, spare: Callable[[], RowStore]) -> None:
+        """spare: gives a store in memory."""
+        self._log, self._transactional_id, self._store, self._spare = log, transactional_id, store, spare
         self._lock = threading.Lock()  # guards the two below
         self._waiting: list[Waiter] = []
         self._owned = False
         # For the owner alone:
         self._table: Table | None = None
         self._producer: Producer | None = None
+
+    def begin(self, statement: Statement, own: Callable[[Callable[[], None]], object]) -> None:
+        """As `carry_out`, without waiting. own: see `TableWriters.begin`."""
+        told = statement.turn
+        assert told is not None
+
+        def turn() -> None:
+            if statement.done:
+                told()
+            else:
+                own(self._own)
+
+        statement.turn = turn
+        with self._lock:
+            self._waiting.append(statement)
+            waits, self._owned = self._owned, True
+        if not waits:
+            turn()
 
     def carry_out(self, statement: Statement) -> Changed:
         with self._lock:
@@ -208,10 +263,10 @@ class _TableWriter:
                 raise
         if not statement.done:
             self._own()
-        if statement.error is not None:
-            raise statement.error
-        assert statement.changed is not None
-        return statement.changed
+        outcome = statement.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -257,7 +312,7 @@ class _TableWriter:
         finally:
             for statement in group:
                 statement.done = True
-                statement.woken.set()
+                statement.wake()
             with self._lock:
                 self._hand_over()
 
@@ -272,7 +327,7 @@ class _TableWriter:
     def _hand_over(self) -> None:
         self._owned = bool(self._waiting)
         if self._waiting:
-            self._waiting[0].woken.set()
+            self._waiting[0].wake()
 
     def declared(self, source: SourceDef) -> Table:
         """The table as a statement knows it: a deployment may have added columns."""
@@ -313,7 +368,7 @@ class _TableWriter:
             except StateError:  # the disk is full, or has failed
                 if isinstance(self._store, RowsInMemory):
                     raise
-                self._store, self._table = RowsInMemory(), None
+                self._store, self._table = self._spare(), None
                 table = self.declared(table.source)
 
     def _carry_out(self, table: Table, statements: list[Statement]) -> None:

@@ -44,6 +44,10 @@ def parse_copy(cur: Reader, start: Tok) -> CopyRows:
             cur.unsupported("COPY FROM PROGRAM", help="write its output into a file")
         cur.expected("the name of a file in quotes", help="write  COPY t FROM 'file.csv'", words=["STDIN"])
     made = _options(cur, CopyFrom(path))
+    if made.format == "binary" and (made.header != "no" or made.delimiter is not None or made.null is not None):
+        cur.fail(
+            "FQ2090", "COPY in binary format has neither HEADER nor DELIMITER nor NULL", help="leave the option out"
+        )
     if cur.tok.upper == "WHERE":
         cur.unsupported("WHERE of COPY", help="write  INSERT INTO t SELECT ... FROM read_csv('file.csv') WHERE ...")
     return CopyRows(cur.text_since(start), cur.span_since(start), target, columns, made, name_span)

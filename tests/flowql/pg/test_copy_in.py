@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 
 import pytest
 
 from flowql.compiler.plan.tables import TableChange
 from flowql.pg import incoming
+from flowql.pg.binary_rows import SIGNATURE
 from flowql.pg.execution import Execution
 from flowql.pg.settings import SessionSettings
 from flowql.pg.transactions import Transaction
@@ -48,6 +50,64 @@ def test_text_and_csv(wire: Wire) -> None:
     assert wire.rows(NOTES) == [("5001", "a\tb"), ("5002", "c"), ("5003", "x,\ny")]
 
 
+def binary(*rows: bytes) -> bytes:
+    """Rows as DataRow has them, in a file."""
+    return SIGNATURE + struct.pack("!II", 0, 0) + b"".join(rows) + struct.pack("!h", -1)
+
+
+def row(*values: bytes | None) -> bytes:
+    fields = (struct.pack("!i", -1) if v is None else struct.pack("!i", len(v)) + v for v in values)
+    return struct.pack("!h", len(values)) + b"".join(fields)
+
+
+def test_rows_of_a_query_in_binary_format_are_copied_back_with_all_their_types(wire: Wire) -> None:
+    columns = "n, name, price, x, ok, d, tm, at, tz, doc, u, raw, span, list, words"
+    query = f"SELECT {{}}, {columns} FROM kinds WHERE id {{}} 4 ORDER BY 1"
+    wire.send(parse(query.format("id + 1000", "<")), bind(results=(1,)), execute(), (b"S", b""))
+    given = [body for kind, body in wire.until_ready() if kind == b"D"]
+    data = binary(*given)
+    assert len(given) == 3
+    pieces = [data[i : i + 100] for i in range(0, len(data), 100)]
+    try:
+        wire.send((b"Q", f"COPY kinds (id, {columns}) FROM STDIN (FORMAT binary)\0".encode()))
+        assert wire.message() == (b"G", b"\1" + struct.pack("!h", 16) + struct.pack("!h", 1) * 16)
+        wire.send(*((b"d", d) for d in pieces), (b"c", b""))
+        found = wire.until_ready()
+        rows_of(found)
+        assert tags(found) == ["COPY 3"]
+        copied = wire.rows(query.format("id - 1000", "BETWEEN 1001 AND 1000 +"))
+        assert copied == wire.rows(query.format("id", "<"))
+    finally:
+        wire.ask("DELETE FROM kinds WHERE id BETWEEN 1001 AND 1003")
+
+
+def test_binary_data_that_is_damaged_or_has_another_form_is_told_and_writes_nothing(wire: Wire) -> None:
+    one, sql = row(struct.pack("!q", 5001), b"a"), "COPY notes FROM STDIN BINARY"
+    good = binary(one)
+    for data, why in (
+        (b"5001\ta\n", "22P04 COPY file signature not recognized"),
+        (good[:15], "22P04 invalid COPY file header"),
+        (SIGNATURE + struct.pack("!II", 1 << 16, 0), "22P04 unrecognized critical flags"),
+        (SIGNATURE + struct.pack("!II", 0, 99) + one, "22P04 invalid COPY file header"),
+        *((good[:n], "22P04 unexpected EOF in COPY data") for n in (20, 24, 30, len(good) - 2, len(good) - 1)),
+        (binary(one, row(b"a")), "22P04 row 2: row field count is 1, expected 2"),
+        (binary(row(struct.pack("!i", 5001), b"a")), "22P03 incorrect binary data format in column id"),
+        (binary(row(struct.pack("!q", 5001), b"\xff")), "22P03 incorrect binary data format in column note"),
+        (binary(one, row(struct.pack("!q", 5002), None)), "COPY notes:2: .*note.* NULL"),
+        (binary(one, one), "COPY notes:2: .*5001 already"),
+    ):
+        with pytest.raises(Failed, match=why):
+            rows_of(copy(wire, sql, data))
+    assert wire.rows(NOTES) == []
+    extended = SIGNATURE + struct.pack("!II", 5, 3) + b"xyz" + one + struct.pack("!h", -1) + b"behind the end"
+    assert tags(copy(wire, sql, extended)) == ["COPY 1"]
+    assert tags(copy(wire, sql, binary())) == ["COPY 0"]
+    for option in ("HEADER", "DELIMITER ','", "NULL ''"):
+        with pytest.raises(Failed, match=r"42601|0A000"):
+            copy(wire, f"COPY notes FROM STDIN (FORMAT binary, {option})")
+    assert wire.rows(NOTES) == [("5001", "a")]
+
+
 def test_a_row_that_does_not_fit_ends_it(wire: Wire) -> None:
     for data, why in (
         (b"5001\ta\nx\tb\n", "COPY notes:2: column id: .*x"),
@@ -59,8 +119,6 @@ def test_a_row_that_does_not_fit_ends_it(wire: Wire) -> None:
         rows_of(copy(wire, "COPY notes FROM STDIN", b"5001\ta\n", end=(b"f", b"no more\0")))
     with pytest.raises(Failed, match="0A000 the server reads no files"):
         copy(wire, "COPY notes FROM '/etc/passwd'")
-    with pytest.raises(Failed, match="0A000 COPY in binary format"):
-        copy(wire, "COPY notes FROM STDIN (FORMAT binary)")
     with pytest.raises(Failed, match="42703"):
         copy(wire, "COPY notes (nope) FROM STDIN")
     assert wire.rows(NOTES) == []
@@ -98,10 +156,23 @@ def test_the_extended_protocol(wire: Wire) -> None:
 
 
 def test_too_much_is_told() -> None:
-    session = incoming.Incoming(None, None, (), 5)  # type: ignore[arg-type]
+    memory = incoming.CopyMemory(8)
+    session = incoming.Incoming(None, None, (), 5, incoming.Held(memory))  # type: ignore[arg-type]
     session.add(b"12345")
     with pytest.raises(incoming.PgError, match="256 MB"):
         session.add(b"6")
+    other = incoming.Incoming(None, None, (), 5, incoming.Held(memory))  # type: ignore[arg-type]
+    other.add(b"123")
+    with pytest.raises(incoming.PgError, match="clients copy more than 0 MB at the same time") as refused:
+        other.add(b"4")
+    assert refused.value.state == "53200"
+    write = Write(None, held=session.held)  # type: ignore[arg-type]
+    del session
+    with pytest.raises(incoming.PgError):
+        other.add(b"4")
+    del write
+    other.add(b"4")
+    assert memory.taken == 4
 
 
 def test_psycopg(shop: Shop, wire: Wire) -> None:
@@ -138,7 +209,7 @@ def test_a_copy_that_was_abandoned_commits_nothing_after_rollback() -> None:
         transaction.end()
         return _given(TableChange("notes", "insert"))
 
-    late = SimpleNamespace(rows=rows, source=None, size=0)
+    late = SimpleNamespace(rows=rows, source=None, size=0, held=None)
     Execution(None, lambda: False).finish_copy(late, transaction)  # type: ignore[arg-type]
     assert not transaction.has_written
 

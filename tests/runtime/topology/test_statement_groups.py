@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import duckdb
@@ -19,8 +21,8 @@ from hypothesis import strategies as st
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_changes
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import Plan
-from flowql.runtime.errors import StateError, StatementFailed
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.runtime.errors import StateError, StateFull, StatementFailed
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.memory import MemoryLog
@@ -28,6 +30,7 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.topology.query import ensure_sources
 from flowql.runtime.topology.row_store import RowStores, StoresInDatabase, StoresInMemory
+from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_writer import TableWriters
 from tests.runtime.topology.test_table_writer import NOW, plan_of, produce, rows_in
 
@@ -61,10 +64,12 @@ def prepared(log: Log, text: str = TABLE) -> Plan:
 
 
 class Client:
-    """Carries out statements one after the other, each with a record of its name in the topic ORDER."""
+    """Carries out statements one after the other, each with a record of its name in the topic ORDER. owners: where others wait for the table."""
 
-    def __init__(self, plan: Plan, writers: TableWriters, name: str, statements: Sequence[str]) -> None:
-        self._plan, self._writers = plan, writers
+    def __init__(
+        self, plan: Plan, writers: TableWriters, name: str, statements: Sequence[str], owners: Executor | None = None
+    ) -> None:
+        self._plan, self._writers, self._owners = plan, writers, owners
         self.statements = {f"{name}-{i}": sql for i, sql in enumerate(statements)}
         self.counts: dict[str, int] = {}
         self.errors: list[Exception] = []
@@ -86,7 +91,14 @@ class Client:
         columns = [[NOW], [name.encode()], [b""], [None]]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
         record = pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
-        return self._writers.change(source, change, NOW, mark=lambda _: (ORDER, record)).count
+        if self._owners is None:
+            return self._writers.change(source, change, NOW, mark=lambda _: (ORDER, record)).count
+        told = SimpleQueue[Changed | BaseException]()
+        self._writers.begin(source, change, NOW, told.put, self._owners.submit, lambda _: (ORDER, record))
+        found = told.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found.count
 
 
 def at_once(clients: Sequence[Client]) -> None:
@@ -126,8 +138,10 @@ def test_statements_of_several_clients_take_effect_in_the_order_of_their_commits
     plan = prepared(log)
     stores: RowStores = StoresInDatabase(MemoryPhysical()) if database else StoresInMemory()
     writers = TableWriters(log, "app", "a", stores)
-    clients = [Client(plan, writers, str(i), found) for i, found in enumerate(statements)]
-    at_once(clients)
+    with ThreadPoolExecutor(1) as owners:
+        waits = [None, owners]
+        clients = [Client(plan, writers, str(i), found, waits[i % 2]) for i, found in enumerate(statements)]
+        at_once(clients)
     check(log, plan, clients)
 
 
@@ -140,8 +154,12 @@ def test_processes_that_share_an_embedded_log_take_in_what_the_others_wrote(
     with EmbeddedLogs(folder) as (first, second):
         plan = prepared(first)
         writers = [TableWriters(log, "app", str(i)) for i, log in enumerate((first, second))]
-        clients = [Client(plan, writers[i % 2], str(i), found) for i, found in enumerate(statements)]
-        at_once(clients)
+        with ThreadPoolExecutor(2) as owners:
+            clients = [
+                Client(plan, writers[i % 2], str(i), found, owners if i > 1 else None)
+                for i, found in enumerate(statements)
+            ]
+            at_once(clients)
         check(first, plan, clients)
 
 
@@ -160,6 +178,24 @@ class EmbeddedLogs:
             log.close()
 
 
+def test_statements_that_wait_while_a_table_is_written_are_one_commit_and_one_that_fails_is_left_out() -> None:
+    log = MemoryLog()
+    plan = prepared(log)
+    writers, source = TableWriters(log, "app"), plan.source("t")
+    assert source is not None
+    calls, told = list[Callable[[], None]](), list[Changed | BaseException]()
+    texts = [f"INSERT INTO t VALUES ({k}, {k}, 'a')" for k in (1, 2, 2, 3)]
+    changes = compile_changes(SourceText("", ";".join(texts)), plan.sources, dialect="standard")
+    for change in changes:
+        assert isinstance(change, TableChange)
+        writers.begin(source, change, NOW, told.append, calls.append)
+    assert len(calls) == 1, "one owner carries out all that wait"
+    calls.pop()()
+    assert not calls
+    assert [f.count if isinstance(f, Changed) else type(f) for f in told] == [1, 1, StatementFailed, 1]
+    assert sorted(row[0] for row in rows_in(log, source).values()) == [1, 2, 3]
+
+
 # --- which rows are read ---
 
 
@@ -167,6 +203,7 @@ class Counted(StoresInMemory):
     """Counts the rows that are read: all of a table, and by key."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.scans = self.gets = 0
 
     def of(self, topic: str) -> Any:
@@ -302,6 +339,44 @@ def test_statements_are_carried_out_although_the_disk_of_the_kept_rows_is_full()
     two.run()
     assert not two.errors
     check(log, plan, [one, two])
+
+
+def test_rows_that_no_disk_takes_have_a_limit_of_memory_and_leave_it_when_they_exceed_it() -> None:
+    log, disk = MemoryLog(), Full()
+    plan = prepared(log)
+    writers = TableWriters(log, "app", stores=StoresInDatabase(disk), memory_max=20_000)
+    one = Client(plan, writers, "a", ["INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')"])
+    one.run()
+    disk.full = True
+    two = Client(
+        plan, writers, "b", ["UPDATE t SET n = 2 WHERE k = 1", f"INSERT INTO t VALUES (3, 3, '{'x' * 30_000}')"]
+    )
+    two.run()
+    assert not two.errors
+    assert writers.memory_bytes < 1_000, "the row of 30,000 characters is committed, and no row is in memory any more"
+    three = Client(plan, writers, "c", ["UPDATE t SET n = 3 WHERE k = 1"])
+    three.run()
+    (error,) = three.errors
+    assert isinstance(error, StateFull)
+    assert "the table of topic t cannot be kept" in str(error)
+    assert "`memory` of the target" in str(error)
+    other = Full()
+    larger = TableWriters(log, "app", "b", StoresInDatabase(other), memory_max=200_000)
+    four = Client(plan, larger, "d", ["UPDATE t SET n = 3 WHERE k = 1"])
+    four.run()
+    other.full = True
+    five = Client(plan, larger, "e", ["UPDATE t SET n = 4 WHERE k = 1"])
+    five.run()
+    assert 30_000 < larger.memory_bytes < 60_000
+    check(log, plan, [one, two, four, five])
+    larger.change(_source(plan), TableChange("t", "delete"), NOW)
+    assert larger.memory_bytes == 0
+
+
+def _source(plan: Plan) -> SourceDef:
+    found = plan.source("t")
+    assert found is not None
+    return found
 
 
 PAIRS = "CREATE TABLE t (k TEXT, half INT, PRIMARY KEY (k, half));"
