@@ -215,6 +215,11 @@ class SegmentFiles:
         bases, starts = segment.not_indexed()
         if not bases:
             return
+        if not segment.is_indexed:
+            earlier = self._never_indexed(segment)
+            if earlier is None:  # readers find its batches in the segment itself
+                return
+            bases, starts = earlier[0] + bases, earlier[1] + starts
         block = np.stack([np.asarray(bases, "<i8"), np.asarray(starts, "<i8")], axis=1).tobytes()
         file = self._files.open(index_path(segment.path), create=True)
         try:
@@ -222,7 +227,18 @@ class SegmentFiles:
         finally:
             file.close()
         segment.index_bytes += _BLOCK.size + len(block)
-        segment.indexed_to = segment.length
+        segment.indexed_to, segment.is_indexed = segment.length, True
+
+    def _never_indexed(self, segment: Segment) -> tuple[array[int], array[int]] | None:
+        """The batches before `indexed_to` that the index file lacks; None if a batch before that is damaged.
+
+        Without them the index would have a hole, in which readers see nothing.
+        """
+        bases, starts = self._read_index(segment, segment.indexed_to)
+        count = len(starts)
+        if not self._scan(segment, bases, starts, segment.indexed_to):
+            return None
+        return bases[count:], starts[count:]
 
     def link(self, segment: Segment, path: str) -> None:
         """Give a segment another name. What has that name is the remainder of a transaction that failed."""
@@ -356,10 +372,12 @@ class SegmentFiles:
             bases.extend(entries[:, 0].tolist())
             starts.extend(entries[:, 1].tolist())
             at += _BLOCK.size + count * _ENTRY_BYTES
+        if starts and starts[0] != self.header_size(segment.path):  # written after a restore, before this was known
+            return array("q"), array("q")
         return bases, starts
 
-    def _scan(self, segment: Segment, bases: array[int], starts: array[int], limit: int) -> None:
-        """Append the batches of bytes [end of the last one in `starts`, limit), read from the segment."""
+    def _scan(self, segment: Segment, bases: array[int], starts: array[int], limit: int) -> bool:
+        """Append the batches of bytes [end of the last one in `starts`, limit), read from the segment; whether all are whole."""
         # The last known batch is read again, because its end is not known. What cannot be read counts as one batch, with all behind it.
         header = self.header_size(segment.path)
         at = starts.pop() if starts else header
@@ -379,13 +397,14 @@ class SegmentFiles:
             except (BatchDamaged, StopIteration, pa.ArrowInvalid, OSError, IndexError):
                 bases.append(base)
                 starts.append(start)
-                return
+                return False
             bases.append(first)
             starts.append(start)
             base = last + 1
         if limit < wanted:
             bases.append(base)
             starts.append(max(at, limit))
+        return limit == wanted
 
     def _size(self, path: str) -> int:
         file = self._files.open(path)

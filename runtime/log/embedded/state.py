@@ -43,8 +43,8 @@ class Segment:
     """A segment file up to its committed length.
 
     bases, starts: offset and byte at which each stored batch begins, from some batch on to the last. Batches before byte
-    `indexed_to` are in the index file too (its first `index_bytes`); those of them that are not in memory are loaded when
-    they are read (then `is_loaded`). life, cleaned_ms, tombstones, shift: see SegmentImage. All offsets but those in the file are
+    `indexed_to` are in the index file too (its first `index_bytes`) if `is_indexed`; those of them that are not in memory are
+    loaded when they are read (then `is_loaded`). life, cleaned_ms, tombstones, shift: see SegmentImage. All offsets but those in the file are
     of the partition that it is a segment of.
     """
 
@@ -55,6 +55,7 @@ class Segment:
         "end_offset",
         "index_bytes",
         "indexed_to",
+        "is_indexed",
         "is_loaded",
         "length",
         "life",
@@ -76,6 +77,7 @@ class Segment:
             image.shift,
         )
         self.indexed_to = image.length
+        self.is_indexed = not image.length  # else nobody has looked: a pinned log has batches that no index file has
         self.is_loaded = False
         self.bases, self.starts = array("q"), array("q")
 
@@ -95,7 +97,7 @@ class Segment:
         linked.bases, linked.starts = array("q", (b + by for b in self.bases)), array("q", self.starts)
         linked.is_loaded = self.covers(self.base)
         if linked.is_loaded:  # else the places of its batches are found by reading it, as it has no index file
-            linked.indexed_to = 0
+            linked.indexed_to, linked.is_indexed = 0, True
         return linked
 
     def append(self, a: Append) -> None:

@@ -11,7 +11,7 @@ from flowql.runtime.log.embedded import ledger, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.named import damages, held_still
 from flowql.runtime.log.embedded.pins import pinned_files, pinned_folders
-from tests.runtime.log.records import produce, read_all
+from tests.runtime.log.records import produce, read_all, values
 from tests.runtime.log.test_upkeep import COMPACT, HOUR, rows
 from tests.simulated_disk import SimulatedDisk
 
@@ -88,6 +88,24 @@ def test_a_pinned_log_outlives_retention_compaction_trims_and_deletions(seed):
             step(one, its, hour)
             one.maintain(hour * HOUR)
     assert seen(copy) == seen(again)
+
+
+@pytest.mark.parametrize("before", [1, 90])
+def test_records_before_the_pin_are_read_after_a_roll_and_a_restart(before):
+    """The index of a segment began behind them, or had a hole there: they were in the file, and nobody saw them."""
+    disk = SimulatedDisk()
+    log = EmbeddedLog("/log", disk)
+    log.create_topic("E", 3)
+    for n in range(before):  # the last of them since the commit log has begun anew
+        produce(log, "app", (E, [(n, b"k", b"%d" % n)]))
+    log.pin("/log/pinned")
+    other = copied(disk)
+    copy = EmbeddedLog("/copy", other)
+    for n in range(before, 200):
+        produce(copy, "app", (E, [(n, b"k", b"%d" % n)]))
+    copy.close()
+    assert any(name.endswith(".index") for name in other._nodes)
+    assert values(EmbeddedLog("/copy", other), E) == [b"%d" % n for n in range(200)]
 
 
 def test_bytes_behind_the_committed_ones_are_not_pinned():
