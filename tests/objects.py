@@ -55,7 +55,7 @@ class MemoryObjects:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         self._ask("list", prefix)
-        found = [(n, v) for n, v in self.data.items() if n.startswith(prefix + "/")]
+        found = [(n, v) for n, v in self.data.items() if not prefix or n.startswith(prefix + "/")]
         return iter([ObjectInfo(n, len(data), ms) for n, (data, ms) in found])
 
     def delete(self, names: Sequence[str]) -> None:

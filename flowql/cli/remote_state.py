@@ -95,9 +95,13 @@ def collect(
     queries = {q.id for plan in plans if plan is not None for q in plan.queries}
     found: list[tuple[str, Garbage]] = []
     with answering(), progress("looking for objects that no checkpoint needs") as advance:
-        for task in stored_tasks(objects, application_id):
+        tasks = stored_tasks(objects, application_id)
+        now_ms = max((task.modified_ms for task in tasks), default=0)
+        for task in tasks:
             gone = deployed is not None and task.task.rpartition("/")[0].partition("@")[0] not in queries
-            garbage = dropped(objects, task.folder, KEPT_MS) if gone else garbage_of(objects, task.folder, KEPT_MS)
+            garbage = (
+                dropped(objects, task.folder, now_ms, KEPT_MS) if gone else garbage_of(objects, task.folder, KEPT_MS)
+            )
             if garbage.names:
                 found.append((task.task, garbage))
                 if not dry_run:

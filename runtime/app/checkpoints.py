@@ -110,7 +110,7 @@ class RemoteCheckpoints:
             if not self._begun:
                 self._begun, self._copying = True, self.copier.from_start(self._state.committed_stores())
             elif self.copier.missing and not self._is_full:
-                self._copying = self._copy(now_ms)
+                self._copying = self._copy()
             else:
                 return IDLE_MS
         wait = self._copy_pace.advance(self._copying, now_ms)
@@ -126,19 +126,24 @@ class RemoteCheckpoints:
         if found is not None:
             say(WARNING, "state.remote", f"rows of {found[0]}, partition {found[1]}, come from the changelog: {error}")
 
-    def _copy(self, now_ms: int) -> Walk[None]:
-        if now_ms >= self._lease_ms:
+    def _copy(self) -> Walk[None]:
+        """Leases are renewed meanwhile: a copy may take longer than one holds."""
+        yield from self._renew_leases()
+        for _ in self.copier.copy(self._copy_pace):
+            yield
             yield from self._renew_leases()
-            self._lease_ms = now_ms + LEASE_RENEWED_MS  # only now: a renewal that failed is tried again
-        yield from self.copier.copy(self._copy_pace)
 
     def _renew_leases(self) -> Walk[None]:
+        now_ms = self._clock.timer_ms()
+        if now_ms < self._lease_ms:
+            return
         by_folder: dict[str, list[str]] = {}
         for name in sorted(self.copier.objects(set(self.copier.missing))):
             by_folder.setdefault(name.rpartition("/runs/")[0], []).append(name)
         for folder, names in by_folder.items():
             number = self._clock.wall_ms()
             yield from awaited(self._objects.submit(write_lease, self._objects, folder, self._reader, number, names))
+        self._lease_ms = now_ms + LEASE_RENEWED_MS  # only now: a renewal that failed is tried again
 
     def _failed(self, error: Exception, now_ms: int) -> int:
         """Waits for a store that is away. The work in progress starts again afterwards."""

@@ -32,7 +32,7 @@ class Driver:
             instance.reconciler,
             *instance.processing,
             instance.commit,
-            *([instance.checkpoints] if instance.checkpoints is not None else []),
+            *(step for step in (instance.checkpoints, instance.uploads) if step is not None),
         ]
 
     def round(self) -> None:

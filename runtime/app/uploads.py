@@ -32,6 +32,7 @@ INTERVAL_MS = 10_000  # between the beginnings of two rounds
 POLL_MS, REST_MS, RETRY_MS, RETRY_MS_MAX = 20, 1_000, 5_000, 60_000
 COLLECT_MS = 600_000
 OTHER_HISTORY = "FQ5707"
+UNANSWERED_MAX = 8  # puts of manifests whose fate is unknown; one that was given up arrives within seconds or never
 LAST_S = 10  # for the last round of an instance that stops
 
 
@@ -279,7 +280,13 @@ class InstanceUploads:
         self._number += 1  # also if this one is lost on its way: a number is never used again
         name, data = self._place.name(self._uploads.term, self._number, "instance"), encode_manifest(manifest)
         known = Known.of(name.object, data)
-        self._note = Note([*self._note.bases, known], self._note.over)
+        bases = self._note.bases
+        if len(bases) > UNANSWERED_MAX:
+            there = {manifest.object for manifest in self._place.manifests()}
+            yield 0
+            older, bases = bases[:-UNANSWERED_MAX], bases[-UNANSWERED_MAX:]
+            bases = [*[known for known in older if known.object in there][-1:], *bases]
+        self._note = Note([*bases, known], self._note.over)
         write_note(self._data_dir, self._note)
         if not self._place.put(name, data):
             raise RemoteError(f"{self._place.url}: {name.object} is there already")

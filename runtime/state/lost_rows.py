@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flowql.runtime.state.layout import StoreEntry, TaskRecord
+from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 
 
@@ -15,6 +16,7 @@ class LostRows:
     """Partitions of stores. Any thread; replaced as a whole. A restart forgets them, and finds them again."""
 
     def __init__(self) -> None:
+        self._lock = NamedLock("lost rows", guards="the replacement of the set; readers take it as it is")
         self._lost: frozenset[StorePartition] = frozenset()
 
     def __bool__(self) -> bool:
@@ -24,12 +26,14 @@ class LostRows:
         """The partition of one of these stores that has its rows under this prefix, if it is there."""
         found = next(((e.spec.name, p) for e in stores for p in e.partitions if e.prefix(p) == prefix), None)
         if found is not None:
-            self._lost |= {found}
+            with self._lock:
+                self._lost |= {found}
         return found
 
     def restored(self, partitions: Iterable[StorePartition]) -> None:
         """What was here of these is deleted."""
-        self._lost -= frozenset(partitions)
+        with self._lock:
+            self._lost -= frozenset(partitions)
 
     def all(self) -> frozenset[StorePartition]:
         return self._lost

@@ -11,18 +11,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim import project
 from tests.sim.cluster import SimulatedCluster
+from tests.sim.embedded import EMBEDDED, EmbeddedWorld
 from tests.sim.faults import DISKS, LOST, LOST_ALONE, REBUILDS
 from tests.sim.groups import Violation
 from tests.sim.plants import PLANTS, planted
 
-OF_MACHINES = {"alone": LOST_ALONE, "members": LOST}
+OF_MACHINES = {"alone": LOST_ALONE, "members": LOST, "embedded": EMBEDDED}
+World = SimulatedCluster | EmbeddedWorld
 
 
-def live(
-    seed: int, *, rebuilds: bool = False, disk: bool = False, lost: str = ""
-) -> tuple[SimulatedCluster, list[str]]:
-    """A world's life, and what is wrong with it. rebuilds: queries are changed, again and again. disk: disks fail, too. lost: machines, of one or of several processes."""
-    if rebuilds:
+def live(seed: int, *, rebuilds: bool = False, disk: bool = False, lost: str = "") -> tuple[World, list[str]]:
+    """A world's life, and what is wrong with it.
+
+    rebuilds: queries are changed, again and again. disk: disks fail, too. lost: machines, of one or of several processes on Kafka, or of one on the embedded log.
+    """
+    world: World
+    if lost == "embedded":
+        world = EmbeddedWorld(seed)
+    elif rebuilds:
         faults = replace(REBUILDS, count=18, kinds=(*REBUILDS.kinds, *DISKS.kinds)) if disk else REBUILDS
         world = SimulatedCluster(seed, faults, change=project.CHANGES[0])
     else:

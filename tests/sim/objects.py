@@ -1,23 +1,43 @@
-"""The object store of a simulated cluster: all processes see the same objects, each through a network of its own."""
+"""The object store of a simulated world: all processes see the same objects, each through a network of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from random import Random
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from flowql.runtime.backup.manifest import decode_manifest, piece_name
 from flowql.runtime.remote.objects import OPENED, ObjectInfo, ObjectWriter, RemoteError
 from flowql.runtime.state.remote.manifest import read_manifest
 from tests.objects import MemoryObjects
 
 if TYPE_CHECKING:
-    from tests.sim.cluster import SimulatedCluster
+    from tests.sim.faults import Faults
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 AWAY_MS = (300, 1_500)
+
+
+class StoreWorld(Protocol):
+    """The part of a world that its object store needs. objects_of: who has written an object. rotten: objects that are damaged or gone."""
+
+    rng: Random
+    faults: Faults
+    store_away_ms: int
+    objects_of: dict[str, object]
+    rotten: set[str]
+    wrong: list[str]
+
+    @property
+    def now(self) -> int: ...
+
+    def lucky(self, chance: float) -> bool: ...
+
+    def at(self, ms: int, action: Callable[[], object]) -> None: ...
 
 
 class Late(Future[T]):
@@ -34,7 +54,7 @@ class Late(Future[T]):
 class SimulatedObjects:
     """Implements `Objects` for one process. Requests that are on their way arrive also when the process is gone."""
 
-    def __init__(self, world: SimulatedCluster, shared: MemoryObjects, name: str) -> None:
+    def __init__(self, world: StoreWorld, shared: MemoryObjects, name: str) -> None:
         self._world, self._shared = world, shared
         self.url, self._life = url_of(name), object()
         OPENED[self.url] = self
@@ -90,19 +110,14 @@ class SimulatedObjects:
     def _look_at(self, name: str) -> None:
         """A manifest comes after all that it names."""
         if "/manifests/" in name:
-            manifest = read_manifest(self._shared, name)
-            missing = set(manifest.objects()) - self._shared.data.keys() - self._world.rotten
+            missing = named_by(self._shared, name) - self._shared.data.keys() - self._world.rotten
             self._world.wrong += [f"{name} is ahead of {sorted(missing)}"] * bool(missing)
 
     def _look_at_deleted(self, name: str) -> None:
         """The newest manifest keeps what it names."""
-        folder = name.rpartition("/")[0].rpartition("/")[0]
+        folder = folder_of(name)
         newest = max((n for n in self._shared.data if n.startswith(f"{folder}/manifests/")), default="")
-        if (
-            newest
-            and newest not in self._world.rotten
-            and name in (newest, *read_manifest(self._shared, newest).objects())
-        ):
+        if newest and newest not in self._world.rotten and name in (newest, *named_by(self._shared, newest)):
             self._world.wrong.append(f"{name} is deleted, and {newest} needs it")
 
     def _reach(self, request: str, name: str) -> None:
@@ -132,6 +147,20 @@ class _Writer:
         self._objects._reach("close", self._name)
         self._inner.close()
         self._objects._answer("close", self._name)
+
+
+def named_by(objects: MemoryObjects, name: str) -> set[str]:
+    """The objects that a manifest needs, of a task or of an instance."""
+    if (folder := folder_of(name)).endswith("/instance"):
+        manifest = decode_manifest(objects.data[name][0], name)
+        return {piece_name(folder, path, piece) for path, piece in manifest.pieces()}
+    return set(read_manifest(objects, name).objects())
+
+
+def folder_of(name: str) -> str:
+    """Everything of the task or the instance that an object belongs to."""
+    application, is_instance, _ = name.partition("/instance/")
+    return f"{application}/instance" if is_instance else name.rpartition("/")[0].rpartition("/")[0]
 
 
 def url_of(process: str) -> str:

@@ -19,6 +19,7 @@ from flowql.runtime.placement.record import Place, PlacementChange
 from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.state.changelog import ChangelogWriter
 from tests.sim.broker import Broker
+from tests.sim.embedded_plants import EMBEDDED_PLANTS
 from tests.sim.log import SimulatedProducer
 from tests.sim.remote_plants import REMOTE_PLANTS
 
@@ -181,6 +182,7 @@ PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     **REBUILD_PLANTS,
     **POSITION_PLANTS,
     **REMOTE_PLANTS,
+    **EMBEDDED_PLANTS,
 }
 
 

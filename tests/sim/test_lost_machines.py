@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.sim.__main__ import OF_MACHINES, live
+from tests.sim.embedded_plants import EMBEDDED_PLANTS
 from tests.sim.plants import planted
 from tests.sim.remote_plants import SIMULATED_PLANTS
 
@@ -26,4 +27,11 @@ def test_machines_that_are_lost_change_nothing(lost):
 @pytest.mark.parametrize("plant", SIMULATED_PLANTS)
 def test_a_planted_bug_is_found(plant):
     with planted(plant):
-        assert any(live(seed, lost=lost)[1] for seed in range(12) for lost in OF_MACHINES)
+        assert any(live(seed, lost=lost)[1] for seed in range(12) for lost in ("alone", "members"))
+
+
+@pytest.mark.turns("plants")
+@pytest.mark.parametrize("plant", EMBEDDED_PLANTS)
+def test_a_bug_that_is_planted_in_uploads_of_the_embedded_log_is_found(plant):
+    with planted(plant):
+        assert any(live(seed, lost="embedded")[1] for seed in range(12))

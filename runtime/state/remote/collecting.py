@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from flowql.runtime.remote.objects import ObjectDamaged, ObjectInfo, ObjectMissing, Objects
-from flowql.runtime.state.remote.manifest import application_of, kind_of, lease_name, place_of, read_manifest, term_name
+from flowql.runtime.state.remote.manifest import kind_of, lease_name, place_of, read_manifest, term_name
 
 KEPT_MS = 3_600_000  # how long after it was replaced a manifest and its objects stay
 LEASE_MS = 3_600_000  # a reader renews its lease far more often
@@ -62,11 +62,13 @@ def garbage_of(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage
     return Garbage([o.name for o in gone], sum(o.size for o in gone), len(found) - len(gone), newest)
 
 
-def dropped(objects: Objects, folder: str, kept_ms: int = KEPT_MS) -> Garbage:
-    """All objects of a task that is no longer deployed, `kept_ms` after its last object was written. RemoteError."""
+def dropped(objects: Objects, folder: str, now_ms: int, kept_ms: int = KEPT_MS) -> Garbage:
+    """All objects of a task that is no longer deployed, `kept_ms` after its last object was written.
+
+    now_ms: by the store's own clock, that of the newest object of the application. RemoteError.
+    """
     found = list(objects.list(folder))
-    newest_ms = max((o.modified_ms for o in objects.list(application_of(folder))), default=0)
-    if any(newest_ms - o.modified_ms < kept_ms for o in found):
+    if any(now_ms - o.modified_ms < kept_ms for o in found):
         return Garbage((), 0, len(found), 0)
     return Garbage([o.name for o in found], sum(o.size for o in found), 0, 0)
 

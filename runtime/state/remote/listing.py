@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.remote.objects import Objects
+from flowql.runtime.remote.objects import ObjectInfo, Objects
 from flowql.runtime.state.remote.manifest import (
     Manifest,
     StoreSection,
@@ -25,34 +25,39 @@ READ_BLOCKS = 1_024  # about 8 MB
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """task: its name. folder: where its objects are. newest: None if no manifest can be read; problem: why."""
+    """task: its name. folder: where its objects are. modified_ms: of the newest one, by the store's clock.
+
+    newest: None if no manifest can be read; problem: why.
+    """
 
     task: str
     folder: str
     objects: int
     size: int
+    modified_ms: int
     newest: Manifest | None
     problem: str = ""
 
 
 def stored_tasks(objects: Objects, application_id: str) -> list[StoredTask]:
     """By name. RemoteError."""
-    sizes: dict[str, list[int]] = {}
-    for found in objects.list(application_folder(application_id)):
-        if kind_of(found.name) == "terms":  # the first thing of a task, before there is anything to tell
+    found: dict[str, list[ObjectInfo]] = {}
+    for each in objects.list(application_folder(application_id)):
+        if kind_of(each.name) == "terms":  # the first thing of a task, before there is anything to tell
             continue
-        sizes.setdefault(found.name.rpartition("/")[0].rpartition("/")[0], []).append(found.size)
-    return [_stored(objects, folder, of) for folder, of in sorted(sizes.items())]
+        found.setdefault(each.name.rpartition("/")[0].rpartition("/")[0], []).append(each)
+    return [_stored(objects, folder, of) for folder, of in sorted(found.items())]
 
 
-def _stored(objects: Objects, folder: str, sizes: Sequence[int]) -> StoredTask:
-    task, problem = unquote(task_of(folder)), "no manifest"
+def _stored(objects: Objects, folder: str, of: Sequence[ObjectInfo]) -> StoredTask:
+    newest, problem = None, "no manifest"
     for name in newest_manifests(objects, folder)[:1]:
         try:
-            return StoredTask(task, folder, len(sizes), sum(sizes), read_manifest(objects, name))
+            newest, problem = read_manifest(objects, name), ""
         except RuntimeFailure as error:
             problem = str(error)
-    return StoredTask(task, folder, len(sizes), sum(sizes), None, problem)
+    size, modified_ms = sum(o.size for o in of), max(o.modified_ms for o in of)
+    return StoredTask(unquote(task_of(folder)), folder, len(of), size, modified_ms, newest, problem)
 
 
 def problems(objects: Objects, manifest: Manifest) -> Iterator[str]:

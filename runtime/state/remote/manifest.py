@@ -139,11 +139,6 @@ def task_folder(application_id: str, task: str) -> str:
     return f"{application_folder(application_id)}/{quote(task)}"
 
 
-def application_of(folder: str) -> str:
-    """The folder of all tasks, of the folder of one."""
-    return folder.partition("/tasks/")[0] + "/tasks"
-
-
 def task_of(folder: str) -> str:
     """The inverse of `task_folder`, as it is quoted there."""
     return folder.partition("/tasks/")[2]

@@ -26,6 +26,7 @@ from flowql.doctor.stored import examine_backups
 from flowql.errors import CommandError
 from flowql.runtime.app import uploads
 from flowql.runtime.backup import collecting, pinned
+from flowql.runtime.backup.continuing import read_note
 from flowql.runtime.backup.manifest import piece_name
 from flowql.runtime.backup.place import Place
 from flowql.runtime.commit import coordinator
@@ -161,14 +162,14 @@ def samples(status: dict[str, Any]) -> set[tuple[tuple[str, tuple[str, ...]], An
 
 
 class Outage:
-    """A store that refuses every write while it is `away`."""
+    """A store that refuses writes while it is `away`. of: in the names of those."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.away, self._finish = False, folder.FolderWriter.finish
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, of: str = "") -> None:
+        self.away, self._of, self._finish = False, of, folder.FolderWriter.finish
         monkeypatch.setattr(folder.FolderWriter, "finish", lambda written: self(written))
 
     def __call__(self, written: folder.FolderWriter) -> bool:
-        if self.away:
+        if self.away and self._of in written._name:
             written._drop()
             raise RemoteError("the store is full")
         return self._finish(written)
@@ -206,6 +207,29 @@ def test_a_store_that_is_away_changes_nothing_else(live: Settings, monkeypatch: 
     shutil.rmtree(live.data_dir)
     restore_backup(live, live.state.remote)
     assert found(live)[0] == expected(feed.fed, everything(feed))
+
+
+def test_manifests_that_get_no_answer_do_not_pile_up_in_the_note(
+    live: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt added one to the note in `log`, for as long as the store was away."""
+    feed, store = Feed(), Outage(monkeypatch, "/manifests/")
+    with hosted(live) as host:
+        feed.send(host.engine.instance.log, 100)
+        until_read(host, feed)
+        uploaded(host)
+        (known,) = read_note(live.data_dir).bases
+        store.away = True
+        feed.send(host.engine.instance.log, 100)
+        until(lambda: host.engine.instance.uploads._failures > 2 * uploads.UNANSWERED_MAX)
+        bases = read_note(live.data_dir).bases
+        assert len(bases) <= uploads.UNANSWERED_MAX + 2
+        assert known in bases, "the newest that is there"
+        until_read(host, feed)
+    store.away = False
+    with hosted(live, None) as host:
+        uploaded(host)
+    assert len(read_note(live.data_dir).bases) == 1
 
 
 def test_an_empty_directory_hides_no_backup(live: Settings) -> None:

@@ -131,13 +131,18 @@ def found(settings: Settings) -> tuple[Results, dict[str, list[int]], int]:
     with stopped_commits(settings.data_dir, settings.application_id) as take:
         commit = take([])
         with commit.snapshot as snapshot:
-            tables = {
-                "a": {k[0]: (v[0], v[1]) for k, v in snapshot.scan("A")},
-                "b": {k[0]: v[0] for k, v in snapshot.scan("B")},
-            }
-            tasks = snapshot.tasks()
-        ends = {q: _ends(tasks, q) for q in ("CTAS_A", "CTAS_B", "CSAS_C")}
-        return Results(tables, _topics(commit.log), _stream(commit.log)), ends, snapshot.sequence
+            return *found_in(snapshot, commit.log), snapshot.sequence
+
+
+def found_in(snapshot: Any, log: Any) -> tuple[Results, dict[str, list[int]]]:
+    """Results as of a commit, and how far each query has read."""
+    tables = {
+        "a": {k[0]: (v[0], v[1]) for k, v in snapshot.scan("A")},
+        "b": {k[0]: v[0] for k, v in snapshot.scan("B")},
+    }
+    tasks = snapshot.tasks()
+    ends = {q: _ends(tasks, q) for q in ("CTAS_A", "CTAS_B", "CSAS_C")}
+    return Results(tables, _topics(log), _stream(log)), ends
 
 
 def _ends(tasks: dict[str, dict[str, Any]], query: str) -> list[int]:

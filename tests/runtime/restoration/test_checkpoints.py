@@ -13,7 +13,7 @@ from flowql.runtime.app.checkpoints import COLLECT_MS, INTERVAL_MS
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.remote.objects import OPENED, RemoteError
 from flowql.runtime.state.remote import upload
-from flowql.runtime.state.remote.collecting import KEPT_MS, LEASE_MS, garbage_of, write_lease
+from flowql.runtime.state.remote.collecting import KEPT_MS, LEASE_MS, dropped, garbage_of, write_lease
 from flowql.runtime.state.remote.copying import BlockCopier
 from flowql.runtime.state.remote.manifest import encode_manifest, manifest_name, read_manifest
 from flowql.runtime.state.runs.run import blocks_area
@@ -411,6 +411,33 @@ def test_objects_of_a_reader_that_owns_nothing_are_kept_as_long_as_its_lease(sto
     now[0] += 2
     store.put_new(f"{folder}/rows/later", b"")
     assert set(runs) <= set(garbage_of(store, folder).names)
+
+
+def test_a_lease_is_renewed_while_one_copy_goes_on(store: MemoryObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that took longer than an hour lost its lease, and the objects could be deleted under it."""
+
+    def endless(_copier: BlockCopier, _pace: object) -> Iterator[None]:
+        while True:
+            yield
+
+    life = fed()
+    uploaded(life)
+    monkeypatch.setattr(BlockCopier, "copy", endless)
+    monkeypatch.setattr(checkpoints, "LEASE_RENEWED_MS", 1_000)
+    life = life.again(**options())
+    life.settle()
+    pass_time(life, 5_000)
+    renewed = [name for request, name in store.requests if request == "put" and "/leases/" in name]
+    assert len(renewed) > 3
+    assert sum("/leases/" in name for name in store.data) <= 2, "one of each task"
+
+
+def test_a_task_that_is_no_longer_deployed_goes_after_its_time(store: MemoryObjects) -> None:
+    for n, folder in enumerate(("app/tasks/old", "app/tasks/new")):
+        store.wall_ms = lambda n=n: n * KEPT_MS  # type: ignore[misc]
+        store.put_new(f"{folder}/runs/1", b"rows")
+    assert dropped(store, "app/tasks/old", KEPT_MS).names == ["app/tasks/old/runs/1"]
+    assert dropped(store, "app/tasks/new", KEPT_MS).names == ()
 
 
 def test_a_task_runs_while_the_store_is_away_that_its_rows_are_in(
