@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from flowql.backup.places import NOT_MADE, check_format, place_at, shown
+from flowql.backup.places import NOT_MADE, answering, check_format, place_at, shown
 from flowql.backup.verify import problems
 from flowql.config.load import shown_path
 from flowql.deploy.pins import check_supported, only_backup, pin_for_backup
@@ -18,7 +18,14 @@ from flowql.errors import CommandError
 from flowql.query.errors import NOTHING
 from flowql.runtime.app.plan_topic import deployed_ms
 from flowql.runtime.app.uploads import iso
-from flowql.runtime.backup.manifest import Manifest, encode_manifest, piece_name
+from flowql.runtime.backup.keeping import Keep, superfluous
+from flowql.runtime.backup.manifest import (
+    Manifest,
+    ManifestDamaged,
+    ManifestUnreadable,
+    encode_manifest,
+    piece_name,
+)
 from flowql.runtime.backup.pieces import PieceUploads
 from flowql.runtime.backup.pinned import Held, NotWhole, check_whole, held, pinned_log, unpin
 from flowql.runtime.backup.place import Place
@@ -30,6 +37,7 @@ from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.remote.folder import folder_of
 from flowql.runtime.remote.objects import RemoteError
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.remote.collecting import Garbage
 from flowql.runtime.state.rocks import open_rocks
 from flowql.server.running import connect
 
@@ -77,6 +85,19 @@ def take_backup(
     _check_place(place, settings.data_dir)
     with only_backup(settings.data_dir), _undone_on_error(place) as put:
         return _taken(settings, place, put, begin, advance)
+
+
+def delete_old(settings: Settings, place: str, keep: Keep) -> Garbage:
+    """Deletes backups of commands that are not kept any more, and the objects that nothing else needs. CommandError; the backups stay then."""
+    backups = place_at(place, settings.application_id)
+    help_ = f"the backup is made, and nothing was deleted:  flowql doctor --backup {place}"
+    with answering(help_):
+        try:
+            found = superfluous(backups, keep)
+        except (ManifestDamaged, ManifestUnreadable) as error:
+            raise CommandError(str(error), code=error.code, help=help_) from error
+        backups.objects.delete(found.names)
+    return found
 
 
 def _taken(settings: Settings, place: Place, put: list[str], begin: Begin, advance: Callable[[int], None]) -> Taken:

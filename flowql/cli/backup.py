@@ -11,6 +11,7 @@ import typer
 from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import print_json, print_text
+from flowql.compiler.analyze.options import duration_ms
 from flowql.deploy.settings import settings_of
 
 
@@ -20,6 +21,25 @@ def command(
     place: Annotated[
         str, typer.Argument(help="A directory or a URL (file, s3, gs, az), empty or with backups.", metavar="PLACE")
     ],
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep",
+            help="Then delete older backups of this command, all but the N newest.",
+            metavar="N",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
+    keep_for: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-for",
+            help="As --keep, for backups older than this. With both, a backup stays if one of them keeps it.",
+            metavar="TIME",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Copy the log and the state of a running or stopped target, as of one commit.
 
@@ -28,22 +48,36 @@ def command(
 
     flowql backup backups
     flowql backup s3://bucket/backups
+    flowql backup backups --keep 7 --keep-for '30 days'
     flowql doctor --backup backups   # verify them
     flowql restore --from backups
     """
     from flowql.backup.places import shown, url_of
-    from flowql.backup.take import take_backup  # the engine: commands that are mistyped need not load it
+    from flowql.backup.take import delete_old, take_backup  # the engine: commands that are mistyped need not load it
+    from flowql.runtime.backup.keeping import Keep
 
+    kept = Keep(keep, _age_ms(keep_for))
     settings = settings_of(scope.load())
     with ExitStack() as stack:
         bar = Bar(stack, "backing up")
         taken = take_backup(settings, place, begin=bar.begin, advance=bar.advance)
     url, manifest = url_of(place), taken.manifest
+    deleted = None if kept == Keep() else delete_old(settings, place, kept)
     if scope.as_json:
-        print_json({"place": url, **taken.to_data()})
+        more = {} if deleted is None else {"deleted": list(deleted.names), "deleted_bytes": deleted.size}
+        print_json({"place": url, **taken.to_data(), **more})
     else:
         what = f"{len(manifest.files)} files, {_size(manifest.size)}, {_size(taken.new_bytes)} of it new"
         print_text(f"backup of {manifest.application_id} at commit {manifest.commit}: {what}, in {shown(url)}")
+        if deleted is not None and deleted.names:
+            print_text(f"deleted {len(deleted.names):,} objects of older backups, {_size(deleted.size)}")
+
+
+def _age_ms(text: str | None) -> int | None:
+    ms = None if text is None else duration_ms(text)
+    if text is not None and not ms:
+        raise typer.BadParameter(f"--keep-for takes a time such as '30 days', not {text!r}")
+    return ms
 
 
 def _size(n: int) -> str:

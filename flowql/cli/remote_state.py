@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -18,13 +19,14 @@ from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.errors import CommandError
 from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.backup.keeping import Keep, superfluous
 from flowql.runtime.backup.place import Place
 from flowql.runtime.remote.objects import Objects, objects_at
 from flowql.runtime.state.remote.collecting import KEPT_MS, Garbage, dropped, garbage_of
 from flowql.runtime.state.remote.listing import StoredTask, problems, stored_tasks
 
 app = typer.Typer(help="Checkpoints of the state in an object store.", no_args_is_help=True, rich_markup_mode=None)
-NO_STORE, DAMAGED, ITSELF = "FQ5708", "FQ4093", "FQ5203"
+NO_STORE = "FQ5708"
 _COLUMNS = ("task", "commit", "at", "runs", "objects", "bytes")
 
 
@@ -79,40 +81,46 @@ def collect(
 ) -> None:
     """Delete objects that no checkpoint of the last hour needs, and those of tasks that are no longer deployed.
 
-    Instances delete objects of their own tasks every five minutes.
+    Instances delete objects of their own tasks every five minutes. On the embedded log, the command deletes what `flowql backup` left
+    when it was killed, a day after that.
 
     flowql state remote gc --dry-run -t prod
     """
     project = scope.load()
     objects = _objects(project)
-    if project.target.kafka is None:
-        title = "on the embedded log the instance itself deletes what its newest backups do not need"
-        raise CommandError(title, code=ITSELF, help="flowql run, or flowql deploy")
+    with answering(), progress("looking for objects that no checkpoint needs") as advance:
+        found: list[tuple[str, Garbage]] = []
+        for name, garbage in _garbage(project, objects):
+            if garbage.names:
+                found.append((name, garbage))
+                if not dry_run:
+                    objects.delete(garbage.names)
+            advance(1)
+    of = "task" if project.target.kafka is not None else "application"
+    if scope.as_json:
+        print_json([{of: name, "objects": list(g.names), "bytes": g.size} for name, g in found])
+        return
+    print_rows((of, "objects", "bytes"), [(name, len(g.names), size(g.size)) for name, g in found])
+    total = sum(len(g.names) for _, g in found)
+    note(f"{total:,} objects {'would be' if dry_run else 'were'} deleted")
+
+
+def _garbage(project: Project, objects: Objects) -> Iterator[tuple[str, Garbage]]:
+    """By task; on the embedded log all of it. RemoteError."""
     application_id = _application(project)
+    if project.target.kafka is None:
+        yield application_id, superfluous(Place(objects, application_id), Keep())
+        return
     with closing(open_log(project)) as log:
         deployed = read_deployed(log, application_id)
     plans = () if deployed is None else (deployed.serving, deployed.wanted)
     queries = {q.id for plan in plans if plan is not None for q in plan.queries}
-    found: list[tuple[str, Garbage]] = []
-    with answering(), progress("looking for objects that no checkpoint needs") as advance:
-        tasks = stored_tasks(objects, application_id)
-        now_ms = max((task.modified_ms for task in tasks), default=0)
-        for task in tasks:
-            gone = deployed is not None and task.task.rpartition("/")[0].partition("@")[0] not in queries
-            garbage = (
-                dropped(objects, task.folder, now_ms, KEPT_MS) if gone else garbage_of(objects, task.folder, KEPT_MS)
-            )
-            if garbage.names:
-                found.append((task.task, garbage))
-                if not dry_run:
-                    objects.delete(garbage.names)
-            advance(1)
-    if scope.as_json:
-        print_json([{"task": task, "objects": list(g.names), "bytes": g.size} for task, g in found])
-        return
-    print_rows(("task", "objects", "bytes"), [(task, len(g.names), size(g.size)) for task, g in found])
-    total = sum(len(g.names) for _, g in found)
-    note(f"{total:,} objects {'would be' if dry_run else 'were'} deleted")
+    tasks = stored_tasks(objects, application_id)
+    now_ms = max((task.modified_ms for task in tasks), default=0)
+    for task in tasks:
+        gone = deployed is not None and task.task.rpartition("/")[0].partition("@")[0] not in queries
+        found = dropped(objects, task.folder, now_ms, KEPT_MS) if gone else garbage_of(objects, task.folder, KEPT_MS)
+        yield task.task, found
 
 
 def _objects(project: Project) -> Objects:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,19 @@ def test_checkpoints_are_listed_verified_and_cleaned_up(flowql: Program, kafka: 
     assert "is damaged in its body" in said["problems"][0]
     typed("app", "delete", "--results", "--yes")
     assert not [f for f in (tmp_path / "store").rglob("*") if f.is_file()]
+
+
+def test_what_killed_backups_have_left_is_cleaned_up(flowql: Program, tmp_path: Path) -> None:
+    """On the embedded log the command said that the instance does so, and no instance may run there."""
+    (tmp_path / "flowql.yaml").write_text("name: shop\ntargets: {default: {state: {remote: store}}}\n")
+    folder = tmp_path / "store" / "shop" / "instance" / "files" / "log" / "x.arrows"
+    folder.mkdir(parents=True)
+    for name, age_s in (("0-5-left-0000000000000001", 90_000), ("0-5-new-0000000000000002", 0)):
+        (folder / name).write_bytes(b"12345")
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    found = json.loads(flowql("state", "remote", "gc", "-o", "json", "-p", str(tmp_path)).out)
+    assert [(f["application"], f["bytes"], len(f["objects"])) for f in found] == [("shop", 5, 1)]
+    assert [path.name for path in folder.iterdir()] == ["0-5-new-0000000000000002"]
 
 
 def test_a_target_without_a_store_is_told_so(flowql: Program, tmp_path: Path) -> None:
