@@ -150,9 +150,7 @@ def behind(remote: dict[str, Any] | None) -> str:
         return f"the remote store gets nothing, and lacks {commits:,} commits: {remote['away']}"
     if not commits:
         return ""
-    waiting = remote.get("waiting_bytes")  # on the embedded log: of all queries together
-    if waiting is None:
-        waiting = sum(q["waiting_bytes"] for q in remote["queries"].values())
+    waiting = remote["waiting_bytes"]
     ages = [q["behind_ms"] for q in remote["queries"].values() if q["behind_ms"] is not None]
     since = f", the newest is {max(ages) / 1000:,.0f} s old" if ages else ", which are the first"
     return f"the remote store lacks {commits:,} commits{since}; {waiting / (1 << 20):,.1f} MB wait"

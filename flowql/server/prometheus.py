@@ -108,11 +108,15 @@ def _function(name: str, key: str, help_: str) -> Metric:
 
 
 def _remote(name: str, kind: Literal["counter", "gauge"], key: str, help_: str, factor: float = 1) -> Metric:
-    """A figure by query of what the remote store lacks."""
+    """A figure by query of what the remote store lacks, or of all together without a query."""
 
     def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
-        for query, found in (status["instance"].get("remote") or {}).get("queries", {}).items():
-            if found[key] is not None:
+        if (remote := status["instance"].get("remote")) is None:
+            return
+        if key in remote and not any(key in found for found in remote["queries"].values()):
+            yield ("",), remote[key] * factor
+        for query, found in remote["queries"].items():
+            if found.get(key) is not None:
                 yield (query,), found[key] * factor
 
     return Metric(f"flowql_remote_{name}", kind, ("query",), help_, samples)
@@ -233,7 +237,12 @@ METRICS = (
     Metric("flowql_remote_away", "gauge", (), "1 while the remote store gets nothing.", _away),
     _remote("behind_commits", "gauge", "behind_commits", "Commits that the remote store lacks."),
     _remote("behind_seconds", "gauge", "behind_ms", "Age of its newest commit; 0 if it has all commits.", 0.001),
-    _remote("waiting_bytes", "gauge", "waiting_bytes", "Bytes that are to be uploaded."),
+    _remote(
+        "waiting_bytes",
+        "gauge",
+        "waiting_bytes",
+        "Bytes that are to be uploaded; on the embedded log without a query.",
+    ),
     _remote_total("uploaded_bytes_total", "uploaded_bytes", "Bytes uploaded since the start."),
     _remote_total("requests_total", "requests", "Writes to the remote store since the start."),
     _partition("position", "position", "Offset of the next record it processes."),

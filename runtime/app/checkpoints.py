@@ -11,12 +11,13 @@ from typing import Any
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
-from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.events import WARNING, say
 from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.layout import MARKER, decode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of, write_lease
 from flowql.runtime.state.remote.manifest import RunObject, task_folder
+from flowql.runtime.state.remote.outage import Outage
 from flowql.runtime.state.remote.pace import IDLE_MS, Pace, Walk, awaited
 from flowql.runtime.state.remote.upload import TaskUpload, TaskUploads, Uploaded
 from flowql.runtime.state.runs.objects import BlocksAway, RunPlace, read_tail
@@ -28,8 +29,6 @@ LOOK_MS = 1_000  # between two checks of a task that has nothing new
 COLLECT_MS = 300_000
 LEASE_RENEWED_MS = 600_000
 COPY_SHARE, COPY_BYTES_PER_S = 0.25, 256 << 20  # a task reads blocks from far away until they are here
-RETRY_MS = 5_000  # after an error of the store, doubled up to a minute
-RETRY_MS_MAX = 60_000
 _CURRENT: Mapping[str, Any] = {"behind_commits": 0, "behind_ms": 0, "waiting_bytes": 0, "stored_bytes": 0}
 # Below the first blocks that the store has leave the disk, until there are the second one's bytes; none are copied here meanwhile.
 FREE_LEAST_BYTES, FREE_ENOUGH_BYTES = 256 << 20, 1 << 30
@@ -74,24 +73,37 @@ class RemoteCheckpoints:
         self.copier = state.block_copier(self._lost)
         self._avoid = avoid
         self._begun = False
-        self._retry_ms, self._away, self._lease_ms = 0, 0, 0
-        self._trouble = ""  # why the store does not answer
+        self._lease_ms = 0
+        self._uploading, self._bringing = Outage("checkpoints"), Outage("copies of rows")
         self.uploaded = Uploaded()
 
     # -- the step
 
     def run_once(self, now_ms: int) -> int:
-        if now_ms < self._retry_ms:
-            return self._retry_ms - now_ms
         self._look_at_disk(now_ms)
         try:
-            wait = min(self._upload_on(now_ms), self._copy_on(now_ms))
-        except (RemoteError, BlocksAway) as error:
-            return self._failed(error, now_ms)
+            return min(
+                self._unless_away(self._uploading, self._upload_on, now_ms),
+                self._unless_away(self._bringing, self._copy_on, now_ms),
+            )
         except StateError:  # it is being opened again, say
             self._walk = self._copying = None
             return IDLE_MS
-        return wait
+
+    def _unless_away(self, outage: Outage, work: Callable[[int], int], now_ms: int) -> int:
+        """The work in progress starts again after an outage."""
+        if now_ms < outage.until_ms:
+            return outage.until_ms - now_ms
+        try:
+            return work(now_ms)
+        except (RemoteError, BlocksAway) as error:
+            if outage is self._uploading:
+                self._walk = None
+                for owned in self._owned.values():
+                    owned.uploads.term = 0  # a put whose answer was lost may have happened
+            else:
+                self._copying = None
+            return outage.goes_on(error, now_ms)
 
     def _upload_on(self, now_ms: int) -> int:
         if self._walk is None:
@@ -101,7 +113,6 @@ class RemoteCheckpoints:
         wait = self._pace.advance(self._walk, now_ms)
         if wait is None:
             self._walk = None
-            self._back()
             return 0
         return wait
 
@@ -129,7 +140,10 @@ class RemoteCheckpoints:
     def _copy(self) -> Walk[None]:
         """Leases are renewed meanwhile: a copy may take longer than one holds."""
         yield from self._renew_leases()
+        before = self.copier.left_bytes
         for _ in self.copier.copy(self._copy_pace):
+            if self.copier.left_bytes != before:
+                self._bringing.ends()
             yield
             yield from self._renew_leases()
 
@@ -144,23 +158,6 @@ class RemoteCheckpoints:
             number = self._clock.wall_ms()
             yield from awaited(self._objects.submit(write_lease, self._objects, folder, self._reader, number, names))
         self._lease_ms = now_ms + LEASE_RENEWED_MS  # only now: a renewal that failed is tried again
-
-    def _failed(self, error: Exception, now_ms: int) -> int:
-        """Waits for a store that is away. The work in progress starts again afterwards."""
-        self._walk = self._copying = None
-        for owned in self._owned.values():
-            owned.uploads.term = 0  # a put whose answer was lost may have happened
-        wait = min(RETRY_MS << self._away, RETRY_MS_MAX)
-        if not self._away:
-            say(WARNING, "state.remote", f"checkpoints wait, queries go on: {error}")
-        self._away, self._trouble = min(self._away + 1, 10), str(error)
-        self._retry_ms = now_ms + wait
-        return wait
-
-    def _back(self) -> None:
-        if self._away:
-            self._away, self._trouble = 0, ""
-            say(INFO, "state.remote", "the remote store answers again")
 
     # -- what is due
 
@@ -207,6 +204,7 @@ class RemoteCheckpoints:
             applied = decode_number(reader.get(MARKER), 0)
             yield from upload.upload(record, entries, versions, self._clock.wall_ms())
             uploads.applied = applied
+            self._uploading.ends()
         finally:
             reader.close()
 
@@ -298,8 +296,10 @@ class RemoteCheckpoints:
             query["stored_bytes"] += found["stored_bytes"]
         return {
             "url": self._objects.url,
-            "away": self._trouble or None,
+            "away": self._uploading.reason or self._bringing.reason or None,
             "queries": queries,
+            "waiting_bytes": sum(query["waiting_bytes"] for query in queries.values()),
+            "stored_bytes": sum(query["stored_bytes"] for query in queries.values()),
             "uploaded_bytes": done.bytes,
             "requests": done.requests,
             "manifests": done.manifests,

@@ -22,14 +22,14 @@ from flowql.runtime.backup.pinned import UPLOAD, Held, held, pin, pinned_log, un
 from flowql.runtime.backup.place import Place
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.events import ERROR, INFO, WARNING, say
+from flowql.runtime.events import ERROR, WARNING, say
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.remote.pace import BYTES_PER_S, SHARE
+from flowql.runtime.state.remote.outage import Outage
+from flowql.runtime.state.remote.pace import Pace, Walk, awaited
 
 INTERVAL_MS = 10_000  # between the beginnings of two rounds
-POLL_MS, REST_MS, RETRY_MS, RETRY_MS_MAX = 20, 1_000, 5_000, 60_000
 COLLECT_MS = 600_000
 OTHER_HISTORY = "FQ5707"
 UNANSWERED_MAX = 8  # puts of manifests whose fate is unknown; one that was given up arrives within seconds or never
@@ -61,16 +61,18 @@ class InstanceUploads:
         self._place: Place | None = None
         self._uploads: PieceUploads | None = None
         self._collector: Collector | None = None
-        self._walk: Iterator[int] | None = None
-        self._step: Future[tuple[int | None, int]] | None = None
+        self._round: Iterator[int] | None = None
+        self._walk: Walk[None] | None = None  # the round, on threads of the store
+        self._step: Future[tuple[int | None, int]] | None = None  # of the round
+        self._pace, self.outage = Pace(clock), Outage("backups of the instance")
         self._number = 0  # of the last manifest of this term
         self._state_files: Sequence[FileEntry] = ()
         self._state_commit = -1  # of the copied state; -1: none
+        self._unlogged = -1  # as of the copied state: see `Manifest`
         self._seen: object = None  # how far the log had come at the last manifest
         self._note = Note()
-        self._due_ms = self._collect_ms = self._failures = 0
-        self._trouble = ""
-        self._given_up = False
+        self._collect_ms = 0
+        self._given_up = ""  # why
         self._newest: Manifest | None = None
         self._newest_ms = 0  # wall clock of the newest manifest
         self.manifests = 0  # since the start
@@ -79,24 +81,39 @@ class InstanceUploads:
     # -- the step
 
     def run_once(self, now_ms: int) -> int:
-        """Calls of the store run on threads of their own, because one may take a minute."""
-        if self._step is not None:
-            if not self._step.done():
-                return POLL_MS
-            done, self._step = self._step, None
-            return self._after(done, now_ms)
-        if self._given_up or now_ms < self._due_ms:
-            return REST_MS if self._given_up else min(self._due_ms - now_ms, REST_MS)
-        if self._walk is None:
-            self._walk = self._round(now_ms)
+        if self._given_up:
+            return INTERVAL_MS
+        if self._walk is None and (wait_ms := max(self._next_ms, self.outage.until_ms) - now_ms) > 0:
+            return wait_ms
         try:
-            objects = self._open() if self._place is None else self._place.objects
-        except RemoteError as error:
-            return self._failed(error, now_ms)
-        if self._place is None:
-            self._place = Place(objects, self._app)
-        self._step = objects.submit(self._advance, self._walk)
-        return POLL_MS
+            if self._walk is None:
+                self._place = self._place or Place(self._open(), self._app)
+                self._round = self._backup_round(now_ms)
+                self._walk = self._elsewhere(self._place.objects, self._round)
+            wait = self._pace.advance(self._walk, now_ms)
+        except OtherHistory as error:
+            self._given_up, self._walk, self._step = str(error), None, None
+            say(ERROR, "state.remote", str(error), code=error.code)
+            return INTERVAL_MS
+        except (RuntimeFailure, OSError) as error:
+            self._walk, self._step, self._next_ms = None, None, 0
+            return self.outage.goes_on(error, now_ms)
+        if wait is None:
+            self._walk = None
+            return 0
+        return wait
+
+    def _elsewhere(self, objects: Objects, walk: Iterator[int]) -> Walk[None]:
+        """Steps call the store and wait for it, so they run on its threads; one may take a minute."""
+        while True:
+            self._step = objects.submit(self._advance, walk)
+            moved, spent_ns = yield from awaited(self._step)
+            self._step = None
+            self._pace.spent_ns += spent_ns
+            if moved is None:
+                return
+            self._pace.moved += moved
+            yield
 
     def _advance(self, walk: Iterator[int]) -> tuple[int | None, int]:
         """Bytes that were moved, None at the end; and the processor time that it took, in ns."""
@@ -104,37 +121,9 @@ class InstanceUploads:
         moved = next(walk, None)
         return moved, self._clock.cpu_ns() - begin_ns
 
-    def _after(self, done: Future[tuple[int | None, int]], now_ms: int) -> int:
-        try:
-            moved, spent_ns = done.result()
-        except OtherHistory as error:
-            self._given_up, self._walk, self._trouble = True, None, str(error)
-            say(ERROR, "state.remote", str(error), code=error.code)
-            return POLL_MS
-        except (RuntimeFailure, OSError) as error:
-            return self._failed(error, now_ms)
-        rest_ms = int(max(spent_ns / 1e6 * (1 / SHARE - 1), (moved or 0) * 1000 / BYTES_PER_S))
-        if moved is None:
-            self._walk, self._failures = None, 0
-            if self._trouble:
-                self._trouble = ""
-                say(INFO, "state.remote", "backups of the instance go on")
-            rest_ms = max(rest_ms, self._next_ms - now_ms)
-        self._due_ms = now_ms + rest_ms
-        return POLL_MS
-
-    def _failed(self, error: Exception, now_ms: int) -> int:
-        self._walk = None
-        if not self._trouble:
-            say(WARNING, "state.remote", f"backups of the instance wait, queries go on: {error}")
-        self._trouble = str(error)
-        self._due_ms = now_ms + min(RETRY_MS << min(self._failures, 8), RETRY_MS_MAX)
-        self._failures += 1
-        return POLL_MS
-
     def finish(self) -> None:
         """Uploads the last commits of an instance that stops, for at most `LAST_S`. After the thread of this step has ended."""
-        if self._given_up or self._trouble:
+        if self._given_up or self.outage.reason:
             return
         until_ms = self._clock.timer_ms() + LAST_S * 1000
         try:
@@ -142,13 +131,13 @@ class InstanceUploads:
             if self._step is not None:  # of a round that may be older than the last commit
                 self._step.result(LAST_S)
                 self._step = None
-            for walk in (self._walk or iter(()), self._round(self._clock.timer_ms())):
+            for walk in (self._round or iter(()), self._backup_round(self._clock.timer_ms())):
                 more: int | None = 0
                 while more is not None and (left_ms := until_ms - self._clock.timer_ms()) > 0:
                     more, _ = self._place.objects.submit(self._advance, walk).result(left_ms / 1000)
         except (RuntimeFailure, OSError, TimeoutError) as error:
             say(WARNING, "state.remote", f"the last commits are not uploaded: {error or 'no time is left'}")
-        self._walk = None
+        self._walk = self._round = None
 
     def close(self) -> None:
         """After the thread of this step has ended."""
@@ -158,7 +147,7 @@ class InstanceUploads:
 
     # -- a round
 
-    def _round(self, now_ms: int) -> Iterator[int]:
+    def _backup_round(self, now_ms: int) -> Iterator[int]:
         self._next_ms = now_ms + INTERVAL_MS
         at_ms, seen = self._clock.wall_ms(), self._log.refresh()
         if self._uploads is None:
@@ -172,6 +161,7 @@ class InstanceUploads:
             assert self._collector is not None
             for _ in self._collector.collect(now_ms):
                 yield 0
+        self.outage.ends()
 
     def _begin(self) -> Iterator[int]:
         """Learns what the store has, and takes a term. OtherHistory."""
@@ -199,6 +189,7 @@ class InstanceUploads:
                 if known in own.bases:
                     uploads.learn(manifest, same=self._same)
                     self._newest, self._state_commit = manifest, manifest.state_commit
+                    self._unlogged = manifest.unlogged
                     self._newest_ms = int(datetime.fromisoformat(manifest.taken_at).timestamp() * 1000)
                     self._state_files = [f for f in manifest.files if f.path.startswith("state/")]
         yield 0
@@ -244,18 +235,20 @@ class InstanceUploads:
         self._uploads.keep_only([s.path for s in files.log] + [f.path for f in self._state_files])
 
     def _hold(self) -> Held:
-        """The log, and the state if the log has not all redo after the last copy of it."""
+        """The log, and the state if the log has not all redo after the last copy of it, or rows were written since that are in no redo."""
         unpin(self._data_dir, UPLOAD)
         self._log.pin(pinned_log(self._data_dir, UPLOAD))
         found = held(self._data_dir, self._app, UPLOAD)
-        if self._state_commit >= 0 and found.redo_lost <= self._state_commit <= found.commit:
+        is_logged = self._state.unlogged() == self._unlogged
+        if is_logged and self._state_commit >= 0 and found.redo_lost <= self._state_commit <= found.commit:
             return found
         unpin(self._data_dir, UPLOAD)
         self._state_commit = -1  # until all of the copy is there
+        unlogged = self._state.unlogged()  # before the copy: what comes in between makes another one
         commit = pin(self._data_dir, self._log, self._state, UPLOAD)
         found = held(self._data_dir, self._app, UPLOAD)
         assert found.redo_lost <= commit <= found.commit, "the log keeps the redo of what is not applied"
-        self._copied_commit = commit
+        self._copied_commit, self._unlogged = commit, unlogged
         return found
 
     def _manifest(self, files: Held, log: Sequence[FileEntry], at_ms: int) -> Manifest:
@@ -272,6 +265,7 @@ class InstanceUploads:
             by="instance",
             folders=files.folders,
             files=[*log, *self._state_files],
+            unlogged=self._unlogged,
         )
 
     def _write(self, manifest: Manifest) -> Iterator[int]:
@@ -298,26 +292,22 @@ class InstanceUploads:
     # -- what is shown
 
     def status(self) -> dict[str, Any]:
-        """How far the newest backup is behind, in all and by query, with the fields of `RemoteCheckpoints.status`. Any thread.
+        """How far the newest backup is behind, with the fields of `RemoteCheckpoints.status`. Any thread.
 
-        All queries are equally far behind, as a backup is of all of them.
+        All queries are equally far behind, as a backup is of all of them; bytes are those of all together.
         """
         newest, uploads = self._newest, self._uploads
         commits = self._log.last_sequence(self._app) - (newest.commit if newest is not None else 0)
         age_ms = max(0, self._clock.wall_ms() - self._newest_ms)
-        behind = {
-            "behind_commits": commits,
-            "behind_ms": None if newest is None else age_ms if commits else 0,
-            "waiting_bytes": self._waiting,
-            "stored_bytes": newest.size if newest is not None else 0,
-        }
+        behind = {"behind_commits": commits, "behind_ms": None if newest is None else age_ms if commits else 0}
         return {
             "url": self._place.url if self._place is not None else None,
-            "away": self._trouble or None,
+            "away": self._given_up or self.outage.reason or None,
             "commit": newest.commit if newest is not None else None,
             "taken_at": newest.taken_at if newest is not None else None,
-            **behind,
             "queries": {query: behind for query in self._queries()},
+            "waiting_bytes": self._waiting,
+            "stored_bytes": newest.size if newest is not None else 0,
             "uploaded_bytes": uploads.bytes if uploads is not None else 0,
             "requests": uploads.requests if uploads is not None else 0,
             "manifests": self.manifests,

@@ -49,7 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A whole backup.
 
     commit: the sequence of the last commit in the log, whose results a restore gives. state_commit: that of the state; the log has the
-    redo of the commits between the two. deployed_at: when the plan was deployed, None before the first deployment. by: who made it.
+    redo of the commits between the two. unlogged: of the state, how many writes there were that no redo leads to. deployed_at: when the plan was deployed, None before the first deployment. by: who made it.
     Times are ISO-8601 in UTC.
     """
 
@@ -62,6 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     folders: Sequence[str]
     files: Sequence[FileEntry]
+    unlogged: int = -1
 
     @property
     def size(self) -> int:

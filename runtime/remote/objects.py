@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from flowql.runtime.remote.answers import failure, names_no_bucket
 from flowql.runtime.remote.errors import ObjectDamaged, ObjectInfo, ObjectMissing, RemoteError, RemoteRefused
 from flowql.runtime.remote.folder import Folder
 from flowql.runtime.remote.readers import Readers
@@ -107,10 +108,27 @@ class _Stored(Readers):
         except ImportError as error:
             raise RemoteRefused(f"{url} needs the package obstore:  pip install 'flowql[remote]'") from error
         self.url, self._obstore = url, obstore
-        try:
-            self._store = _open(url)
-        except Exception as error:  # of settings, and of what obstore makes of them
-            raise _failure(f"{url} cannot be opened", error) from error
+        self._opened: Any = None
+        self._store  # noqa: B018  says at once what is wrong with the settings
+
+    @property
+    def _store(self) -> Any:
+        """Opened again after a refusal: somebody may have brought new credentials."""
+        found = self._opened
+        if found is None:
+            try:
+                found = self._opened = _open(self.url)
+            except Exception as error:  # of settings, and of what obstore makes of them
+                raise failure(f"{self.url} cannot be opened", error) from error
+        return found
+
+    def _failure(self, what: str, error: Exception) -> RemoteError:
+        if isinstance(error, RemoteError):
+            return error
+        found = failure(f"{self.url}: {what}", error)
+        if isinstance(found, RemoteRefused):
+            self._opened = None
+        return found
 
     def put_new(self, name: str, data: bytes) -> bool:
         try:
@@ -120,7 +138,7 @@ class _Stored(Readers):
         except self._obstore.exceptions.PreconditionError:
             return False
         except Exception as error:
-            raise _failure(f"{self.url}: {name} cannot be written", error) from error
+            raise self._failure(f"{name} cannot be written", error) from error
         return True
 
     def writer(self, name: str) -> ObjectWriter:
@@ -136,9 +154,11 @@ class _Stored(Readers):
         try:
             return bytes(read())
         except FileNotFoundError as error:
-            raise ObjectMissing(f"{self.url}: there is no {name}") from error
+            if not names_no_bucket(error):
+                raise ObjectMissing(f"{self.url}: there is no {name}") from error
+            raise self._failure(f"{name} cannot be read", error) from error
         except Exception as error:
-            raise _failure(f"{self.url}: {name} cannot be read", error) from error
+            raise self._failure(f"{name} cannot be read", error) from error
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         try:
@@ -146,7 +166,7 @@ class _Stored(Readers):
                 for found in part:
                     yield ObjectInfo(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
         except Exception as error:
-            raise _failure(f"{self.url}: {prefix} cannot be listed", error) from error
+            raise self._failure(f"{prefix} cannot be listed", error) from error
 
     def delete(self, names: Sequence[str]) -> None:
         for at in range(0, len(names), DELETED_AT_ONCE):
@@ -154,30 +174,30 @@ class _Stored(Readers):
                 with suppress(FileNotFoundError):
                     self._obstore.delete(self._store, list(names[at : at + DELETED_AT_ONCE]))
             except Exception as error:
-                raise _failure(f"{self.url}: {names[at]} cannot be deleted", error) from error
+                raise self._failure(f"{names[at]} cannot be deleted", error) from error
 
 
 class _Writer:
     """Implements `ObjectWriter`."""
 
     def __init__(self, stored: _Stored, name: str) -> None:
-        self._place, open_writer = f"{stored.url}: {name}", stored._obstore.open_writer
+        self._stored, self._name, open_writer = stored, name, stored._obstore.open_writer
         try:
             self._inner = open_writer(stored._store, name, buffer_size=PART_BYTES, max_concurrency=PARTS_UNDER_WAY)
         except Exception as error:
-            raise _failure(f"{self._place} cannot be written", error) from error
+            raise self._stored._failure(f"{self._name} cannot be written", error) from error
 
     def write(self, data: bytes) -> None:
         try:
             self._inner.write(data)
         except Exception as error:
-            raise _failure(f"{self._place} cannot be written", error) from error
+            raise self._stored._failure(f"{self._name} cannot be written", error) from error
 
     def close(self) -> None:
         try:
             self._inner.close()
         except Exception as error:
-            raise _failure(f"{self._place} cannot be written", error) from error
+            raise self._stored._failure(f"{self._name} cannot be written", error) from error
 
     def abandon(self) -> None:
         self._inner = None  # obstore's writer ends without completing the object
@@ -204,11 +224,3 @@ def _plain_endpoint() -> bool:
         os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
     )
     return named is not None and named.startswith("http://")
-
-
-def _failure(what: str, error: Exception) -> RemoteError:
-    """Its messages have several lines, the first of which is for people. Credentials are in none of them."""
-    kind = type(error).__name__
-    first = str(error).strip().partition("\n")[0][:300] or kind
-    refused = kind in ("PermissionDeniedError", "UnauthenticatedError", "UnknownConfigurationKeyError")
-    return (RemoteRefused if refused else RemoteError)(f"{what}: {first}")

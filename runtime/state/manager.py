@@ -69,6 +69,7 @@ class StateManager:
         self._snapshot_lock = NamedLock("snapshot lock", guards="which snapshot is current")
         self._physical = RunsPhysical(physical)
         self._guard, self.writer = WriteGuard(self._physical), RunWriter(self._physical, limits.run_rows_min)
+        self.unlogged = self._guard.unlogged
         self.uncommitted, self._has_changelog = StateMemory(limits), changelog
         self._catalog = StoreCatalog(self._physical)
         self._committed = {e.spec.name: e for e in self._catalog}

@@ -107,11 +107,18 @@ class Physical(PhysicalReader, Protocol):
     def close(self) -> None: ...
 
 
+UNLOGGED = b"\0\0\0\0u"  # how many writes there were that no redo leads to
+
+
 class WriteGuard:
-    """A physical store that refuses writes outside `permit`; reads go to `inner` directly."""
+    """A physical store that refuses writes outside `permit`; reads go to `inner` directly.
+
+    It counts what is written to restore rows, in the store itself: a copy of the state from before such a write cannot be brought forward by redo.
+    """
 
     def __init__(self, inner: Physical) -> None:
         self.inner = inner
+        self._unlogged = int.from_bytes(inner.get(UNLOGGED) or b"", "big")
         self._writers: dict[int, str] = {}  # thread -> what it writes for
 
     @contextmanager
@@ -134,6 +141,9 @@ class WriteGuard:
     ) -> None:
         """Ranges, then rows, in batches; the few rows of `last` (position, marker) are in the last batch only."""
         self._assert_permitted()
+        if self._writers[threading.get_ident()] == "restore":
+            self._unlogged += 1
+            last = [*last[0], UNLOGGED], [*last[1], self._unlogged.to_bytes(8, "big")]
         start, step = 0, BATCH_ROWS_MAX - len(last[0])
         assert step > 0
         for end in list(_ends(values, step))[:-1]:
@@ -144,6 +154,10 @@ class WriteGuard:
     def ingest(self, path: Path) -> None:
         self._assert_permitted()
         self.inner.ingest(path)
+
+    def unlogged(self) -> int:
+        """How many writes there were so far that no redo leads to. Any thread."""
+        return self._unlogged
 
     def _assert_permitted(self) -> None:
         assert threading.get_ident() in self._writers, "nothing uncommitted is ever written to the physical store"

@@ -30,7 +30,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.placement import step as placement_step
 from flowql.runtime.placement.heartbeats import MISSED_MAX
 from flowql.runtime.scheduler.executor import IDLE_MS, ProcessingStep
-from flowql.runtime.state.remote import collecting, copying, upload
+from flowql.runtime.state.remote import collecting, copying, outage, upload
 from flowql.runtime.state.runs import blocks, merging
 from flowql.runtime.state.runs import objects as run_objects
 from tests.crash.simulated import IN_COLUMNS, LossyPhysical, MeteredClock
@@ -67,8 +67,8 @@ SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
     (checkpoints, "COLLECT_MS", 600),
     (checkpoints, "KEPT_MS", 900),
     (checkpoints, "LEASE_RENEWED_MS", 200),
-    (checkpoints, "RETRY_MS", 50),
-    (checkpoints, "RETRY_MS_MAX", 400),
+    (outage, "RETRY_MS", 50),
+    (outage, "RETRY_MS_MAX", 400),
     (checkpoints, "FOLD_ROWS", 3),
     (checkpoints, "FOLD_WAIT_MS", 400),
     (collecting, "LEASE_MS", 900),

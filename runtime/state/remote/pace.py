@@ -19,12 +19,15 @@ POLL_MS, IDLE_MS = 5, 500
 
 
 class Pace:
-    """Runs a walk step by step, and says when it may go on. The calling thread's processor time counts."""
+    """Runs a walk step by step, and says when it may go on. The calling thread's processor time counts.
 
-    def __init__(self, clock: Clock, share: float = SHARE, bytes_per_s: int = BYTES_PER_S) -> None:
+    moved: bytes since the last rest. spent_ns: processor time of other threads since then.
+    """
+
+    def __init__(self, clock: Clock, share: float | None = None, bytes_per_s: int | None = None) -> None:
         self._clock, self._share, self._bytes_per_s = clock, share, bytes_per_s
         self._rest_until_ms = 0
-        self.moved = 0  # bytes since the last rest
+        self.moved = self.spent_ns = 0
 
     def advance(self, walk: Walk[object], now_ms: int) -> int | None:
         """One step; ms until the next one, None when the walk has ended. Raises what the walk raises."""
@@ -36,9 +39,10 @@ class Pace:
         except StopIteration:
             return None
         finally:
-            spent_ms = (self._clock.cpu_ns() - begin_ns) / 1e6
-            moved_ms, self.moved = self.moved * 1000 / self._bytes_per_s, 0
-            self._rest_until_ms = now_ms + int(max(spent_ms / self._share - spent_ms, moved_ms))
+            spent_ms = (self._clock.cpu_ns() - begin_ns + self.spent_ns) / 1e6
+            moved_ms = self.moved * 1000 / (self._bytes_per_s or BYTES_PER_S)
+            self.moved = self.spent_ns = 0
+            self._rest_until_ms = now_ms + int(max(spent_ms / (self._share or SHARE) - spent_ms, moved_ms))
         return max(POLL_MS, self._rest_until_ms - now_ms)
 
 

@@ -20,6 +20,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import UNLOGGED
 from flowql.runtime.task.status import IllegalTransition, TaskStatus
 from tests.runtime.app.harness import InstanceHarness
 
@@ -72,7 +73,7 @@ class Life(InstanceHarness):
 
     def physical_rows(self) -> int:
         """Rows on disk, also those that reads hide."""
-        return sum(1 for _ in self.instance.state._physical.scan(b"", b"\xff"))
+        return sum(key != UNLOGGED for key, _ in self.instance.state._physical.scan(b"", b"\xff"))
 
     def statuses(self, query: str) -> set[TaskStatus]:
         return {task.status for task in self.instance.queries[query].built.tasks}

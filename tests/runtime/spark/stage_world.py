@@ -107,20 +107,22 @@ def events(n: int, seed: int, keys: int = 5) -> list[Event]:
 class Reference:
     """The runtime over portions of input. `cuts` are the log's ends after each portion. begins: the query is deployed at the start.
 
-    width: partitions of each topic of the input.
+    width: partitions of each topic of the input. options: of the instance.
     """
 
     shape: str
     coalesce: bool = False
     begins: bool = True
     width: int = 3
+    options: dict[str, Any] = field(default_factory=dict)
     world: InstanceHarness = field(init=False)
     physical: MemoryPhysical = field(default_factory=MemoryPhysical)
     cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         begun = self.text if self.begins else self.text.removesuffix(self._query)
-        self.world = InstanceHarness(begun, physical=self.physical, coalesce=self.coalesce, dialect=self.dialect)
+        about = {"physical": self.physical, "coalesce": self.coalesce, "dialect": self.dialect, **self.options}
+        self.world = InstanceHarness(begun, **about)
 
     @property
     def dialect(self) -> DialectName:
