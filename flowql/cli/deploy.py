@@ -53,6 +53,7 @@ def command(
     if running is not None:
         wanted, request = asked.against(scope, place, found, *running.deployed())
         client, done = running, deploy_to(running, wanted, request)
+        _note_settings(running, found)
     else:
         settings = with_log_level(settings_of(found), log_level)
         deployed, topics = at_rest(settings).deployed()
@@ -66,6 +67,14 @@ def command(
         _note_broker_fault(found)
         if not no_wait and not await_built(client):
             raise typer.Exit(130)
+
+
+def _note_settings(running: Calls, project: Project) -> None:
+    """Keys of a target, such as its ports, hold from the start of an instance on."""
+    if isinstance(running, Client) and running.address.settings not in ("", settings_of(project).at_start()):
+        note(
+            "the target has changed since the instance started; to apply the change:  flowql stop, then  flowql deploy"
+        )
 
 
 def _note_topics(project: Project, done: Mapping[str, Any]) -> None:

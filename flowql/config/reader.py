@@ -224,7 +224,7 @@ class Reader:
         for variable, start, end in undefined:
             hint = (
                 did_you_mean(variable, self._variables.names())
-                or f"give it under `vars`, as --var {variable}=..., or write ${{{variable}:-default}}"
+                or f"set it in the environment, under `vars`, or as --var {variable}=..., or write ${{{variable}:-default}}"
             )
             span = self._places.span(self._path, start, end)
             self.diagnostics.append(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -62,6 +63,11 @@ class Settings:
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
+
+    def at_start(self) -> str:
+        """A digest of all that only a start applies, without what options of a command replace."""
+        same = replace(self, data_dir=Path(), project_dir="", log_level="info", without=())
+        return sha256(same.dumps().encode()).hexdigest()
 
     @classmethod
     def loads(cls, text: str) -> Settings:

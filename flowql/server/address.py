@@ -15,7 +15,8 @@ LOST, NOT_RUNNING = "FQ5302", "FQ5306"
 class Address:
     """A listening instance. started: when its process was, which tells it from a later one with the same number.
 
-    folder: device and inode of its data directory, which tell it from a copy of that directory. None: of an older version.
+    folder: device and inode of its data directory, which tell it from a copy of that directory. None: of an older version. settings: what it was
+    started with, as `Settings.at_start`.
     """
 
     pid: int
@@ -23,12 +24,13 @@ class Address:
     token: str
     started: float
     folder: str | None = None
+    settings: str = ""
 
 
-def own_address(port: int, token: str) -> Address:
+def own_address(port: int, token: str, settings: str = "") -> Address:
     import psutil  # 0.02 s
 
-    return Address(os.getpid(), port, token, psutil.Process().create_time())
+    return Address(os.getpid(), port, token, psutil.Process().create_time(), settings=settings)
 
 
 def write_address(data_dir: Path, address: Address) -> None:

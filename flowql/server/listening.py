@@ -86,7 +86,7 @@ class Listening:
                 raise _unusable(pg.certificate, pg.key, "pg", error) from error
             self.pg = PgProcess(self.settings, _bound(pg.address, pg.port, "pg"))
             self.pg.begin()
-        write_address(self.settings.data_dir, own_address(port, token))
+        write_address(self.settings.data_dir, own_address(port, token, self.settings.at_start()))
 
     def _join(self) -> None:
         """Answer other instances of the application, by a token of its own that lets them read rows alone."""

@@ -353,3 +353,12 @@ def test_a_function_of_the_clock_over_an_argument_is_the_same_again(site: Site) 
     site.write(A, CHANGED.replace("K, V", at))
     _, change = site.plan()["changes"]
     assert change["why"] == "its text has changed"
+
+
+def test_a_target_that_changed_since_the_start_is_named(site: Site) -> None:
+    """`flowql deploy` said `no changes` where a port was added, and nothing listened there."""
+    note = "the target has changed since the instance started"
+    assert note not in site("deploy", "--log-level", "debug").err
+    project = site.folder / "flowql.yaml"
+    project.write_text(project.read_text() + "targets: {default: {threads: 1, metrics: 9464}}\n")
+    assert note in site("deploy").err
