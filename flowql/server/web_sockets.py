@@ -178,12 +178,12 @@ class WebSocketConnection(asyncio.Protocol):
         """Closes without waiting for the application. The code arrives only if what the client still sends is read: closing at once would reset
         the connection.
         """
+        self._drops = True  # before anything else: `data_received` takes frames until then
+        self._buffer.clear()
         if self._is_ending:
             return
         self._close(code, reason)
         self._told.put_nowait({"type": "websocket.disconnect", "code": code})
-        self._drops = True
-        self._buffer.clear()
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

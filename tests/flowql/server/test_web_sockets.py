@@ -278,6 +278,19 @@ def test_a_client_that_sends_messages_is_closed(site: Site, opcode: int, message
     until(lambda: site.rows.subscriptions == 0)
 
 
+@pytest.mark.parametrize("frame", [b"\x81\x80\0\0\0\0", b"\x83\x80\0\0\0\0", b"\x89\xfe\0\x7e\0\0\0\0"])
+def test_a_mistake_after_the_end_holds_up_nobody(site: Site, frame: bytes) -> None:
+    """The instance has sent its closing frame, also to a client without the token, which sends a message all the same."""
+    with raw(site.port, "/v1/subscribe?sql=S", {"Authorization": "Bearer wrong"}) as connection:
+        said = b""
+        while b"\x03\xf0" not in said:  # 1008
+            said += connection.recv(1 << 12)
+        connection.sendall(frame * 3)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        url = f"http://127.0.0.1:{site.port}/health"
+        assert httpx.get(url, headers=headers, trust_env=False, timeout=5).status_code == 200
+
+
 def test_fragments_and_pings_without_end_take_no_memory(site: Site) -> None:
     """Empty fragments are not collected, and a client that floods the instance with pings has to read the pongs."""
     with raw(site.port, "/v1/subscribe?sql=S") as connection:
