@@ -71,8 +71,10 @@ class LocalTables:
         """Begins a statement without waiting for it, as one transaction; the future has its outcome. None for one that may have to wait for something
         else than its table: `carry_out` is for these. one_returns: as there.
         """
-        with self._lock:
-            tables = self._writers
+        if not self._lock.acquire(blocking=False):  # the log is being opened
+            return None
+        tables = self._writers
+        self._lock.release()
         if tables is None:
             return None
         found = self.bound.known(text, {s.name: s for s in sources}, dialect)
