@@ -89,7 +89,7 @@ def _section(name: str, command: Any, described: set[tuple[str, str]]) -> list[s
     records = _records(command)
     own = _options([r for r in records if r not in described])
     has = [_first(record) for record in records]
-    also = ", ".join(f"`{_first(r)}`" for r in records if r in described and _first(r) not in USUAL)
+    also = ", ".join(f"`{o}`" for r in records if r in described and (o := _first(r))[0] == "-" and o not in USUAL)
     without = ", ".join(f"`{option}`" for option in USUAL if option not in has)
     return [
         f"## flowql {name}",

@@ -30,7 +30,8 @@ def _row(entry: Entry) -> str:
     given = [f"`?{p.name}`" if p.required else f"`[?{p.name}]`" for p in entry.parameters if p.where == "query"]
     given += [f"`[{p.name}]` header" for p in entry.parameters if p.where == "header"]
     given += ["`[?COLUMN=VALUE]`"] if entry.any_column else []
-    given += [f"`{name}`" for name in fields_shown(entry.body)]
+    given += ["as `POST /v1/deployments`"] if entry.path == "/v1/plan" and entry.body else []
+    given += [f"`{name}`" for name in fields_shown(entry.body)] if entry.path != "/v1/plan" else []
     given += [f"a body of `{media}`" for media in entry.accepts]
     role = "any" if entry.scope == "none" else entry.action + (f", {entry.also}" if entry.also is not None else "")
     return f"| `{entry.method} {entry.path}` | {role} | {entry.scope} | {', '.join(given)} | {entry.about} |"

@@ -234,10 +234,7 @@ class Connection:
         return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
-        """Resumes paused queries where they stopped. Returns their ids.
-
-        Raises CommandError, for example if no instance runs.
-        """
+        """Resumes paused queries where they stopped. Returns their ids. Raises CommandError as `pause` does."""
         return self._backend.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:
