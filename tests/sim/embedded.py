@@ -418,10 +418,12 @@ class EmbeddedWorld:
     def _newest_whole(self) -> str | None:
         """The manifest that a restore must take."""
         data = self.objects.data
-        for name in sorted((n for n in data if "/instance/manifests/" in n), reverse=True):
-            if name not in self.rotten and not self.rotten & (needs := named_by(self.objects, name)):
-                if missing := needs - data.keys():
-                    raise Violation(f"{name} needs {sorted(missing)}")
+        names = sorted((n for n in data if "/instance/manifests/" in n), reverse=True)
+        for name in names:
+            needs = set() if name in self.rotten else named_by(self.objects, name)
+            if name == names[0] and (missing := needs - data.keys() - self.rotten):
+                raise Violation(f"{name} needs {sorted(missing)}")
+            if name not in self.rotten and not needs - (data.keys() - self.rotten):
                 return name
         return None
 
