@@ -149,7 +149,8 @@ class _ColumnJoin:
     def of(plan: Operator, left: Schema, right: Schema, *, inner: bool) -> _ColumnJoin | None:
         """None where keys cannot be dictionary-encoded: several columns, windowed or nested keys."""
         one = len(left.key) == len(right.key) == len(plan.schema.key) == 1
-        if not one or left.window is not None or left.key[0].type.kind not in DICTIONARY_KEYS:
+        windowed = left.window is not None or right.window is not None
+        if not one or windowed or left.key[0].type.kind not in DICTIONARY_KEYS:
             return None
         return _ColumnJoin(plan, left, right, inner=inner)
 

@@ -298,7 +298,7 @@ class TaskStore:
     def _below(self, keys: PackedKeys, layout: ValueLayout) -> RowValues:
         """Committed values of keys that are not in memory."""
         if self.detached or self._whole:
-            return RowValues.of(layout, [None] * len(keys))
+            return RowValues.nothing(layout, len(keys))
         self.metrics.physical += len(keys)
         data = self._physical.multi_get(self.entry.place(keys.to_bytes(), self.partition))
         there = iter(decode_values([d for d in data if d is not None]))

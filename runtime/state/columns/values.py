@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.runtime.batch import Ints
 from flowql.runtime.state.columns.index import grown
-from flowql.runtime.state.columns.packed import Flags
+from flowql.runtime.state.columns.packed import Flags, ends_of, spread
 from flowql.runtime.state.columns.wide import WIDE, fits, from_ints, in_bytes, narrowed, to_ints
 from flowql.runtime.state.rows import Value
 from flowql.runtime.state.values import (
@@ -38,6 +40,13 @@ _DTYPES: dict[str, Any] = {"double": np.float64, "object": np.object_}
 _TYPES: dict[str, type] = {"integer": int, "double": float}
 _NO_TYPE = type(None)
 _EXACT = Context(prec=60)
+_NIL, _FALSE, _TRUE = 0xC0, 0xC2, 0xC3
+_FIX_TEXT, _SHORT = 0xA0, 32
+_LONGER_TEXTS = (
+    (_SHORT, 0xD9, 1),
+    (1 << 8, 0xDA, 2),
+    (1 << 16, 0xDB, 4),
+)  # from which length on, tag, bytes of the length
 _FIX_ARRAY, _ARRAY_16, _DOUBLE_TAG = 0x90, 0xDC, 0xCB
 _INTEGER_TAGS = ((0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))  # msgpack's signed integers, by width
 
@@ -86,13 +95,11 @@ class ValueLayout:
 
     parts: tuple[tuple[ColumnKind, ...], ...]
     kinds: tuple[ColumnKind, ...] = field(init=False)
-    in_numbers: bool = field(init=False)
     has_decimals: bool = field(init=False)
 
     def __post_init__(self) -> None:
         kinds = tuple(k for part in self.parts for k in part)
         object.__setattr__(self, "kinds", kinds)
-        object.__setattr__(self, "in_numbers", bool(kinds) and "object" not in kinds)
         object.__setattr__(self, "has_decimals", any(_scale(k) is not None for k in kinds))
 
     def columns_of(self, values: Sequence[Value]) -> list[ValueColumn] | None:
@@ -182,6 +189,11 @@ class RowValues:
             columns = [_filled(c, f, some) for c, f in zip(columns, fitting, strict=True)]
         return RowValues(layout, states, columns, odd)
 
+    @staticmethod
+    def nothing(layout: ValueLayout, n: int) -> RowValues:
+        """No value in each of n rows."""
+        return RowValues(layout, np.full(n, ABSENT, np.int8), layout.empty(n), {})
+
     def __len__(self) -> int:
         return len(self.states)
 
@@ -207,21 +219,17 @@ class RowValues:
 
     def encode(self) -> pa.Array:
         """Each as `encode_value` gives it, or so that it reads the same, as binary; NULL where there is no value."""
-        plain = self.states == PRESENT
-        if not self.layout.in_numbers or len(self.layout.kinds) >= 1 << 16:
-            plain = np.zeros(len(self), bool)
-        for c in self.columns:
-            if c.null is not None:
-                plain = plain & ~c.null
-        if plain.all() and len(self):
-            return _in_array(_encode_numbers(self.layout, self.columns))
-        at = np.flatnonzero(plain)
+        at = np.flatnonzero(self.states == PRESENT)
+        whole = len(at) == len(self)
+        rows = _encode_rows(self.layout, self.columns if whole else [c.take(at) for c in self.columns])
+        if rows is not None and whole:
+            return rows
         encoded: list[bytes | None] = [None] * len(self)
-        if len(at):
-            rows = _in_array(_encode_numbers(self.layout, [c.take(at) for c in self.columns]))
+        others = np.flatnonzero(self.known)
+        if rows is not None:
+            others = others[self.states[others] != PRESENT]
             for i, data in zip(at.tolist(), rows.to_pylist(), strict=True):
                 encoded[i] = data
-        others = np.flatnonzero(~plain & self.known)
         for i, value in zip(others.tolist(), self.take(others).to_list(), strict=True):
             encoded[i] = None if value is None else encode_value(value)
         return pa.array(encoded, pa.binary())
@@ -351,25 +359,41 @@ def _filled(empty: ValueColumn, some: ValueColumn, at: list[int]) -> ValueColumn
     return replace(empty, data=data, null=null)
 
 
-def _encode_numbers(layout: ValueLayout, columns: Sequence[ValueColumn]) -> npt.NDArray[np.uint8]:
-    """Values without NULLs in msgpack, a row of bytes each: what a column adds is as wide in all rows, so that whole columns are written."""
-    n = len(columns[0].data)
-    width = len(layout.parts)
+Fixed = npt.NDArray[np.uint8]  # a row of bytes for each value
+Varying = tuple[npt.NDArray[np.uint8], Ints]  # bytes of all values, one behind the other, and how many of them each has
+
+
+def _encode_rows(layout: ValueLayout, columns: Sequence[ValueColumn]) -> pa.Array | None:
+    """Values in msgpack as binary, written by whole columns; None for columns with other objects than strings or booleans."""
+    if not columns or not len(columns[0].data) or len(columns) >= 1 << 16:
+        return None
+    n, width = len(columns[0].data), len(layout.parts)
     array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
     nested = any(len(part) > 1 for part in layout.parts)
     tagged = layout.has_decimals or any(c.data.dtype == WIDE and not fits(c.data).all() for c in columns)
-    blocks = [_constant((TAGGED_MARK if tagged else NESTED_MARK if nested else b"") + array, n)]
+    blocks: list[Fixed | Varying] = [_constant((TAGGED_MARK if tagged else NESTED_MARK if nested else b"") + array, n)]
     for part in layout.part_columns(columns):
-        numbers = [block for c in part for block in _encode_column(c, n)]
         if len(part) > 1:
+            numbers = [block for c in part for block in _encode_numbers(c, n)]
             pair = bytes([_FIX_ARRAY | len(part)])
             length = len(pair) + sum(block.shape[1] for block in numbers)
-            blocks.append(_constant((tuple_lead(length) if tagged else b"") + pair, n))
-        blocks += numbers
-    return np.ascontiguousarray(np.concatenate(blocks, axis=1))
+            blocks += [_constant((tuple_lead(length) if tagged else b"") + pair, n), *numbers]
+            continue
+        (c,) = part
+        if c.data.dtype == np.object_:
+            found = _encode_objects(c.data.tolist())
+            if found is None:
+                return None
+            blocks.append(found)
+        elif c.null is None:
+            blocks += _encode_numbers(c, n)
+        else:
+            blocks.append(_with_nulls(np.concatenate(_encode_numbers(c, n), axis=1), c.null))
+    return _in_array(blocks, n)
 
 
-def _encode_column(c: ValueColumn, n: int) -> list[npt.NDArray[np.uint8]]:
+def _encode_numbers(c: ValueColumn, n: int) -> list[Fixed]:
+    """What a column adds is as wide in all rows."""
     if c.data.dtype != WIDE or fits(c.data).all():
         data = narrowed(c.data) if c.data.dtype == WIDE else c.data
         if c.scale is None:
@@ -378,10 +402,62 @@ def _encode_column(c: ValueColumn, n: int) -> list[npt.NDArray[np.uint8]]:
     return [_constant(WIDE_INT_LEAD if c.scale is None else wide_decimal_lead(c.scale), n), in_bytes(c.data)]
 
 
-def _in_array(rows: npt.NDArray[np.uint8]) -> pa.Array:
-    n, width = rows.shape
-    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
+def _with_nulls(rows: Fixed, null: Flags) -> Varying:
+    kept = np.ones(rows.shape, bool)
+    kept[null, 1:] = False
+    rows[null, 0] = _NIL
+    return rows[kept], np.where(null, 1, rows.shape[1])
+
+
+def _encode_objects(values: list[Any]) -> Varying | None:
+    """None for other objects than strings that are valid text, or booleans."""
+    types = set(map(type, values)) - {_NO_TYPE}
+    if types <= {bool}:
+        tags = np.array([_NIL if v is None else _TRUE if v else _FALSE for v in values], np.uint8)
+        return tags, np.ones(len(values), np.int64)
+    if types != {str}:
+        return None
+    try:
+        column = pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        return None
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[: len(values) + 1].astype(np.int64)
+    inner = np.frombuffer(column.buffers()[2] or b"", np.uint8)[: offsets[-1]]
+    lengths = np.diff(offsets)
+    lead = np.ones(len(values), np.int64)
+    tags = np.where(lengths < _SHORT, _FIX_TEXT | lengths, 0)
+    if column.null_count:
+        tags[pc.is_null(column).to_numpy(zero_copy_only=False)] = _NIL
+    for least, tag, size in _LONGER_TEXTS:
+        tags[lengths >= least], lead[lengths >= least] = tag, 1 + size
+    ends = ends_of(lead + lengths)
+    data = np.zeros(int(ends[-1]), np.uint8)
+    data[ends[:-1]] = tags
+    for _, _, size in _LONGER_TEXTS:
+        long = np.flatnonzero(lead == 1 + size)
+        for k in range(size):
+            data[ends[long] + 1 + k] = lengths[long] >> 8 * (size - 1 - k) & 0xFF
+    data[spread(ends[:-1] + lead, lengths)] = inner
+    return data, lead + lengths
+
+
+def _in_array(blocks: Sequence[Fixed | Varying], n: int) -> pa.Array:
+    """Blocks one behind the other in each row, as binary."""
+    joined: list[Fixed | Varying] = []
+    for is_fixed, members in groupby(blocks, key=lambda b: not isinstance(b, tuple)):
+        group = list(members)
+        joined += [np.ascontiguousarray(np.concatenate(group, axis=1))] if is_fixed else group
+    (first, *others) = joined
+    if not others and not isinstance(first, tuple):
+        offsets = np.arange(n + 1, dtype=np.int32) * np.int32(first.shape[1])
+        return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(first)])
+    varying = [b if isinstance(b, tuple) else (b.reshape(-1), np.full(n, b.shape[1], np.int64)) for b in joined]
+    ends = ends_of(np.sum([lengths for _, lengths in varying], axis=0))
+    data, at = np.empty(int(ends[-1]), np.uint8), ends[:-1]
+    for inner, lengths in varying:
+        data[spread(at, lengths)] = inner
+        at = at + lengths
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)])
 
 
 def _constant(data: bytes, n: int) -> npt.NDArray[np.uint8]:

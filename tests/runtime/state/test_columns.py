@@ -175,3 +175,25 @@ def test_wide_numbers_are_integers(rows):
     assert wide.to_ints(wide.times(wide.from_ints(small), factor)) == [
         (i * factor + (1 << 127)) % (1 << 128) - (1 << 127) for i in small
     ]
+
+
+STRINGS = st.one_of(
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=40),
+    st.sampled_from([0, 31, 32, 255, 256, 65_535, 65_536]).map(lambda n: "x" * n),
+    st.just("\ud800"),
+)
+ROWS = st.tuples(
+    st.none() | STRINGS, st.none() | NUMBERS, st.none() | st.booleans(), st.tuples(WHOLE, NUMBERS), NUMBERS
+)
+STRING_LAYOUT = ValueLayout((("object",), ("integer",), ("object",), (Wide(None), "integer"), ("integer",)))
+
+
+@given(st.lists(st.none() | ROWS | st.tuples(NUMBERS), max_size=8), st.booleans())
+@settings(deadline=None)
+def test_strings_and_nulls_are_written_as_rows_are(values, is_text):
+    if not is_text:  # a column with other objects
+        values = [v and (b"bytes", *v[1:]) for v in values]
+    encoded = RowValues.of(STRING_LAYOUT, values).encode().to_pylist()
+    assert [None if d is None else decode_value(d) for d in encoded] == [
+        None if v is None else decode_value(encode_value(v)) for v in values
+    ]
