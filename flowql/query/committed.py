@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.state.changelog import read_tasks
+from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.layout import MARKER, RUN, TaskRecord, decode_number
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
@@ -49,7 +50,7 @@ class Wanted:
     """A relation of stores of which an instance is asked for its partitions: those of rows that meet the conditions, at least.
 
     definition: of its query; an instance with another definition has other rows. enough: the number of rows of each partition that
-    suffices, in any choice; None: all.
+    suffices, in any choice; None: all. tick: only rows as of this tick; 0: those of the last commit.
     """
 
     relation: str
@@ -57,6 +58,7 @@ class Wanted:
     conditions: tuple[Condition, ...] = ()
     columns: frozenset[str] | None = None
     enough: int | None = None
+    tick: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Commit:
     apart: why the relations are not at the same offsets of the input they share; empty if they are, or if this was not checked.
     writer: transactional id of the instance that made the commit, if it is a member of a group; others: reads rows of the other members.
     restoring: tasks of a single instance whose rows are not all restored. is_whole: views show the same records of all their inputs
-    (`flowql.runtime.ticks`).
+    (`flowql.runtime.ticks`). tick: of a member, the tick that `snapshot` is of; 0 if it is that of the last commit.
     """
 
     plan: Plan
@@ -92,10 +94,18 @@ class Commit:
     others: Others | None = None
     restoring: frozenset[str] = frozenset()
     is_whole: bool = False
+    tick: int = 0
 
     def at_rest(self) -> bool:
         """The log holds this commit and no later one, so that topics and state can be read together."""
         return self.log.last_sequence(self.writer or self.application_id) == self.snapshot.sequence
+
+    def as_newest(self, why: str = "") -> Commit:
+        """The last commit, where this one is of a tick of several members. why: what an answer says of it. Its snapshot is closed with this one's."""
+        snapshot = self.snapshot
+        if not self.tick or not isinstance(snapshot, CombinedSnapshot):
+            return self
+        return replace(self, snapshot=snapshot.newest, apart=why, is_whole=False, tick=0)
 
     def not_kept(self, name: str) -> str:
         """What to do for a store of the plan whose rows cannot be read here; empty for another name."""

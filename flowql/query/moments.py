@@ -1,6 +1,6 @@
 """Whether an answer combines results of queries that read their inputs separately, so that its rows may be of different moments.
 
-Views of an instance that is alone are shown as of one tick (`runtime.ticks`), but not tables that are read beside them. Other queries that read
+Views are shown as of one tick (`runtime.ticks`), also those of several members, but not tables that are read beside them. Other queries that read
 a topic of the project's inputs side by side are stopped at the same offsets for an answer (`runtime.app.consistent_snapshot`), unless one
 reads another, or they read different topics. Nothing is said of these if the commit shows that all of them have read all there is.
 """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -33,7 +35,7 @@ from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
 from flowql.query.statement import Statement, parse
-from flowql.query.united import restored, said, unite
+from flowql.query.united import Coverage, restored, said, unite
 from flowql.runtime.state.copy import StateCopy
 
 MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
@@ -218,15 +220,28 @@ def _gathered(
         query.saw(commit.plan)
         if commit.others is None:
             return statement, commit, relations, said(restored(commit, relations), commit, relations)
-        try:
-            united, coverage = unite(commit, relations, statement, query.room)
-        except BaseException:
-            commit.snapshot.close()
-            raise
-        if coverage.whole or time.monotonic() > limit:
+        united, coverage = _closing(commit, partial(unite, commit, relations, statement, query.room))
+        left_s = limit - time.monotonic()
+        if not coverage.whole and commit.tick and left_s < MOVING_S / 2:  # a member has not kept the tick
+            query.room.back()
+            newest = commit.as_newest("an instance does not have the rows of one tick")
+            united, coverage = _closing(commit, partial(unite, newest, relations, statement, query.room))
+            commit = replace(newest, snapshot=commit.snapshot)
+        if coverage.whole or left_s < 0:
             return statement, commit, united, said(coverage, commit, relations)
         commit.snapshot.close()
         time.sleep(_MOVING_STEP_S)
+
+
+def _closing(
+    commit: Commit, make: Callable[[], tuple[dict[str, Relation], Coverage]]
+) -> tuple[dict[str, Relation], Coverage]:
+    """What `make` gives; the commit is closed if it fails."""
+    try:
+        return make()
+    except BaseException:
+        commit.snapshot.close()
+        raise
 
 
 def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:

@@ -20,6 +20,7 @@ from flowql.query.moments import why_separate
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.room import Room
 from flowql.query.statement import Condition, Statement
+from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.topology.log_facts import LogFacts
@@ -77,6 +78,7 @@ def unite(
             tuple(statement.conditions.get(n.casefold(), ())),
             statement.columns,
             statement.enough,
+            commit.tick,
         )
         for n in stores
     ]
@@ -129,10 +131,7 @@ def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
 
 def parts_of(commit: Commit, wanted: Iterable[Wanted], room: Room) -> Iterator[Part]:
     """What this instance has of what is wanted: a part per task that it owns, also if it has no rows. room: for all of them."""
-    snapshot = commit.snapshot
-    assert isinstance(snapshot, StateSnapshot)
-    assert snapshot.owned is not None, "an instance that is alone owns everything"
-    owners, relations, known = _owners(commit.plan), commit.relations(), snapshot.tasks()
+    owners, relations = _owners(commit.plan), commit.relations()
     for w in wanted:
         if _definition(owners, w.relation) != w.definition:
             continue
@@ -142,7 +141,11 @@ def parts_of(commit: Commit, wanted: Iterable[Wanted], room: Room) -> Iterator[P
             yield Part(w.relation, commit.writer, 0, pa.Table.from_batches(measured))
             continue
         assert isinstance(relation, StoreRelation)
-        prefix = _prefix(*owners[w.relation])
+        store, prefix = relation.view.spec.name, _prefix(*owners[w.relation])
+        snapshot = commit.snapshot.of(store) if isinstance(commit.snapshot, CombinedSnapshot) else commit.snapshot
+        assert isinstance(snapshot, StateSnapshot)
+        assert snapshot.owned is not None, "an instance that is alone owns everything"
+        known = snapshot.tasks()
         for task in sorted(t for t in snapshot.owned if t.startswith(prefix)):
             with snapshot.of_task(task) as only:
                 found = replace(relation, snapshot=only).batches(w.conditions, w.columns, room)

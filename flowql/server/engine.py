@@ -132,6 +132,10 @@ class Engine(Protocol):
         """A commit for an interactive query over these relations; the caller closes its snapshot."""
         ...
 
+    def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
+        """What a member of a group has of these relations as of a tick; None if it has not kept it."""
+        ...
+
     def take_copied(self, relations: Sequence[str]) -> Commit:
         """As `take`, with a `StateCopy` as snapshot where one can be made."""
         ...

@@ -47,6 +47,7 @@ from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.state.copy import copy_of
 from flowql.runtime.state.store import Snapshot
+from flowql.runtime.ticks.member import MemberTicks
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.at_rest import instance_entry
 from flowql.server.engine import Mode
@@ -224,6 +225,17 @@ class RuntimeEngine:
     def take_copied(self, relations: Sequence[str]) -> Commit:
         return self._taken(relations, self._copied)
 
+    def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
+        instance = self.instance
+        if not isinstance(instance.ticks, MemberTicks):
+            return None
+        found = instance.ticks.snapshot_at(queries_behind(instance.plan, relations), tick)
+        if found is None:
+            return None
+        app, writer = instance.config.application_id, instance.config.transactional_id
+        plan = instance.plan_at(found.sequence)
+        return Commit(plan, found, instance.repaired, app, writer=writer, is_whole=True, tick=tick)
+
     def _copied(self) -> Snapshot:
         """The last commit as a copy; as a snapshot where the state is in memory, or the disk takes no files."""
         data_dir = self.instance.config.data_dir
@@ -255,6 +267,7 @@ class RuntimeEngine:
             others,
             restoring,
             taken.is_whole,
+            taken.tick,
         )
 
     def whole_ends(self) -> Mapping[TopicPartition, int]:

@@ -45,7 +45,7 @@ def wanted_to_data(wanted: Iterable[Wanted]) -> dict[str, Any]:
         conditions = [[c.column, c.operator, [[v.kind, v.text] for v in c.values]] for c in w.conditions]
         columns = None if w.columns is None else sorted(w.columns)
         about = {"relation": w.relation, "definition": w.definition, "conditions": conditions}
-        found.append({**about, "columns": columns, "enough": w.enough})
+        found.append({**about, "columns": columns, "enough": w.enough, "tick": w.tick})
     return {"wanted": found}
 
 
@@ -61,5 +61,7 @@ def wanted_of(data: Any) -> list[Wanted]:
         enough = w.get("enough")
         if enough is not None and not isinstance(enough, int):
             raise TypeError("`enough` is a number")
-        found.append(Wanted(str(w["relation"]), str(w["definition"]), conditions, columns, enough))
+        found.append(
+            Wanted(str(w["relation"]), str(w["definition"]), conditions, columns, enough, int(w.get("tick", 0)))
+        )
     return found

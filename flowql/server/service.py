@@ -164,10 +164,14 @@ class Service:
             return self._engine.pin()
 
     def rows(self, wanted: Sequence[Wanted]) -> Iterator[Part]:
-        """For another instance: what this one has of relations, as of one commit."""
-        commit, room = self._engine.take([w.relation for w in wanted]), Room(self.database.memory)
+        """For another instance: what this one has of relations, as of one commit, or of the tick that is asked for."""
+        tick, relations = max((w.tick for w in wanted), default=0), [w.relation for w in wanted]
+        commit = self._engine.take_at(relations, tick) if tick else self._engine.take(relations)
+        if commit is None:
+            return
+        room = Room(self.database.memory)
         try:
-            yield from parts_of(commit, wanted, room)
+            yield from parts_of(commit if tick else commit.as_newest(), wanted, room)
         finally:
             commit.snapshot.close()
             room.back()

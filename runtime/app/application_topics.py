@@ -18,6 +18,7 @@ from flowql.runtime.placement.heartbeats import heartbeat_topic
 from flowql.runtime.placement.record import placement_topic
 from flowql.runtime.state.changelog import changelog_topic, metadata_topic
 from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
+from flowql.runtime.ticks.record import tick_topic
 
 # state: what state comes back from, and what waits between tasks. record: what was deployed, dead letters, repairs.
 Use = Literal["state", "record"]
@@ -29,7 +30,7 @@ def topics_of(log: Log, application_id: str, deployed: Deployed) -> dict[str, Us
     state = {metadata_topic(app), changelog_topic(app, EXCHANGE_STORE.name), *deployed_internal(log, app, known)}
     names = (plan_topic, dead_letter_topic, repairs_topic, members_topic, written_keys_topic)
     record = {*(name(app) for name in names), hung_topic(app).topic, counter_of(app).topic}
-    record |= {placement_topic(app).topic, heartbeat_topic(app).topic}
+    record |= {placement_topic(app).topic, heartbeat_topic(app).topic, tick_topic(app).topic}
     record |= {t for g in groups_of(deployed) for t in g.staging.values()}
     record |= {t for t in known if t.startswith(f"{dead_letter_topic(app)}-of-")}
     found: dict[str, Use] = {**dict.fromkeys(record, "record"), **dict.fromkeys(state, "state")}

@@ -28,6 +28,7 @@ from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.import_positions import ImportPositions, topics_of
+from flowql.runtime.app.member_ticks import agree_on_ticks
 from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
 from flowql.runtime.app.plan_topic import deployed_ms, topic_name
@@ -89,6 +90,7 @@ from flowql.runtime.task import dead_letters
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
+from flowql.runtime.ticks.member import MemberTicks
 from flowql.runtime.ticks.ticks import TakenSnapshot, Ticks
 from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
 from flowql.runtime.topology.scans import Scans
@@ -165,7 +167,7 @@ class Instance:
             partial(unreadable, self),
             partial(misplaced, self),
         )
-        self.ticks = Ticks(self, follows=not config.shared)
+        self.ticks = MemberTicks(self, config.application_id) if config.shared else Ticks(self)
         self.commit = CommitStep(
             log,
             config.application_id,
@@ -228,6 +230,7 @@ class Instance:
             log, config.application_id, config.process_id, clock.wall_ms, config.transactional_id_of
         )
         self.group = group = GroupStep(self) if config.shared else None
+        agree_on_ticks(self, self.ticks, group)
         away_since_ms = last_commit_ms(log, config.application_id) if config.changelogs else None
         self._known_times = KnownTimes(
             clock, away_since_ms, self.tasks_of, lambda: 0 if group is None else group.others_ms

@@ -74,6 +74,8 @@ class PlacementStep:
         self.trouble = ""  # why placement does not go on, for status
         self.wake: Callable[[], None] = lambda: None
         self.notify: Callable[[], None] = lambda: None  # there are events
+        # Done at each step, with the producer that only the leader has; returns in how many ms it is to be done again.
+        self.also: Callable[[int, Producer | None], int | None] = lambda now_ms, writer: None
 
     # -- any thread
 
@@ -155,11 +157,12 @@ class PlacementStep:
                 self.notify()
             self._tell(now_ms)
             self._lead(now_ms)
+            again_ms = self._do_also(now_ms)
         except LogError as error:
             self.trouble = str(error)
             return RETRY_MS
         self.trouble = ""
-        return LOOK_MS
+        return LOOK_MS if again_ms is None else min(LOOK_MS, again_ms)
 
     def close(self) -> None:
         """Leaves, after the threads of the instance have ended and what they did is committed. Raises nothing."""
@@ -302,6 +305,17 @@ class PlacementStep:
         except LogError:
             self._resign()  # a new producer finds out what was written
             raise
+
+    def _do_also(self, now_ms: int) -> int | None:
+        try:
+            return self.also(now_ms, self._writer)
+        except Fenced:
+            self._resign()
+            self._lead_at_ms = now_ms + AGAIN_MS
+        except LogError:
+            self._resign()  # a new producer finds out what was written
+            raise
+        return None
 
     def _resign(self) -> None:
         writer, self._writer, self._decided = self._writer, None, None

@@ -263,15 +263,15 @@ class LogInput:
 
     @property
     def waited_for(self) -> bool:
-        """A channel that others wait for, since it may be incomplete."""
-        return self.complete < self._needed_by_siblings
+        """A channel that others wait for, since it may be incomplete. In a tick all rows of it are there."""
+        return self.line is None and self.complete < self._needed_by_siblings
 
     def more_to_come(self, _known: dict[TaskId, bool]) -> bool:
         """Whether rows may follow the ones that are decoded or will be decoded next."""
-        if self.channel is not None and not self._is_complete:
-            return True
         if (line := self.line) is not None:
             return self.next_fetch < line or self._second_offset() < line
+        if self.channel is not None and not self._is_complete:
+            return True
         return self.next_fetch < self.end_offset or len(self.queue) > 1
 
     def _second_offset(self) -> int:

@@ -223,8 +223,8 @@ class Task:
         return not self._ticked_at_ms <= self._wall_ms() < due_ms
 
     def _wall_ms(self) -> int:
-        now_ms, tick_ms = self._clock.wall_ms(), self.tick_ms
-        return now_ms if tick_ms is None else min(now_ms, tick_ms)
+        """That of the tick, wherever the task runs: clocks of members differ."""
+        return self._clock.wall_ms() if (tick_ms := self.tick_ms) is None else tick_ms
 
     @property
     def holds_rows(self) -> bool:

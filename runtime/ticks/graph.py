@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from flowql.compiler.plan import changes
 from flowql.compiler.plan.generations import topics_read
-from flowql.compiler.plan.logical import Project
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.logical import Project, Sink
+from flowql.compiler.plan.topology import ExchangeSink, Plan, QueryPlan, SubTopology
+from flowql.runtime.task.repartition import topic_of
+from flowql.runtime.topology.query import input_topics
 
 CHANGES = tuple(c for c in vars(changes).values() if isinstance(c, type) and c.__module__ == changes.__name__)
 
@@ -42,6 +44,68 @@ def writers_of(plan: Plan) -> list[Writers]:
         is_read = any(topic in read[other] for other in order)
         found.append(Writers(topic, by_topic[topic], read[topic] - ordered, upstream, is_read))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Sub-topologies that finish ticks together, as they write the same topics: those of results, and of repartitions between members. name: the first
+    of these topics. subs: query and number of each. sources, upstream: as of `Writers`, upstream ones by their names; reads: all topics.
+    """
+
+    name: str
+    subs: frozenset[tuple[str, int]]
+    writes: frozenset[str]
+    reads: frozenset[str]
+    sources: frozenset[str]
+    upstream: frozenset[str]
+    is_read: bool
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(sorted({query for query, _ in self.subs}))
+
+
+def stages_of(plan: Plan, group: str) -> list[Stage]:
+    """As `writers_of`, where repartitions are topics because tasks of one query are at several members; upstream ones first."""
+    following = _following(plan, {q.id: frozenset(topics_read(q)) for q in plan.queries})
+    subs = {(q.id, sub.number): sub for q in plan.queries if q.id in following for sub in q.subtopologies}
+    together = _together({of: _topics_written(sub, group) for of, sub in subs.items()})
+    stage_of = {topic: name for name, (_, topics) in together.items() for topic in topics}
+    reads = {
+        name: frozenset(t for of in members for t in input_topics(subs[of], group))
+        for name, (members, _) in together.items()
+    }
+    order = _in_order({name: {stage_of[t] for t in topics if t in stage_of} for name, topics in reads.items()})
+    found = list[Stage]()
+    for name in order:
+        members, topics = together[name]
+        made = frozenset(t for t in reads[name] if stage_of.get(t) in order)
+        upstream = frozenset(stage_of[t] for t in made)
+        is_read = any(topics & reads[other] for other in order)
+        found.append(Stage(name, members, topics, reads[name], reads[name] - made, upstream, is_read))
+    return found
+
+
+def _topics_written(sub: SubTopology, group: str) -> frozenset[str]:
+    repartitions = {topic_of(group, op.spec.topic) for op in sub.operators if isinstance(op.spec, ExchangeSink)}
+    return frozenset(repartitions | {op.spec.topic for op in sub.operators if isinstance(op.spec, Sink)})
+
+
+def _together(
+    writes: Mapping[tuple[str, int], frozenset[str]],
+) -> dict[str, tuple[frozenset[tuple[str, int]], frozenset[str]]]:
+    """Sub-topologies that share a topic, directly or through others, with all their topics; by the first of these."""
+    groups = list[tuple[set[tuple[str, int]], set[str]]]()
+    for of, topics in writes.items():
+        members, written = {of}, set(topics)
+        apart = list[tuple[set[tuple[str, int]], set[str]]]()
+        for group in groups:
+            if group[1] & written:
+                members, written = members | group[0], written | group[1]
+            else:
+                apart.append(group)
+        groups = [*apart, (members, written)]
+    return {min(topics): (frozenset(members), frozenset(topics)) for members, topics in groups if topics}
 
 
 def _following(plan: Plan, reads: Mapping[str, frozenset[str]]) -> set[str]:

@@ -112,21 +112,21 @@ class Follower:
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
     """State for an answer. reason: why queries are not at one place of their inputs; empty if they are, or if nobody has looked.
-    is_whole: it is of one tick. newest: it is that of the last commit.
+    is_whole: it is of one tick. newest: it is that of the last commit. tick: of a member, the tick that others are asked for; else 0.
     """
 
     snapshot: Snapshot
     reason: str = ""
     is_whole: bool = False
     newest: bool = True
+    tick: int = 0
 
 
 class Ticks:
-    """The ticks of one instance, as its steps and readers see them."""
+    """The ticks of an instance that is alone, as its steps and readers see them. Of a member of a group: `flowql.runtime.ticks.member`."""
 
-    def __init__(self, host: TickHost, *, follows: bool) -> None:
-        """follows: whether queries of this instance follow ticks; members of a group do not."""
-        self._host, self._lock, self._follows = host, host.state.epoch_lock, follows
+    def __init__(self, host: TickHost) -> None:
+        self._host, self._lock = host, host.state.epoch_lock
         self._plan: Plan | None = None
         self._followers: dict[str, Follower] = {}  # by topic, upstream ones first
         self._of_query: dict[str, Follower] = {}
@@ -340,7 +340,7 @@ class Ticks:
             return
         before, old, self._plan = self._followers, self._plan, plan
         self._followers = {}
-        for writers in writers_of(plan) if self._follows else ():
+        for writers in writers_of(plan):
             known = before.get(writers.topic)
             if known is not None and old is not None and _are_same(known.writers, old, writers, plan):
                 known.writers = writers

@@ -127,8 +127,13 @@ def judge(world: SimulatedCluster) -> list[str]:
     return [
         *world.wrong,
         *project.differences(world.outside, later=world.later, change=world.change or project.CHANGES[0]),
-        *(w for p in world.processes for w in _state_of(world, p)),
+        *judge_states(world),
     ]
+
+
+def judge_states(world: SimulatedCluster) -> list[str]:
+    """Every owner's state against its changelogs."""
+    return [w for p in world.processes for w in _state_of(world, p)]
 
 
 def _state_of(world: SimulatedCluster, process: Process) -> list[str]:

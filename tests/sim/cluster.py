@@ -179,6 +179,9 @@ class SimulatedCluster:
             self.at(self.rng.randrange(begin, until), partial(strike, self))
         self.run_until(lambda: self.now >= until)
         self.settle()
+        return self.judge()
+
+    def judge(self) -> list[str]:
         return judge(self)
 
     def begin(self) -> Process:
@@ -187,8 +190,11 @@ class SimulatedCluster:
             setattr(module, name, value)
         first = self.start()
         assert first is not None
-        self.deploy(first, project.plan())
+        self.deploy(first, self.first_plan())
         return first
+
+    def first_plan(self) -> Plan:
+        return project.plan()
 
     def settle(self) -> None:
         """No more faults, until everything is processed and committed."""

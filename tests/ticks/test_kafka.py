@@ -1,4 +1,4 @@
-"""Ticks on Kafka, where an instance is alone in its group."""
+"""Ticks on Kafka: of an instance that is alone, and of members of a group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from flowql.kafka.broker import Broker
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
+from tests.kafka_broker import QUICK
+from tests.ticks import members
 from tests.ticks.live import VIEWS, LiveBank
 
 pytestmark = pytest.mark.kafka
@@ -61,3 +64,11 @@ def test_views_over_views_on_kafka_show_one_moment(kafka: str, tmp_path: Path) -
             ended.set()
             thread.join()
             bank.instance.stop()
+
+
+@pytest.mark.turns("kafka")
+def test_members_show_one_moment_also_after_a_kill(own_broker: Broker, tmp_path: Path) -> None:
+    """While a producer never pauses, one joins and one is killed: no row that is written is of a state between two ticks."""
+    found = members.live(own_broker.start(java_options=QUICK).bootstrap, tmp_path, 2.0)
+    assert found["wrong"] == []
+    assert found["ticks"] > 2

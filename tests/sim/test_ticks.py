@@ -1,0 +1,108 @@
+"""Members that follow ticks: whatever happens to them, a reader of several results has states of its inputs that were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flowql.runtime.ticks.course import Course
+from flowql.runtime.ticks.member import MemberTicks
+from tests.sim import cluster
+from tests.sim.checks import APP
+from tests.sim.faults import CALM, Faults
+from tests.sim.groups import Violation
+from tests.sim.ticks import BankOfMembers
+from tests.ticks.lines import Results
+
+# Without a clock that is set by a day: a table of one's own then stops its views, as deletions may be missed.
+KINDS = tuple(k for k in Faults().kinds if k not in ("deploy", "refuse", "deny", "clock"))
+TROUBLE = Faults(kinds=KINDS, remote=0)
+
+
+def live(seed: int, faults: Faults = TROUBLE, **options: bool) -> list[str]:
+    try:
+        return BankOfMembers(seed, faults, **options).run()
+    except Violation as violation:
+        return [str(violation)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_readers_of_results_have_states_that_were(seed: int) -> None:
+    assert live(seed, now=bool(seed % 2)) == []
+
+
+def test_a_commit_has_whole_ticks_where_nothing_happens() -> None:
+    """So no row that was written is of a state between two ticks."""
+    world = BankOfMembers(1, CALM, count=12)
+    world.begin()
+    world.start()
+    for n in range(len(world.input)):
+        world.feed(n)
+        world.run_for(100)
+    world.settle()
+    assert world.judge() == []
+    results = Results(world.outside, APP)
+    for topic, column in (("balance", "bal"), ("total", "t")):
+        assert not any(row[column] for row in results.history(topic))
+    assert len(results.history("credits")) > 20
+    assert len(world.answers) > 4
+    world.run_for(3_000)  # ticks without rows are on their way
+    lines = len(list(results.lines()))
+    world.run_for(3_000)
+    assert len(list(Results(world.outside, APP).lines())) == lines, "members at rest need no ticks"
+
+
+def one_of_several(
+    self: Course, done: dict[str, int], take: Callable[[Course, dict[str, int]], None] = Course.take
+) -> None:
+    for p in self._stages.values():
+        if p.line is not None and any(done.get(task) == p.line.tick for task in p.left):
+            done = {**done, **dict.fromkeys(p.left, p.line.tick)}
+    take(self, done)
+
+
+def ends_too_far(
+    self: Course, name: str, ends: dict, learn: Callable[[Course, str, dict], None] = Course.learn
+) -> None:
+    learn(self, name, {tp: end + 2 for tp, end in ends.items()})
+
+
+def passed(self: MemberTicks, lined: Any, task: Any, set_line: Callable[..., None] = MemberTicks._set_line) -> None:
+    set_line(self, lined, task)
+    if task.id.query == "CTAS_credits" and task.id.partition == 0:
+        for i in task.logs.values():
+            i.line = None
+
+
+def own_clock(self: MemberTicks, lined: Any, task: Any, set_line: Callable[..., None] = MemberTicks._set_line) -> None:
+    set_line(self, lined, task)
+    if task.id.query == "CTAS_young":
+        task.tick_ms = None
+
+
+def before_the_commit(self: MemberTicks, at_cut: Callable[..., Any] = MemberTicks.at_cut) -> Any:
+    found = at_cut(self)
+    self._done |= dict(found)
+    return found
+
+
+# By the first seed that finds it.
+PLANTS: dict[str, tuple[int, type, str, Callable[..., Any]]] = {
+    "a mark by one writer of two": (1, Course, "take", one_of_several),
+    "ends with rows of a later tick": (0, Course, "learn", ends_too_far),
+    "a line that a task passes": (0, MemberTicks, "_set_line", passed),
+    "NOW() of each member": (0, MemberTicks, "_set_line", own_clock),
+    "a mark before the commit": (3, MemberTicks, "at_cut", before_the_commit),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTS)
+def test_each_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a state that never was, or by a query that gets changes that do not fit its rows and does not go on."""
+    seed, owner, name, broken = PLANTS[fault]
+    monkeypatch.setattr(owner, name, broken)
+    monkeypatch.setattr(cluster, "QUIET_MS", 10_000)
+    assert live(seed, replace(TROUBLE, slow_runs=0.1, slow=0.05), now=fault.startswith("NOW"))
