@@ -97,13 +97,13 @@ def is_about_catalogue(statement: Statement, tables: Collection[str], relations:
     }
     if called & SCHEMAS:
         return True
-    names = {w.name for w in words if w.name is not None}
+    names = statement.names
     if read := {n for n in names if n in tables}:
         return not read & relations()
     told = any(n.startswith("pg_") or n in _OWN for n in called if n is not None and n not in _OF_FLOWQL) or bool(
         names & _WORDS
     )
-    return told and not any(w.upper == "FROM" for w in words)
+    return told and "FROM" not in statement.uppers
 
 
 def translated(sql: str, names: Names, settings: SessionSettings, pid: int) -> str:

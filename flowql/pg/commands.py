@@ -19,6 +19,9 @@ _NOTHING = {
     "ANALYZE": "ANALYZE",
     "VACUUM": "VACUUM",
 }
+_TRANSACTION_VERBS = frozenset(
+    ("ABORT", "BEGIN", "COMMIT", "END", "PREPARE", "RELEASE", "ROLLBACK", "SAVEPOINT", "START")
+)
 _TIMEZONE_NOTE = "times are shown in UTC, whatever the time zone of a session"
 
 
@@ -176,8 +179,9 @@ def _reset(statement: Statement, settings: SessionSettings) -> Done:
 
 def transaction_verb(statement: Statement) -> str:
     """BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, `ROLLBACK TO`; empty for a statement that is not about transactions. Raises PgError."""
-    words = [w.upper for w in statement.words]
-    match words:
+    if statement.verb not in _TRANSACTION_VERBS:
+        return ""
+    match list(statement.uppers):
         case ["BEGIN", *_] | ["START", "TRANSACTION", *_]:
             return "BEGIN"
         case ["COMMIT" | "ROLLBACK", "PREPARED", *_] | ["PREPARE", "TRANSACTION", *_]:

@@ -190,6 +190,8 @@ class _Client:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._written = list[bytes]()  # until the next flush: one packet for all messages of a reply
+        self._size = 0
         self.is_encrypted = False
         writer.transport.set_write_buffer_limits(BUFFER_BYTES)
 
@@ -229,10 +231,21 @@ class _Client:
         await self._writer.drain()
 
     def write(self, data: bytes) -> None:
-        self._writer.write(data)
+        """Messages go to the client with the next flush, or when there are many."""
+        self._written.append(data)
+        self._size += len(data)
+        if self._size > BUFFER_BYTES:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._written:
+            self._writer.write(b"".join(self._written))
+            self._written.clear()
+            self._size = 0
 
     async def flush(self) -> None:
         """Hangs up on a client that takes nothing for too long."""
+        self._pass_on()
         try:
             async with asyncio.timeout(TAKE_S):
                 await self._writer.drain()
@@ -243,7 +256,8 @@ class _Client:
     async def end(self, data: bytes) -> None:
         """Says why, and no more: a client that does not read it is not waited for."""
         try:
-            self._writer.write(data)
+            self.write(data)
+            self._pass_on()
             async with asyncio.timeout(1.0):
                 await self._writer.drain()
         except (ConnectionError, TimeoutError, ssl.SSLError):

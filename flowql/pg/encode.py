@@ -6,6 +6,7 @@ Text forms: PostgreSQL's documentation, chapter "Data Types"; binary forms: the 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowql.pg import binary, texts
+from flowql.pg import binary, messages, texts
 from flowql.pg.types import PgColumn, PgType
 
 _BINARY = pa.binary()
 _HEAD_BYTES = 7  # D, a length, the number of columns
 _COPY_BYTES = 5  # d, a length
+_FEW_ROWS = 4  # for which calls of Arrow take longer than Python
+_I16, _I32 = struct.Struct("!H"), struct.Struct("!i")
 
 
 def data_rows(batch: pa.RecordBatch, columns: Sequence[PgColumn], formats: Sequence[int]) -> bytes:
@@ -27,6 +30,8 @@ def data_rows(batch: pa.RecordBatch, columns: Sequence[PgColumn], formats: Seque
     if not n:
         return b""
     fields = [_field(c, column.type, form) for c, column, form in zip(batch.columns, columns, formats, strict=True)]
+    if n <= _FEW_ROWS:
+        return b"".join(map(_data_row, zip(*(f.to_pylist() for f in fields), strict=True)))
     lengths = [pc.fill_null(pc.binary_length(f), -1).to_numpy().astype(np.int32) for f in fields]
     total = np.full(n, 6, np.int64)
     for length in lengths:
@@ -39,6 +44,13 @@ def data_rows(batch: pa.RecordBatch, columns: Sequence[PgColumn], formats: Seque
     for field, length in zip(fields, lengths, strict=True):
         parts += [binary.fixed(length.astype(">i4").view(np.uint8).reshape(n, 4)), field]
     return _joined(parts)
+
+
+def _data_row(values: Sequence[bytes | None]) -> bytes:
+    parts = [_I16.pack(len(values))]
+    for value in values:
+        parts += [_I32.pack(-1)] if value is None else [_I32.pack(len(value)), value]
+    return messages.message(b"D", *parts)
 
 
 def _field(column: pa.Array, t: PgType, form: int) -> pa.Array:

@@ -62,6 +62,11 @@ _TOLD = tuple(
         (r"^Catalog Error: Table", "42P01"),
         (r"^Conversion Error", "22P02"),
         (r"^Out of Range Error", "22003"),
+        (r"malformed array literal|is not a number$", "22P02"),
+        (r"time zone .* not recognized", "22023"),
+        (r"field value out of range", "22008"),
+        (r"does not fit DECIMAL", "22003"),
+        (r"null character not permitted", "54000"),
         (r"has a row with the key", "23505"),
         (r"is NOT NULL|PRIMARY KEY: it has no NULL", "23502"),
         (r"would break", "23514"),
@@ -81,6 +86,8 @@ _TOLD = tuple(
 )
 
 
+# The parser reads literals as well, and says of one that it is none.
+_LITERALS = (("is not an interval", "22007"), ("is not a decimal number", "22P02"))
 _VAGUE = (None, "42000", "42804", "42P01", "22000")
 
 
@@ -143,7 +150,7 @@ def pg_error(error: CommandError | CompileError | RuntimeFailure) -> PgError:
 
 def _state(code: str, title: str) -> str:
     if code.startswith("FQ1"):
-        return "42601"
+        return next((state for said, state in _LITERALS if title.endswith(said)), "42601")
     found = _STATES.get(code)
     if found in _VAGUE:
         found = next((state for words, state in _TOLD if words.search(title)), found)

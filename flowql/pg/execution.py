@@ -227,6 +227,7 @@ class Execution:
                 if loop.time() >= abandoned_at:
                     running.cancel()  # if no thread has begun it
                     running.add_done_callback(_closed)
+                    waiting.add_done_callback(_heard)
                     if not point.abandon():
                         raise unknown_outcome(f"{self._cancelled}, and it is still being written")
                     raise PgError("57014", self._cancelled)
@@ -331,6 +332,17 @@ class Execution:
             raise syntax_error(statement, 0)
         raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
 
+    def produce_all(self, *arguments: Any) -> Produced:
+        """As `produce`, for a client that takes all rows without a break."""
+        produced = self.produce(*arguments)
+        if produced.rows is not None and produced.copy is None:
+            try:
+                produced.rows.read_ahead()
+            except BaseException:
+                produced.rows.close()
+                raise
+        return produced
+
     @property
     def _visible(self) -> frozenset[str] | None:
         """Folded names of the relations that it may read; None: all."""
@@ -343,7 +355,7 @@ class Execution:
             action = "write"
         elif statement.verb in _UNSUPPORTED:
             action = "deploy"
-        elif not any(w.upper in _READS for w in statement.words) or self.shared.catalogue.has(statement, self._visible):
+        elif _READS.isdisjoint(statement.uppers) or self.shared.catalogue.has(statement, self._visible):
             return
         try:
             authorize(replace(self.caller, results=None) if action != "deploy" else self.caller, action, None)
@@ -496,6 +508,12 @@ class Execution:
 def _done(verb: str, rows: int, returned: pa.Table | None, formats: Sequence[int]) -> Produced:
     tag = f"INSERT 0 {rows}" if verb == "INSERT" else f"{verb} {rows}"
     return Produced(tag, None if returned is None else Rows.of_table(returned, formats=formats))
+
+
+def _heard(waiting: asyncio.Future[Any]) -> None:
+    """An error that came too late is not one of the loop."""
+    if not waiting.cancelled():
+        waiting.exception()
 
 
 def _closed(running: Future[Any]) -> None:

@@ -26,6 +26,7 @@ class Rows:
     formats: list[int] = field(default_factory=list)
     rows: int = 0
     _left: pa.RecordBatch | None = None
+    _ahead: tuple[bytes, bool] | None = None
 
     @classmethod
     def of(cls, answer: Answer, formats: Sequence[int] = ()) -> Rows:
@@ -61,6 +62,15 @@ class Rows:
                 batch, self._left = batch.slice(0, count), batch.slice(count)
             count = None if count is None else count - batch.num_rows
             yield batch
+
+    def read_ahead(self) -> None:
+        """Makes the first piece of all rows in the call that begins the statement, as another call for it takes longer than a look-up."""
+        self._ahead = self.piece()
+
+    def taken_ahead(self) -> tuple[bytes, bool] | None:
+        """That piece, once."""
+        ahead, self._ahead = self._ahead, None
+        return ahead
 
     def piece(self, limit: int = 0, encode: Encode | None = None) -> tuple[bytes, bool]:
         """Some of the next rows as messages, and whether these were the last ones. limit: of all rows that are taken; 0: none."""

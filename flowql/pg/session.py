@@ -96,6 +96,7 @@ class Session:
                 await self._ready()
             else:
                 self._is_skipping = True
+                await self.out.flush()  # asyncpg sends Sync once it has the error
 
     @property
     def idle_ms(self) -> int:
@@ -144,7 +145,7 @@ class Session:
     async def _simple(self, statement: Statement) -> None:
         if statement.parameters:
             raise PgError("42P02", "there is no parameter $1", position=statement.sql.index("$") + 1)
-        produced = await self._produce(statement, Filled(statement.sql), ())
+        produced = await self._produce(statement, Filled(statement.sql), (), takes_all=True)
         rows = produced.rows
         if rows is not None and produced.copy is None:
             self.out.write(messages.row_description(rows.columns, rows.formats))
@@ -240,7 +241,7 @@ class Session:
         if copies_from(portal.prepared.statement):
             await self._begin_copy(portal.prepared.statement, portal.sql.sql, None)
             return
-        produced = await self._opened(portal)
+        produced = await self._opened(portal, takes_all=limit <= 0)
         if portal.is_done:
             self.out.write(messages.complete(produced.finished()))
             return
@@ -299,10 +300,11 @@ class Session:
 
     # Both
 
-    async def _opened(self, portal: Portal) -> Produced:
+    async def _opened(self, portal: Portal, *, takes_all: bool = False) -> Produced:
         if portal.opened is None:
             try:
-                portal.opened = await self._produce(portal.prepared.statement, portal.sql, portal.formats)
+                statement = portal.prepared.statement
+                portal.opened = await self._produce(statement, portal.sql, portal.formats, takes_all=takes_all)
             except PgError as error:
                 raise error.placed(portal.sql.sql, portal.sql.original) from None
         return portal.opened
@@ -312,7 +314,10 @@ class Session:
         statement: Statement,
         sql: Filled,
         formats: Sequence[int],
+        *,
+        takes_all: bool,
     ) -> Produced:
+        """takes_all: the client takes all rows without a break."""
         verb = commands.transaction_verb(statement)
         if verb:
             return Produced(await self._transact(verb, statement))
@@ -332,7 +337,8 @@ class Session:
         written = await self._outcome(self.execution.write(statement, sql.sql, formats, self.transaction, timeout_ms))
         if written is not None:
             return written
-        return await self._call(self.execution.produce, statement, sql.sql, formats, self.transaction, self.settings)
+        produce = self.execution.produce_all if takes_all else self.execution.produce
+        return await self._call(produce, statement, sql.sql, formats, self.transaction, self.settings)
 
     async def _begin(self, statement: Statement) -> Produced:
         found: Produced = await self._call(
@@ -351,7 +357,11 @@ class Session:
             self.out.write(messages.copy_out(len(rows.columns)) + copy.head(rows.columns))
         until, is_last = (rows.rows + limit if limit else 0), False
         while not is_last and not (until and rows.rows >= until):
-            data, is_last = await self._call(rows.piece, until, None if copy is None else copy.encoder(rows.columns))
+            if (ahead := rows.taken_ahead()) is not None:
+                data, is_last = ahead
+            else:
+                encode = None if copy is None else copy.encoder(rows.columns)
+                data, is_last = await self._call(rows.piece, until, encode)
             self.out.write(data)
             if not is_last:
                 await self.out.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 
 from flowql.compiler.dialect.standard.tokens import TOKEN, comment_end
@@ -43,24 +44,34 @@ class Word:
         return self.text[1:-1].replace("''", "'")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
-    """One statement of a request. start: where it begins there."""
+    """One statement of a request. start: where it begins there. A prepared statement is asked the same for each execution, so answers are kept."""
 
     sql: str
     start: int
     words: tuple[Word, ...]
 
+    @cached_property
+    def uppers(self) -> tuple[str, ...]:
+        """`Word.upper` of its words."""
+        return tuple(w.upper for w in self.words)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Those of its words that are names, folded."""
+        return frozenset(w.name for w in self.words if w.name is not None)
+
     @property
     def verb(self) -> str:
         """Its first word; empty if it has none."""
-        return self.words[0].upper if self.words else ""
+        return self.uppers[0] if self.words else ""
 
     @property
     def is_read(self) -> bool:
         return self.verb in _READS
 
-    @property
+    @cached_property
     def is_write(self) -> bool:
         return self.verb in _WRITES or (
             self.verb == "WITH" and any(w.upper in _WRITES and w.kind == "word" for w in self.words)
@@ -68,9 +79,9 @@ class Statement:
 
     def follows(self, *words: str) -> bool:
         """Whether it begins with these words."""
-        return tuple(w.upper for w in self.words[: len(words)]) == words
+        return self.uppers[: len(words)] == words
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """The highest number of a parameter."""
         return max((int(w.text[1:]) for w in self.words if w.kind == "parameter"), default=0)

@@ -234,6 +234,9 @@ class LiveRows(Rows):
     def is_live(self) -> bool:
         return True
 
+    def read_ahead(self) -> None:
+        """Nothing: rows come later."""
+
     def is_ready(self) -> bool:
         self._ready = self._ready or self._changes.poll()
         return bool(self._ready) or self._changes.is_over

@@ -55,7 +55,7 @@ INSERT INTO o VALUES (1, 'ada', 10.5), (2, 'bob', 20), (3, 'ada', 1.25), (4, 'ev
 INSERT INTO c VALUES ('ada', 'Ada'), ('bob', 'Bob'), ('fay', 'Fay');
 """
 SOME = 50  # statements of the script that a run draws
-SCRIPT = (Path(__file__).parent / "script.sql").read_text("utf-8")
+SCRIPT = "".join((Path(__file__).parent / name).read_text("utf-8") for name in ("script.sql", "values.sql"))
 PARAMETERS: tuple[tuple[str, tuple[int, ...], tuple[bytes | None, ...], tuple[int, ...]], ...] = (
     ("SELECT $1::int + 1", (), (b"41",), ()),
     ("SELECT id, s FROM t WHERE id = $1", (), (b"1",), ()),

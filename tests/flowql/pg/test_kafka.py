@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from flowql.kafka.broker import Broker
+from flowql.runtime.log.kafka import producer
+from flowql.runtime.log.kafka.calls import ProducerClient
 from tests.flowql.pg.conftest import SQL, Shop, started
-from tests.flowql.pg.wire import tags
+from tests.flowql.pg.inside import served
+from tests.flowql.pg.wire import Failed, Wire, fields_of, rows_of, tags
+from tests.kafka_broker import QUICK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.turns("servers")]
 
 
-@pytest.fixture
-def on_kafka(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Shop]:
-    app = f"pg{uuid.uuid4().hex[:8]}"
-    pg = f"{{{{port: {{port}}}}}}, log: kafka, kafka: {{{{bootstrap: '{kafka}', app_id: {app}}}}}, prefix: {app}_"
+@pytest.fixture(scope="module")
+def on_kafka(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker) -> Iterator[Shop]:
+    app, bootstrap = f"pg{uuid.uuid4().hex[:8]}", kafka_broker.start(java_options=QUICK).bootstrap
+    pg = f"{{{{port: {{port}}}}}}, log: kafka, kafka: {{{{bootstrap: '{bootstrap}', app_id: {app}}}}}, prefix: {app}_"
     yield from started(tmp_path_factory.mktemp("kafka"), pg, SQL, "")
 
 
@@ -35,3 +42,73 @@ def test_rows_are_written_read_and_subscribed(on_kafka: Shop) -> None:
             pass
         assert found == [("ada", "1", "2.50")]
         assert [r[0] for r in other.rows("SELECT relname FROM pg_class WHERE relname = 'spent'")] == ["spent"]
+
+
+def test_transactions(on_kafka: Shop) -> None:
+    rows = "SELECT * FROM notes WHERE id >= 100 ORDER BY id"
+    with on_kafka.wire() as w, on_kafka.wire() as other:
+        w.ask("BEGIN")
+        assert rows_of(w.ask("INSERT INTO notes VALUES (100, 'a'), (101, 'b'), (102, 'c') RETURNING id")) == [("100",), ("101",), ("102",)]  # fmt: skip
+        assert rows_of(w.ask("UPDATE notes SET note = note || '!' WHERE id = 100 RETURNING note")) == [("a!",)]
+        assert tags(w.ask("DELETE FROM notes WHERE id = 102")) == ["DELETE 1"]
+        assert other.rows(rows) == []
+        assert tags(w.ask("COMMIT")) == ["COMMIT"]
+        assert other.rows(rows) == [("100", "a!"), ("101", "b")]
+
+        w.ask("BEGIN; UPDATE notes SET note = 'lost' WHERE id = 100; SAVEPOINT s; DELETE FROM notes WHERE id = 101")
+        assert tags(w.ask("ROLLBACK TO s; ROLLBACK")) == ["ROLLBACK", "ROLLBACK"]
+        assert other.rows(rows) == [("100", "a!"), ("101", "b")]
+
+        w.ask("BEGIN; UPDATE notes SET note = 'mine' WHERE id = 101")
+        other.ask("DELETE FROM notes WHERE id = 101")
+        with pytest.raises(Failed, match="40001"):
+            w.rows("COMMIT")
+        assert other.rows(rows) == [("100", "a!")]
+
+        w.ask("BEGIN; INSERT INTO notes VALUES (103, 'd')")
+        with pytest.raises(Failed, match="0A000"):
+            w.rows("INSERT INTO orders VALUES (100, 'ada', 1)")
+        w.ask("ROLLBACK")
+        assert other.rows(rows) == [("100", "a!")]
+
+
+def test_a_subscription_is_resumed_with_the_upsert_envelope(on_kafka: Shop) -> None:
+    def told(options: str) -> list[tuple[str | None, ...]]:
+        w.ask(f"ROLLBACK; BEGIN; DECLARE c CURSOR FOR SUBSCRIBE notes ENVELOPE UPSERT WITH (PROGRESS{options})")
+        return w.rows("FETCH ALL c")
+
+    with on_kafka.wire() as w, on_kafka.wire() as other:
+        other.ask("INSERT INTO notes VALUES (200, 'a'), (201, 'b')")
+        at = told("")[-1][2]
+        other.ask("UPDATE notes SET note = 'c' WHERE id = 200")
+        other.ask("DELETE FROM notes WHERE id = 201")
+        assert sorted(r[3:] for r in told(f", RESUME = '{at}'") if r[1] == "f") == [
+            ("delete", "201", None),
+            ("upsert", "200", "c"),
+        ]
+        w.ask("ROLLBACK")
+        with pytest.raises(Failed, match=r"0A000.*on Kafka"):
+            w.rows(f"SUBSCRIBE notes WITH (RESUME = '{at}')")
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_commit_without_an_answer(on_kafka: Shop, monkeypatch: pytest.MonkeyPatch, is_committed: bool) -> None:
+    usual, calls = ProducerClient.commit_transaction, iter([is_committed])
+
+    def unanswered(self: ProducerClient, *given: Any) -> None:
+        if next(calls, False):
+            usual(self, *given)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    key = 300 + is_committed
+    with served(on_kafka) as port, Wire(port) as w:
+        with monkeypatch.context() as patch:
+            patch.setattr(ProducerClient, "commit_transaction", unanswered)
+            patch.setattr(producer, "COMMIT_S", 0.2)
+            (error,) = [fields_of(b) for k, b in w.ask(f"BEGIN; INSERT INTO notes VALUES ({key}, 'a'); COMMIT") if k == b"E"]  # fmt: skip
+        assert error["C"] == "08007"
+        assert tags(w.ask(f"INSERT INTO notes VALUES ({key + 10}, 'b')")) == ["INSERT 0 1"], (
+            "the next transaction goes on"
+        )
+        found = w.rows(f"SELECT id FROM notes WHERE id IN ({key}, {key + 10}) ORDER BY id")
+        assert found == [(str(key),)] * is_committed + [(str(key + 10),)]

@@ -102,6 +102,17 @@ def test_after_an_error_nothing_is_done_until_sync(shop: Shop) -> None:
         assert fields_of(w.until_ready()[0][1])["C"] == "26000"
 
 
+def test_an_error_arrives_before_sync(shop: Shop) -> None:
+    """asyncpg asks with Flush, and sends Sync once it has the answer."""
+    with shop.wire() as w:
+        w.send(parse("SELECT nope FROM orders"), describe("S"), (b"H", b""))
+        while (found := w.message())[0] == b"1":
+            pass
+        assert fields_of(found[1])["C"] == "42703"
+        w.send(SYNC)
+        assert w.until_ready()[-1] == (b"Z", b"I")
+
+
 def test_a_transaction_writes_at_its_end(shop: Shop) -> None:
     with shop.wire() as w, shop.wire() as other:
         assert w.ask("BEGIN")[-1] == (b"Z", b"T")
@@ -233,6 +244,25 @@ def test_many_connections_are_served(shop: Shop) -> None:
     for t in threads:
         t.join()
     assert found == [("3",)] * 40
+
+
+def test_an_answer_of_1600_columns(shop: Shop) -> None:
+    """As many as a table of PostgreSQL has."""
+    sql = "SELECT " + ", ".join(f"{n} AS c{n}" for n in range(1_600))
+    with shop.wire() as w:
+        assert w.rows(sql) == [tuple(map(str, range(1_600)))]
+        w.send(parse(sql), bind(results=(1,)), describe(), execute(), SYNC)
+        found = dict(w.until_ready())
+        assert struct.unpack("!h", found[b"T"][:2]) == (1_600,)
+        assert values(found[b"D"]) == [struct.pack("!i", n) for n in range(1_600)]
+
+
+@pytest.mark.parametrize("value", ["'NaN'", "NUMERIC 'NaN'", "'NaN'::numeric"])
+def test_a_numeric_has_no_nan(shop: Shop, value: str) -> None:
+    with shop.wire() as w:
+        with pytest.raises(Failed, match="22P02"):
+            w.rows(f"INSERT INTO orders VALUES (9700, 'ada', {value})")
+        assert w.rows("SELECT * FROM orders WHERE id = 9700") == []
 
 
 def test_all_types_in_text_and_binary(shop: Shop) -> None:
