@@ -347,7 +347,9 @@ class EmbeddedWorld:
         shutil.rmtree(machine.settings.data_dir, ignore_errors=True)
 
     def _close(self, machine: Machine) -> None:
-        """A process ends without a word: its locks are free."""
+        """A process ends without a word: its locks are free. Its round ends now, and not when Python collects it: it would remove links of the next process."""
+        if (upload := machine.instance.uploads) is not None and upload._round is not None:
+            upload._round.close()  # type: ignore[attr-defined]
         for closing in (machine.log, machine.instance.restore.loop, machine.instance.main.loop):
             with suppress(RuntimeFailure, AssertionError):
                 closing.close()
