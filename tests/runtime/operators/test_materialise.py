@@ -102,3 +102,12 @@ def test_a_row_of_the_state_that_is_no_valid_text_is_replaced_row_by_row():
     task.vector = True
     out = task.run(in_columns(batch(s, ((1, "b"), 1), ((2, "c"), 2), start=1), headers=False))
     assert out == [("<", (1, "\ud800"), 1), (">", (1, "b"), 1), ("+", (2, "c"), 2)]
+
+
+@pytest.mark.parametrize("vector", [True, False])
+def test_a_row_that_is_removed_twice_goes_with_the_first_removal(vector):
+    s = Schema((Field("k", BIGINT, "key"), Field("v", INT)))
+    task = latest(s, vector=vector)
+    task.run(in_columns(batch(s, ((1, 5), 0), ((2, 6), 1)), headers=False))
+    removals = batch(s, ("-", (1, None), 3), ("-", (2, None), 4), ("-", (1, None), 5), ("-", (3, None), 6), start=2)
+    assert task.run(in_columns(removals, headers=False)) == [("-", (1, 5), 3), ("-", (2, 6), 4)]
