@@ -186,7 +186,7 @@ class Bench:
             print(f"  {said:38} {min(times):6.1f} s to {max(times):.1f} s, {len(times)} times", flush=True)
 
     def told(self, wall: float) -> dict[str, list[float]]:
-        """What members have logged since then, in s after it."""
+        """Events that members have logged since then, in s after it."""
         found: dict[str, list[float]] = {}
         for path in self.folder.glob("*.log"):
             for line in path.read_text().splitlines():

@@ -155,7 +155,7 @@ class Figures:
         )
 
     def committed_bytes(self) -> int:
-        """Of changelogs since the begin, those of tables that were replaced too: records by their number, bytes by the last ones."""
+        """Counts of changelogs since the begin, those of tables that were replaced too: records by their number, bytes by the last ones."""
         for tp, end in self._ends().items():
             records = end - self._begin.get(tp, 0)
             reader = self._log.key_values(tp, max(0, end - SAMPLE))

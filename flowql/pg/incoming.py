@@ -20,11 +20,11 @@ BYTES_MAX = 256 << 20  # of one transaction's COPYs, whose rows are in memory un
 
 
 class CopyMemory:
-    """What rows of COPY may take until they are committed, of all clients together. Any thread."""
+    """The memory of rows of COPY until they are committed, of all clients together. Any thread."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.taken = bytes_max, 0
-        self._lock = threading.Lock()  # guards what is taken
+        self._lock = threading.RLock()  # guards what is taken; a collection in `take` may end a `Held`
 
     def take(self, size: int) -> None:
         """Raises PgError if too little is free. size: negative to give back."""
@@ -37,7 +37,7 @@ class CopyMemory:
 
 
 class Held:
-    """The memory of one COPY: it is given back when nobody has this object any more."""
+    """The memory of one COPY. It is given back when this object is deleted."""
 
     def __init__(self, memory: CopyMemory) -> None:
         self._memory, self._size = memory, 0

@@ -187,9 +187,9 @@ class Reading:
         return known[1]
 
     def plan_if_known(self) -> Plan | None:
-        """The serving plan; None if it would have to be read, or waited for."""
+        """The serving plan; None if it would have to be read, or waited for. A broker has to be waited for."""
         app = self.settings.application_id
-        if not self._lock.acquire(blocking=False):
+        if not self._log.drops_with_commits or not self._lock.acquire(blocking=False):
             return None
         try:
             tp, repairs = TopicPartition(topic_name(app), 0), TopicPartition(repairs_topic(app), 0)

@@ -86,7 +86,7 @@ def _files(admin: Admin, offsets: Mapping[TopicPartition, int]) -> dict[TopicPar
 
 
 def _digest(spans: Spans, offsets: Mapping[TopicPartition, int], files: Mapping[TopicPartition, Files]) -> str:
-    """Of the files with records below the offsets; empty where the log does not tell."""
+    """A digest of the files with records below the offsets; empty where the log does not tell."""
     found = list[object]()
     for tp, offset in sorted(offsets.items()):
         known = files.get(tp)

@@ -15,6 +15,7 @@ from flowql.pg.statements import Statement, Word, name_after, syntax_error
 Envelope = Literal["", "UPSERT", "DEBEZIUM"]
 _SWITCHES = {"TRUE": True, "ON": True, "1": True, "FALSE": False, "OFF": False, "0": False}
 _TICK_MAX = (1 << 63) - 1
+_TICK_DIGITS = 19  # Python refuses to convert strings of thousands of digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +153,21 @@ class _Clauses:
 
     def _tick(self) -> int:
         at, value = self.at, self._value()
-        if not (value.isascii() and value.isdecimal()) or int(value) > _TICK_MAX:
-            raise PgError("22023", f'"{value}" is no tick: a tick is the number of a commit', position=self.statement.words[at].start + 1)  # fmt: skip
+        if not (value.isascii() and value.isdecimal() and len(value) <= _TICK_DIGITS) or int(value) > _TICK_MAX:
+            raise PgError("22023", f'"{value[:40]}" is no tick: a tick is the number of a commit', position=self.statement.words[at].start + 1)  # fmt: skip
         return int(value)
 
     def _value(self) -> str:
         """A word, number or string, also as the value of a parameter is written: `CAST(5 AS BIGINT)`."""
-        word = self._word()
-        if word.upper != "CAST":
-            return word.value if word.kind == "string" else word.text
-        self._expect("(")
-        value = self._value()
-        self._expect("AS")
-        self._word()
-        self._expect(")")
-        return value
+        casts = 0
+        while (word := self._word()).upper == "CAST":
+            self._expect("(")
+            casts += 1
+        for _ in range(casts):
+            self._expect("AS")
+            self._word()
+            self._expect(")")
+        return word.value if word.kind == "string" else word.text
 
     def _word(self) -> Word:
         if self.at_end:

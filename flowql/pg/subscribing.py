@@ -46,7 +46,7 @@ Look = Callable[[], Looked | None]  # None: commits come too fast at the moment
 
 
 class Changes:
-    """What a subscription has to tell. `begin` it, then `poll`. One thread at a time. is_over: it has reached its end."""
+    """The changes that a subscription sends. `begin` it, then `poll`. One thread at a time. is_over: it has reached its end."""
 
     def __init__(self, subscribe: Subscribe, relation: TopicRelation, plan: Plan, look: Look, room: Room) -> None:
         """look: gives the relation as it is now. Raises PgError for a form that it cannot have."""

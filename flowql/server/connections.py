@@ -4,8 +4,8 @@ A request is under limits once its head is read (`flowql.server.limits`). What c
 client that says nothing, one that never ends its head, and one that leaves its answer where it is.
 
 Where all connections of a port are in use, a new one takes the place of the oldest that has never sent the token: clients that say nothing,
-however many there are, keep nobody out who has it. If all have sent it, the one that has been idle for longest ends. If none is idle, the new
-one is told so.
+however many there are, keep nobody out who has it. Next is a WebSocket that is closing, which may never have sent the token. If there is none,
+the connection that has been idle for longest ends. If none is idle, the new one is told so.
 """
 
 from __future__ import annotations
@@ -83,10 +83,12 @@ class Connection(H11Protocol):
         return self._holds_token
 
     def _make_room(self) -> None:
-        """Ends a connection of the port that waits for a request. If there is none, turns this one away."""
+        """Ends a connection of the port that waits for a request, or a WebSocket that is closing. If there is none, turns this one away."""
         others = [c for c in self.connections if isinstance(c, Connection) and c is not self and c.is_idle]
         unknown = [c for c in others if not c.is_known]
-        oldest = min(unknown, key=lambda c: c._made_at, default=None)
+        closing = (c for c in self.connections if isinstance(c, WebSocketConnection) and c.is_ending)
+        oldest: Connection | WebSocketConnection | None = min(unknown, key=lambda c: c._made_at, default=None)
+        oldest = next(closing, None) if oldest is None else oldest
         oldest = min(others, key=lambda c: c._moved_at, default=None) if oldest is None else oldest
         if oldest is not None:
             oldest.transport.abort()

@@ -175,7 +175,7 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
 
 
 def failed(error: Exception) -> tuple[Failure, int]:
-    """What a client is told of an exception, and the status."""
+    """The error that a client gets for an exception, and the status."""
     if isinstance(error, Malformed):
         return CommandError(f"this request cannot be read: {error}", code=MALFORMED), error.status
     if isinstance(error, CommandError | CompileError | RuntimeFailure):

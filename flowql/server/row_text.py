@@ -62,7 +62,7 @@ def _few_objects(batch: pa.RecordBatch, separator: str) -> bytes:
 
 @lru_cache(256)
 def _heads(names: tuple[str, ...]) -> list[str]:
-    """What is written before each value of an object."""
+    """The text before each value of an object."""
     return [("," if i else "{") + json.dumps(name, ensure_ascii=False) + ":" for i, name in enumerate(names)]
 
 

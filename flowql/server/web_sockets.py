@@ -1,4 +1,4 @@
-"""Connections of WebSocket (RFC 6455) on a port: they bring events to a client, which sends nothing but the handshake, pongs and the end.
+"""WebSocket connections (RFC 6455) on a port: they send events to a client, which sends only the handshake, control frames and the end.
 
 uvicorn's protocols were not chosen: they need a library that nothing else here uses, take messages, collect fragments, answer pings without
 bounds, and keep a connection whose client takes nothing. A server that only sends needs the framing of what it sends and of control frames.
@@ -24,7 +24,7 @@ from flowql.errors import CommandError
 from flowql.runtime.events import ERROR, say
 from flowql.server.failures import INTERNAL, MALFORMED, last_answer
 
-MESSAGE_BYTES_MAX = 4_096  # of a client; any is a mistake, and above that it is another one
+MESSAGE_BYTES_MAX = 4_096  # of a client: every message is a mistake, and a longer one closes with another code
 PING_S = 20.0  # between two pings, and until a client that does not answer is gone
 TAKE_S = 600.0  # without taking anything: as for answers over HTTP
 LOOK_S = 5.0  # between two looks
@@ -84,7 +84,12 @@ class WebSocketConnection(asyncio.Protocol):
         task.add_done_callback(self._tasks.discard)
         self._tasks.add(task)
 
-    # What asyncio and the server call.
+    @property
+    def is_ending(self) -> bool:
+        """Whether only the closing handshake is left."""
+        return self._is_ending
+
+    # Called by asyncio and the server.
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
@@ -96,7 +101,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """What comes before the handshake has ended is no frame; what comes after a mistake is dropped."""
+        """Bytes before the end of the handshake are no frame, and end the connection. Bytes after a mistake are dropped."""
         if not self._is_open:
             self.transport.abort()
         elif not self._drops:
@@ -124,7 +129,7 @@ class WebSocketConnection(asyncio.Protocol):
         elif not self._writable.is_set():
             self._fail(RESTART, "the instance stops")
 
-    # What the application calls (ASGI).
+    # Called by the application (ASGI).
 
     async def _run(self, scope: Mapping[str, Any]) -> None:
         try:
@@ -187,7 +192,7 @@ class WebSocketConnection(asyncio.Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
-    # What the client sends.
+    # Frames of the client.
 
     def _take_frame(self) -> bool:
         """Takes one frame from the buffer. False if it is not whole."""
@@ -227,7 +232,7 @@ class WebSocketConnection(asyncio.Protocol):
         elif opcode == _PONG and payload == self._pinged:
             self._pinged = b""
 
-    # What happens in time.
+    # Called by timers.
 
     def _ping(self) -> None:
         """A client that takes nothing gets none: its pong would come after what it has not taken, and `_look` sees to it."""
@@ -253,7 +258,7 @@ class WebSocketConnection(asyncio.Protocol):
 
 
 def _why_not(key: bytes, version: bytes) -> str:
-    """Why a handshake is none; empty if it is one."""
+    """Why a handshake is malformed; empty if it is not."""
     if version != b"13":
         return "the version of WebSocket here is 13"
     try:

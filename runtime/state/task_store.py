@@ -36,7 +36,7 @@ ROWS_OF_COLUMNS = (
 
 @dataclass(slots=True)
 class StoreMetrics:
-    """What one task asked of one store. physical: keys looked up or rows scanned below; the other reads were answered from memory."""
+    """The number of requests of one task to one store. physical: keys looked up or rows scanned below; the other reads were answered from memory."""
 
     reads: int = 0  # tests tell by it what a change touches
     writes: int = 0

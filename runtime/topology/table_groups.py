@@ -32,7 +32,7 @@ NOTHING: Mapping[Key, Row | None] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """Who waits for a table. woken: its thread, when it owns the table or its statement was carried out. turn: called in place of that, where no
+    """A statement or thread that waits for a table. woken: its thread, when it owns the table or its statement was carried out. turn: called in place of that, where no
     thread waits.
     """
 

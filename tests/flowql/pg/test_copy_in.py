@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -221,3 +222,21 @@ def test_rows_that_a_savepoint_takes_back_are_let_go() -> None:
         writes.add([Write(change, given=GivenRows(change, [], lambda e: StatementFailed(str(e))), size=size)])
     writes = writes.first(1)
     assert (writes.size, len(writes.all)) == (7, 1)
+
+
+def test_a_copy_that_is_collected_while_another_takes_memory_gives_its_own_back() -> None:
+    """Errors keep it in cycles, so a collection may end it in any allocation, also in the one of the message about too little memory."""
+    memory = incoming.CopyMemory(10)
+    kept = [incoming.Held(memory)]
+    kept[0].add(5)
+
+    class Collecting(int):
+        def __gt__(self, other: object) -> bool:
+            kept.clear()
+            return True
+
+    taking = threading.Thread(target=memory.take, args=(Collecting(2),), daemon=True)
+    taking.start()
+    taking.join(10)
+    assert not taking.is_alive()
+    assert memory.taken == 2

@@ -27,7 +27,7 @@ WAIT = "WITH (TIMEOUT = '20s')"
 
 
 def fetched(w: Wire, sql: str, *, resume: str = "", progress: bool = True) -> list[Row]:
-    """What a new subscription has to tell at once."""
+    """The rows that a new subscription sends at once."""
     options = ["PROGRESS"] * progress + [f"RESUME = '{resume}'"] * bool(resume)
     w.ask("ROLLBACK")
     rows_of(w.ask(f"BEGIN; DECLARE c CURSOR FOR {sql}" + f" WITH ({', '.join(options)})" * bool(options)))
@@ -38,7 +38,7 @@ def fetched(w: Wire, sql: str, *, resume: str = "", progress: bool = True) -> li
 
 
 def token(rows: list[Row]) -> str:
-    """Of the last row that tells how far changes are complete."""
+    """The token of the last row that tells how far changes are complete."""
     found = [r[2] for r in rows if r[1] == "t"][-1]
     assert found is not None
     return found
@@ -156,6 +156,8 @@ def test_from_a_tick_to_a_tick(shop: Shop) -> None:
             (f"UP TO {now - 1}", "22023"),
             ("AS OF 7 UP TO 6", "22023"),
             ("AS OF now()", "22023"),
+            ("AS OF " + "9" * 6_000, "22023"),  # more digits than Python converts
+            ("AS OF " + "CAST(" * 3_000, "42601"),
             ("AS OF 1 WITH (RESUME = 'x')", "22023"),
             ("WITH (SNAPSHOT = maybe)", "22023"),
             ("WITHIN TIMESTAMP ORDER BY total", "0A000"),

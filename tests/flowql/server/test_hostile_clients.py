@@ -224,6 +224,21 @@ def test_above_the_limit_the_connection_that_is_idle_for_longest_ends(
     until(site.is_at_rest)
 
 
+def test_above_the_limit_a_websocket_that_is_closing_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client without the token is told so after the handshake, and would keep others out until the closing handshake has ended."""
+    until(site.is_at_rest)
+    monkeypatch.setattr(connections.PortConfig, "connections_max", 2)
+    with ExitStack() as stack:
+        for _ in range(2):
+            closing_one = stack.enter_context(site.connected())
+            closing_one.sendall((KINDS["websocket"] + f"Host: 127.0.0.1:{site.port}\r\n\r\n").encode())
+            said = b""
+            while b"\x03\xf0" not in said:  # 1008
+                said += closing_one.recv(1 << 12)
+        assert site.sent(f"GET /health HTTP/1.1\r\n{HEAD}\r\n".encode())[0] == 200
+    until(site.is_at_rest)
+
+
 def test_where_none_is_idle_the_newest_is_told_why(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     until(site.is_at_rest)
     monkeypatch.setattr(connections.PortConfig, "connections_max", 2)
