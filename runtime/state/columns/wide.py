@@ -88,7 +88,10 @@ def less(a: Wides, b: Wides) -> Flags:
 
 def size_of(a: Wides) -> npt.NDArray[np.float64]:
     """Absolute values, to 15 digits."""
-    found: npt.NDArray[np.float64] = np.abs(a["high"] * 2.0**64 + a["low"])
+    size = negated(
+        a, a["high"] < 0
+    )  # first: the limbs of a small negative number are large, and their sum has few digits of it
+    found: npt.NDArray[np.float64] = size["high"].view(np.uint64) * 2.0**64 + size["low"]
     return found
 
 

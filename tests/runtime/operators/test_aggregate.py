@@ -113,6 +113,7 @@ TYPES: dict[str, tuple[SqlType, st.SearchStrategy[Any]]] = {
     "s": (STRING, st.text(max_size=2)),
     "n": (decimal(4, 2), st.integers(-(10**4) + 1, 10**4 - 1).map(lambda n: Decimal(n).scaleb(-2))),
     "m": (decimal(6, 1), st.integers(0, 999).map(lambda n: Decimal(n).scaleb(-1))),
+    "p": (decimal(3, 1), st.integers(-900, 0).map(lambda n: Decimal(n).scaleb(-1))),
     "w": (decimal(38, 18), st.sampled_from((10, 10**18, 10**37)).flatmap(lambda n: st.integers(-n, n)).map(_of_18)),
 }
 WIDE = Schema((Field("k1", STRING, "key"), Field("k2", DATE, "key"), *(Field(n, t) for n, (t, _) in TYPES.items())))
@@ -120,7 +121,7 @@ NATIVE = "COUNT COUNT:s COUNT:D SUM:i SUM:b SUM:d AVG:d AVG:b MIN:i MAX:b MIN:d 
 EXACT = (
     "sql_sum:i sql_sum:b sql_sum:n sql_sum:w sql_avg:i sql_avg:b sql_avg:n sql_avg:w MIN:n MAX:n MIN:w MAX:w COUNT:w"
 )
-LIMITED = "SUM:n SUM:m SUM:w"  # a DECIMAL overflows with one of the rows
+LIMITED = "SUM:n SUM:m SUM:p SUM:w"  # a DECIMAL overflows with one of the rows
 ROWS = st.lists(
     st.tuples(
         st.sampled_from(["+", "+", "+", "-"]),
@@ -182,6 +183,23 @@ def test_columns_equal_rows(rows, points, windowed, change, text):
     else:  # the row path leaves out what did not change, the columns do not look
         flat = {(i, r) for i, o in enumerate(by_row[0]) for r in o}
         assert flat <= {(i, r) for i, o in enumerate(by_column[0]) for r in o}
+
+
+@pytest.mark.parametrize("digits", range(1, 19))
+def test_columns_refuse_a_sum_just_below_the_range_as_rows_do(digits):
+    """Sums of two's complement lose small negative numbers in doubles."""
+    s = Schema((Field("k", BIGINT, "key"), Field("x", decimal(digits, 0))))
+    first, second = Decimal(1 - 10**digits), Decimal(-1)
+    tasks = []
+    for vector in (False, True):
+        task = Task(*aggregate(s, "SUM:x"), coalesce=True, vector=vector)
+        out = []
+        for at, value in enumerate((first, second)):
+            rows = from_rows(s, [(1, value)], [0], [0], [at])
+            out.append(task.run(Batch(s, arrow=rows.arrow(), rowtime=rows.rowtime, op=rows.op, seq=rows.seq)))
+        tasks.append((out, task.table(), task.dead))
+    assert tasks[0] == tasks[1]
+    assert tasks[0][2]
 
 
 def test_nan_goes_through_the_row_path():

@@ -166,6 +166,7 @@ def test_wide_numbers_are_integers(rows):
     assert wide.less(x, y).tolist() == [i < j for i, j in zip(a, b, strict=True)]
     signed = wide.negated(x, np.array(flipped))
     assert wide.to_ints(signed) == [-i if f else i for i, f in zip(a, flipped, strict=True)]
+    assert np.allclose(wide.size_of(signed), np.array(a, np.float64), rtol=1e-15, atol=0)
     assert wide.fits(signed).tolist() == [-(1 << 63) <= i < 1 << 63 for i in wide.to_ints(signed)]
     assert wide.to_ints(wide.negated(signed, np.array(flipped))) == list(a)
     quotients, rest = wide.quotients(x, np.array(n, np.uint64))
