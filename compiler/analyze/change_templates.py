@@ -44,8 +44,8 @@ class _Other(Exception):
 class ChangeTemplate:
     """Any thread."""
 
-    def __init__(self, change: TableChange, slots: int) -> None:
-        self._change, self._slots = change, slots
+    def __init__(self, change: TableChange) -> None:
+        self._change = change
         self._rows = any(isinstance(e, _Slot) for row in change.rows for e in row)
 
     @property
@@ -63,7 +63,7 @@ class ChangeTemplate:
             where = None if change.where is None else _filled(change.where, constants)
         except _Other:
             return None
-        return replace(change, rows=rows, settings=settings, where=where, statement="")
+        return replace(change, rows=rows, settings=settings, where=where)
 
 
 def template_of(change: TableChange, text: str, constants: Sequence[Constant]) -> ChangeTemplate | None:
@@ -78,7 +78,7 @@ def template_of(change: TableChange, text: str, constants: Sequence[Constant]) -
     where = None if change.where is None else places.operand(change.where)
     if sorted(places.used) != list(range(len(constants))):
         return None
-    made = ChangeTemplate(replace(change, rows=rows, settings=settings, where=where), len(constants))
+    made = ChangeTemplate(replace(change, rows=rows, settings=settings, where=where, statement=""))  # it may be long
     return made if made.filled(constants) == replace(change, statement="") else None
 
 

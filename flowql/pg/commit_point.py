@@ -13,7 +13,7 @@ from flowql.pg.errors import PgError
 
 
 class CommitPoint:
-    """The one of a statement. Any thread."""
+    """The commit point of one statement. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the two below
@@ -27,7 +27,7 @@ class CommitPoint:
             self._is_passed = True
 
     def abandon(self) -> bool:
-        """Nobody waits any more. Whether nothing was and will be written."""
+        """The client no longer waits. True if nothing was written, and nothing will be."""
         with self._lock:
             self._is_abandoned = True
             return not self._is_passed
@@ -37,7 +37,7 @@ _current: ContextVar[CommitPoint] = ContextVar("commit point")
 
 
 def begin(point: CommitPoint) -> None:
-    """Makes it that of the statement that this context carries out."""
+    """Sets the commit point of the statement that this context carries out."""
     _current.set(point)
 
 

@@ -56,7 +56,7 @@ def resumable(token: str, relation: TopicRelation, about: str, envelope: Envelop
     """Raises PgError if a subscription cannot continue at a token."""
     place = Place.of(token)
     if place is None:
-        raise PgError("22023", "RESUME takes a token of flowql_token: this is none")
+        raise PgError("22023", "RESUME takes a value of flowql_token, and this is not one")
     offsets, commit = place.offsets, place.commit
     if place.about != about or offsets is None or commit is None:
         raise _not_resumable(relation, FOREIGN)

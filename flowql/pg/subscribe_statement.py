@@ -1,4 +1,4 @@
-"""SUBSCRIBE as it is written: Materialize's grammar, with its clauses in any order, and the option RESUME.
+"""The syntax of SUBSCRIBE: Materialize's grammar, with its clauses in any order, and the option RESUME.
 
 `SUBSCRIBE [TO] name [ENVELOPE UPSERT | DEBEZIUM [(KEY (column, ...))]] [WITH (SNAPSHOT, PROGRESS, RESUME = 'token')] [AS OF [AT LEAST] tick]
 [UP TO tick]`. Grammar: Materialize's documentation, page "SUBSCRIBE".
@@ -22,7 +22,7 @@ _TICK_DIGITS = 19  # Python refuses to convert strings of thousands of digits
 class Subscribe:
     """snapshot: begin with the existing rows. progress: tell how far the changes are complete. envelope: the form of rows; empty: differences. keys:
     columns that the envelope names; empty: the key of the table. as_of, up_to: changes have ticks from the first on and below the second; None: any.
-    at_least: a tick that is over is no error. resume: the token of an earlier subscription, which this one continues.
+    at_least: a tick that is over is not an error. resume: the token of an earlier subscription, which this one continues.
     """
 
     name: str
@@ -154,7 +154,7 @@ class _Clauses:
     def _tick(self) -> int:
         at, value = self.at, self._value()
         if not (value.isascii() and value.isdecimal() and len(value) <= _TICK_DIGITS) or int(value) > _TICK_MAX:
-            raise PgError("22023", f'"{value[:40]}" is no tick: a tick is the number of a commit', position=self.statement.words[at].start + 1)  # fmt: skip
+            raise PgError("22023", f'"{value[:40]}" is not a tick: a tick is the number of a commit', position=self.statement.words[at].start + 1)  # fmt: skip
         return int(value)
 
     def _value(self) -> str:

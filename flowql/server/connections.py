@@ -1,7 +1,7 @@
 """Connections of a port: how many there may be, for how long one may stand still, and how they end.
 
-A request is under limits once its head is read (`flowql.server.limits`). What comes before and after it costs a file and memory as well: a
-client that says nothing, one that never ends its head, and one that leaves its answer where it is.
+A request is under limits once its head is read (`flowql.server.limits`). Before and after that, a connection costs a file
+and memory as well: a client that says nothing, one that never ends its head, and one that leaves its answer where it is.
 
 Where all connections of a port are in use, a new one takes the place of the oldest that has never sent the token: clients that say nothing,
 however many there are, keep nobody out who has it. Next is a WebSocket that is closing, which may never have sent the token. If there is none,
@@ -44,7 +44,7 @@ class PortConfig(Config):
 
 
 class Connection(H11Protocol):
-    """One that is hung up on where nothing moves."""
+    """A connection that is closed when nothing is sent or taken for too long."""
 
     config: PortConfig
     _next_look: asyncio.TimerHandle | None = None

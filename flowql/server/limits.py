@@ -1,4 +1,4 @@
-"""What a request may cost before anybody looks at it: whom it is for, how long its body is, how long that takes, how many at once.
+"""Limits of a request before it is processed: the host it names, the length of its body and how long that takes, and how many there are at once.
 
 Every port has these, around its routes. A request that is refused ends its connection: what is left of its body is not read.
 """
@@ -51,7 +51,7 @@ class Limits:
         ]
 
     def of(self, method: str, path: str) -> tuple[str, Limit]:
-        """What the request is counted as, and its limit."""
+        """The name under which the request is counted, and its limit."""
         found = self._fixed.get((method, path))
         if found is not None:
             return found.group or f"{method} {path}", found
@@ -127,7 +127,7 @@ class Limited:
     def _refused(
         self, headers: Mapping[bytes, bytes], head_bytes: int, limit: Limit, *, is_socket: bool
     ) -> tuple[int, CommandError] | None:
-        """The status and the error of a request that nobody looks at."""
+        """The status and the error of a request that is refused before it is routed."""
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._is_known(host):
             help_ = "use its address, or add the name to `names` in flowql.yaml"

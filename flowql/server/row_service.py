@@ -210,7 +210,7 @@ class RowService:
         made = Subscriber(partial(self._following, what, start, limit, token, visible), self._forget, form)
         with self._lock:
             if len(self._subscribers) >= self.subscriptions_max or self._stopping.is_set():
-                title = f"the instance serves {self.subscriptions_max:,} subscriptions over the network, and not more"
+                title = f"the instance serves at most {self.subscriptions_max:,} subscriptions over the network"
                 help_ = "end one of them, set `subscriptions` of `api`, or subscribe on its machine"
                 raise CommandError(title, code=TOO_MANY, help=help_)
             self._subscribers.add(made)

@@ -40,7 +40,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class WebSocketConnection(asyncio.Protocol):
-    """One that has been upgraded from HTTP; `open` begins it. The application gets the messages of ASGI, but none of the client."""
+    """A connection upgraded from HTTP; `open` begins it. The application gets the messages of ASGI, but no message of the client."""
 
     def __init__(self, config: Config, server_state: ServerState, transport: asyncio.Transport) -> None:
         self.transport = transport
@@ -260,7 +260,7 @@ class WebSocketConnection(asyncio.Protocol):
 def _why_not(key: bytes, version: bytes) -> str:
     """Why a handshake is malformed; empty if it is not."""
     if version != b"13":
-        return "the version of WebSocket here is 13"
+        return "the only supported version of WebSocket is 13"
     try:
         is_key = len(base64.b64decode(key, validate=True)) == 16
     except binascii.Error:

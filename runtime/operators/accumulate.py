@@ -1,7 +1,7 @@
 """Merging a batch's partial results into accumulators, a column at a time.
 
-The same as `merge(acc, from_partial(...))` of COUNT, SUM, AVG, MIN and MAX over numbers and times. What columns cannot do alike (a NaN in the
-state) is left to those calls. Integers wrap as the functions say: numpy wraps 64 bits, a cast the 32 of INT. Exact sums of BIGINT and
+The same as `merge(acc, from_partial(...))` of COUNT, SUM, AVG, MIN and MAX over numbers and times. Where columns would differ (a NaN in the state),
+those calls do it. Integers wrap as the functions say: numpy wraps 64 bits, a cast the 32 of INT. Exact sums of BIGINT and
 DECIMAL have 128 bits. A sum of DECIMAL overflows with one of the rows: where that is not excluded, the batch is folded row by row.
 """
 

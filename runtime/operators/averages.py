@@ -18,7 +18,7 @@ from flowql.runtime.state.columns.wide import (
 )
 
 _EXACT_IN_DOUBLE = 1 << 53
-_DIGITS = 9  # at a time: a rest below 2**32 times 10**9 has no more than 62 bits
+_DIGITS = 9  # at a time: a remainder below 2**32 times 10**9 has no more than 62 bits
 
 
 def double_means(totals: Ints | npt.NDArray[np.float64], counts: Ints) -> ValueColumn | None:
@@ -39,14 +39,14 @@ def decimal_means(totals: Wides, counts: Ints, places: int, scale: int) -> Value
     none = counts == 0
     divisors = np.where(none, 1, counts).astype(np.uint64)
     negative = totals["high"] < 0
-    found, rest = quotients(negated(totals, negative), divisors)
+    found, remainder = quotients(negated(totals, negative), divisors)
     while places:
         digits = min(places, _DIGITS)
-        rest = rest * np.uint64(10**digits)
-        found = _plus(times(found, 10**digits), rest // divisors)
-        rest = rest % divisors
+        remainder = remainder * np.uint64(10**digits)
+        found = _plus(times(found, 10**digits), remainder // divisors)
+        remainder = remainder % divisors
         places -= digits
-    found = _plus(found, (rest * np.uint64(2) >= divisors).astype(np.uint64))
+    found = _plus(found, (remainder * np.uint64(2) >= divisors).astype(np.uint64))
     return ValueColumn(negated(found, negative), none if none.any() else None, scale)
 
 

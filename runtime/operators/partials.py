@@ -2,7 +2,7 @@
 
 Taken for large Arrow batches when updates are coalesced. Arrow groups the batch (33 ns a row with 10,000 groups of 20,000
 rows; the same statement in DuckDB costs 115), `from_partial` makes accumulators of the partial results and `merge` adds
-them to the state, so the meaning stays that of the function. What Arrow would compute differently is declined: NaN, text
+them to the state, so the meaning stays that of the function. Cases that Arrow would compute differently are declined: NaN, text
 order, arguments that are not plain columns. For aggregates with `add_runs` Arrow lists the arguments per group; a batch with a row that
 one of them refuses, or with which a sum may leave its range, raises `RowsRefused` before anything has changed, and is folded by rows.
 """

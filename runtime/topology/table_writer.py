@@ -2,7 +2,7 @@
 
 A table has one owner in a process: the thread that finds none carries out all statements that wait, in order, over the rows as the ones
 before leave them. It commits them in one transaction of the log and hands the table to the next that waits. Owners in other processes write the
-same topic: an embedded log compares the end of the topic, and who comes second reads on and carries out its statements again. On Kafka the
+same topic: an embedded log compares the end of the topic, and the second writer reads on and carries out its statements again. On Kafka the
 producers have one transactional id, and the broker shuts out the older one.
 """
 

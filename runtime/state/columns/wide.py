@@ -1,6 +1,6 @@
 """Whole numbers of 128 bits as columns: two limbs each, as Arrow keeps a DECIMAL.
 
-Sums wrap. Whoever adds knows that they fit, or asks `size_of` first.
+Sums wrap. Callers know that they fit, or check with `size_of` first.
 """
 
 from __future__ import annotations
@@ -104,16 +104,16 @@ def times(a: Wides, factor: int) -> Wides:
 
 
 def quotients(a: Wides, divisors: Words) -> tuple[Wides, Words]:
-    """Whole quotients and rests of numbers from 0 on, by divisors from 1 to below LARGEST_DIVISOR."""
-    rest = np.zeros(len(a), np.uint64)
+    """Whole quotients and remainders of numbers from 0 on, by divisors from 1 to below LARGEST_DIVISOR."""
+    remainder = np.zeros(len(a), np.uint64)
     limbs = []
     for limb in (a["high"].view(np.uint64), a["low"]):
         for digit in (limb >> _HALF, limb & _LOWER):
-            at = (rest << _HALF) | digit
+            at = (remainder << _HALF) | digit
             limbs.append(at // divisors)
-            rest = at % divisors
+            remainder = at % divisors
     high = (limbs[0] << _HALF) | limbs[1]
-    return wide((limbs[2] << _HALF) | limbs[3], high.view(np.int64)), rest
+    return wide((limbs[2] << _HALF) | limbs[3], high.view(np.int64)), remainder
 
 
 def in_bytes(a: Wides) -> npt.NDArray[np.uint8]:
