@@ -1,7 +1,6 @@
 """WebSocket connections (RFC 6455) on a port: they send events to a client, which sends only the handshake, control frames and the end.
 
-uvicorn's protocols were not chosen: they need a library that nothing else here uses, take messages, collect fragments, answer pings without
-bounds, and keep a connection whose client takes nothing. A server that only sends needs the framing of what it sends and of control frames.
+Frames are those of the library `websockets`, without its connections. uvicorn's protocols take messages, and keep a connection whose client takes nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hashlib
 import os
-import struct
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -19,6 +16,9 @@ from typing import Any
 from starlette.types import Message
 from uvicorn import Config
 from uvicorn.server import ServerState
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side, State
+from websockets.utils import accept_key
 
 from flowql.errors import CommandError
 from flowql.runtime.events import ERROR, say
@@ -30,13 +30,10 @@ TAKE_S = 600.0  # without taking anything: as for answers over HTTP
 LOOK_S = 5.0  # between two looks
 CLOSE_S = 2.0  # for the client's part of the closing handshake
 REASON_BYTES_MAX = 123
-NORMAL, PROTOCOL, UNSUPPORTED, POLICY, TOO_LARGE, FAILED, RESTART, LATER = (
-    1000, 1002, 1003, 1008, 1009, 1011, 1012, 1013,
+NORMAL, UNSUPPORTED, ABNORMAL, POLICY, TOO_LARGE, FAILED, RESTART, LATER = (
+    1000, 1003, 1006, 1008, 1009, 1011, 1012, 1013,
 )  # fmt: skip
-_TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
-_MESSAGES, _CONTROLS = (0, 1, 2), (_CLOSE, _PING, _PONG)
-_CONTROL_BYTES_MAX = 125
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_MESSAGES = (Opcode.CONT, Opcode.TEXT, Opcode.BINARY)
 
 
 class WebSocketConnection(asyncio.Protocol):
@@ -49,11 +46,10 @@ class WebSocketConnection(asyncio.Protocol):
         self._told: asyncio.Queue[Message] = asyncio.Queue()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._buffer = bytearray()  # of a frame that is not whole: below 140 bytes
-        self._is_open = self._is_ending = self._is_gone = False
-        self._drops = False  # what the client sends
+        self._frames = Protocol(Side.SERVER, max_size=MESSAGE_BYTES_MAX)
+        self._is_open = self._is_gone = self._is_told = False  # told: the application knows that the connection ends
         self._response: Message | None = None  # in place of the handshake
-        self._accept = b""
+        self._accept = ""
         self._pinged = b""  # the ping that is to be answered
         self._next_ping: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None
@@ -70,7 +66,7 @@ class WebSocketConnection(asyncio.Protocol):
             self.transport.write(last_answer(400, CommandError(why, code=MALFORMED)))
             self.transport.close()
             return
-        self._accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+        self._accept = accept_key(key.decode())
         asked = headers.get(b"sec-websocket-protocol", b"").decode("latin-1")
         self._told.put_nowait({"type": "websocket.connect"})
         about = {
@@ -87,7 +83,7 @@ class WebSocketConnection(asyncio.Protocol):
     @property
     def is_ending(self) -> bool:
         """Whether only the closing handshake is left."""
-        return self._is_ending
+        return self._is_open and not self._is_going
 
     # Called by asyncio and the server.
 
@@ -97,17 +93,26 @@ class WebSocketConnection(asyncio.Protocol):
         for timer in (self._next_ping, self._next_look, self._end):
             if timer is not None:
                 timer.cancel()
-        self._told.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        self._tell_end(ABNORMAL)
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes before the end of the handshake are no frame, and end the connection. Bytes after a mistake are dropped."""
+        """Frames come only after the handshake."""
         if not self._is_open:
             self.transport.abort()
-        elif not self._drops:
-            self._buffer += data
-            while not self._drops and self._take_frame():
-                pass
+            return
+        self._frames.receive_data(data)
+        for frame in self._frames.events_received():
+            assert isinstance(frame, Frame), "the handshake is over"
+            if frame.opcode in _MESSAGES:
+                self._fail(UNSUPPORTED, "clients send no messages")
+            elif frame.opcode is Opcode.PONG and frame.data == self._pinged:
+                self._pinged = b""
+            elif frame.opcode is Opcode.CLOSE:
+                self._end_soon()
+        if not self._is_going:
+            self._tell_end(self._frames.close_code or NORMAL)
+        self._flush()
 
     def pause_writing(self) -> None:
         """Its pings are not read either: each would be answered."""
@@ -149,13 +154,14 @@ class WebSocketConnection(asyncio.Protocol):
 
     async def _send(self, message: Message) -> None:
         await self._writable.wait()
-        if self._is_gone or self._is_ending:
+        if self._is_gone or (self._is_open and not self._is_going):
             raise ConnectionResetError("the client is gone")
         match message["type"]:
             case "websocket.accept":
                 self._open(message.get("subprotocol"))
             case "websocket.send":
-                self.transport.write(_frame(_TEXT, message["text"].encode()))
+                self._frames.send_text(message["text"].encode())
+                self._flush()
             case "websocket.close":
                 self._close(message.get("code", NORMAL), message.get("reason") or "")
             case "websocket.http.response.start":
@@ -166,84 +172,73 @@ class WebSocketConnection(asyncio.Protocol):
                 self.transport.close()
 
     def _open(self, subprotocol: str | None) -> None:
-        headers = [(b"upgrade", b"websocket"), (b"connection", b"Upgrade"), (b"sec-websocket-accept", self._accept)]
+        headers = [
+            (b"upgrade", b"websocket"),
+            (b"connection", b"Upgrade"),
+            (b"sec-websocket-accept", self._accept.encode()),
+        ]
         if subprotocol is not None:
             headers.append((b"sec-websocket-protocol", subprotocol.encode("latin-1")))
         self.transport.write(_head(101, headers))
         self._is_open = True
         self._next_ping = self._loop.call_later(PING_S, self._ping)
 
+    # Frames.
+
+    @property
+    def _is_going(self) -> bool:
+        """Neither side has begun to close it."""
+        return self._frames.state is State.OPEN
+
     def _close(self, code: int, reason: str) -> None:
         """The client answers with its part of the closing handshake."""
-        self._is_ending = True
-        self.transport.write(_frame(_CLOSE, struct.pack("!H", code) + _cut(reason)))
-        self._end = self._loop.call_later(CLOSE_S, self.transport.abort)
+        self._frames.send_close(code, _cut(reason))
+        self._end_soon()
+        self._flush()
 
     def _fail(self, code: int, reason: str) -> None:
-        """Closes without waiting for the application. The code arrives only if what the client still sends is read: closing at once would reset
-        the connection.
+        """Closes without waiting for the application. What the client still sends is dropped."""
+        self._tell_end(code)
+        self._frames.fail(code, _cut(reason))
+        self._end_soon()
+        self._flush()
+
+    def _flush(self) -> None:
+        """Writes frames, and the end after the last one. What the client still sends is read meanwhile: closing at once would reset the connection, and
+        the code would not arrive.
         """
-        self._drops = True  # before anything else: `data_received` takes frames until then
-        self._buffer.clear()
-        if self._is_ending:
-            return
-        self._close(code, reason)
-        self._told.put_nowait({"type": "websocket.disconnect", "code": code})
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        for data in self._frames.data_to_send():
+            if data:
+                self.transport.write(data)
+            elif self._frames.close_rcvd is not None:
+                self.transport.close()
+            else:
+                self._end_soon()
+                if self.transport.can_write_eof():
+                    self.transport.write_eof()
 
-    # Frames of the client.
+    def _tell_end(self, code: int) -> None:
+        """Once: the application expects nothing after it."""
+        if not self._is_told:
+            self._is_told = True
+            self._told.put_nowait({"type": "websocket.disconnect", "code": code})
 
-    def _take_frame(self) -> bool:
-        """Takes one frame from the buffer. False if it is not whole."""
-        data = self._buffer
-        if len(data) < 2:
-            return False
-        opcode, length = data[0] & 0x0F, data[1] & 0x7F
-        if data[0] & 0x70 or not data[1] & 0x80 or opcode not in (*_MESSAGES, *_CONTROLS):
-            self._fail(PROTOCOL, "not a frame of a client")
-        elif opcode in _MESSAGES:
-            size = {126: 2, 127: 8}.get(length, 0)
-            if len(data) < 2 + size:
-                return False
-            is_large = (int.from_bytes(data[2 : 2 + size], "big") if size else length) > MESSAGE_BYTES_MAX
-            self._fail(TOO_LARGE if is_large else UNSUPPORTED, "clients send no messages")
-        elif length > _CONTROL_BYTES_MAX or not data[0] & 0x80:
-            self._fail(PROTOCOL, "not a control frame")
-        elif len(data) < 6 + length:
-            return False
-        else:
-            payload = _unmasked(bytes(data[2:6]), bytes(data[6 : 6 + length]))
-            del data[: 6 + length]
-            self._take_control(opcode, payload)
-        return True
-
-    def _take_control(self, opcode: int, payload: bytes) -> None:
-        if opcode == _CLOSE:
-            if not self._is_ending:
-                self._is_ending = True
-                self.transport.write(_frame(_CLOSE, payload[:2]))
-                self._told.put_nowait({"type": "websocket.disconnect", "code": 1005})
-            self._drops = True
-            self.transport.close()
-            self._end = self._end or self._loop.call_later(CLOSE_S, self.transport.abort)
-        elif opcode == _PING and not self._is_ending:
-            self.transport.write(_frame(_PONG, payload))
-        elif opcode == _PONG and payload == self._pinged:
-            self._pinged = b""
+    def _end_soon(self) -> None:
+        self._end = self._end or self._loop.call_later(CLOSE_S, self.transport.abort)
 
     # Called by timers.
 
     def _ping(self) -> None:
         """A client that takes nothing gets none: its pong would come after what it has not taken, and `_look` sees to it."""
-        if self._is_ending:
+        if not self._is_going:
             return
         if self._writable.is_set():
             if self._pinged:
                 self._fail(FAILED, "no pong")
                 return
             self._pinged = os.urandom(4)
-            self.transport.write(_frame(_PING, self._pinged))
+            self._frames.send_ping(self._pinged)
+            self._flush()
         self._next_ping = self._loop.call_later(PING_S, self._ping)
 
     def _look(self) -> None:
@@ -273,23 +268,5 @@ def _head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
     return b"HTTP/1.1 %d %s\r\n%s\r\n" % (status, HTTPStatus(status).phrase.encode(), lines)
 
 
-def _frame(opcode: int, payload: bytes) -> bytes:
-    """One that is whole; servers do not mask."""
-    n = len(payload)
-    if n < 126:
-        head = struct.pack("!BB", 0x80 | opcode, n)
-    elif n < 1 << 16:
-        head = struct.pack("!BBH", 0x80 | opcode, 126, n)
-    else:
-        head = struct.pack("!BBQ", 0x80 | opcode, 127, n)
-    return head + payload
-
-
-def _unmasked(mask: bytes, payload: bytes) -> bytes:
-    n = len(payload)
-    repeated = (mask * (n // 4 + 1))[:n]
-    return (int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")).to_bytes(n, "big")
-
-
-def _cut(reason: str) -> bytes:
-    return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+def _cut(reason: str) -> str:
+    return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
