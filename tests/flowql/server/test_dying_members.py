@@ -76,7 +76,7 @@ class Group:
             try:
                 with flowql.connect(self.folder, target=member) as connection:
                     return what(connection)
-            except flowql.FlowQLError:
+            except (flowql.CommandError, flowql.RuntimeFailure):  # it has ended, or is starting
                 continue
         return None
 
