@@ -254,7 +254,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "window, size = self._windows.get(key, (None, 1))": "without a window its size is not asked for",
     },
     "runtime/log/embedded/state.py": {
-        "linked.indexed_to = 1": "no batch begins before the header of its file ends",
+        "linked.indexed_to, linked.is_indexed = 1, True": "no batch begins before the header of its file ends",
     },
     "runtime/log/embedded/writer.py": {
         "REDO_FILE_BYTES = 64 << 21": "a size of files",

@@ -262,7 +262,7 @@ def test_signs_of_life_keep_a_silent_subscription(shop: Shop, monkeypatch: pytes
 def test_there_is_a_limit_on_subscriptions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shop.rows, "subscriptions_max", 2)
     with shop.remote.subscribe("LARGE"), shop.remote.subscribe("LARGE") as second:
-        with pytest.raises(flowql.CommandError, match="serves 2 subscriptions") as refused:
+        with pytest.raises(flowql.CommandError, match="serves at most 2 subscriptions") as refused:
             shop.remote.subscribe("LARGE")
         assert refused.value.code == "FQ5308"
         assert refused.value.help
