@@ -7,6 +7,7 @@ sends the id of the last event that it has received whole, so it gets each chang
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,12 +24,12 @@ RETRY_MS = 1_000
 _HEAD = 2  # columns of `to_batch` before those of the row
 
 
-class JsonEvents:
+class JsonEvents(ABC):
     """`begin`, `reset`, `changes`, `error` and `end`. Subclasses write an event."""
 
+    @abstractmethod
     def written(self, name: str, data: bytes, place: str | None, *, first: bool = False) -> bytes:
         """data: JSON without line breaks. place: the id. first: of a connection."""
-        raise NotImplementedError
 
     @property
     def end(self) -> bytes:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flowql.runtime.errors import Fenced, LogError, StaleMember
@@ -293,29 +294,30 @@ class PlacementStep:
         if not self._is_leader(alive):
             self._resign()
             return
-        try:
+        with self._writing(now_ms):
             if self._writer is None:
                 self._writer = self._log.producer(f"{self._app}-placement")
                 self._read(to_end=True)  # of the last leader, which writes nothing any more
                 return  # the next look sees who is alive and leads
             self._decide(alive)
-        except Fenced:
-            self._resign()
-            self._lead_at_ms = now_ms + AGAIN_MS
-        except LogError:
-            self._resign()  # a new producer finds out what was written
-            raise
 
     def _do_also(self, now_ms: int) -> int | None:
+        again_ms: int | None = None
+        with self._writing(now_ms):
+            again_ms = self.also(now_ms, self._writer)
+        return again_ms
+
+    @contextmanager
+    def _writing(self, now_ms: int) -> Iterator[None]:
+        """Another leader ends this one's time without an error."""
         try:
-            return self.also(now_ms, self._writer)
+            yield
         except Fenced:
             self._resign()
             self._lead_at_ms = now_ms + AGAIN_MS
         except LogError:
             self._resign()  # a new producer finds out what was written
             raise
-        return None
 
     def _resign(self) -> None:
         writer, self._writer, self._decided = self._writer, None, None
