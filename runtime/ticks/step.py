@@ -112,6 +112,8 @@ class TickStep:
             by_sub: dict[tuple[str, int], dict[str, frozenset[TopicPartition]]] = {}
             for task, tps in reads.items():
                 by_sub.setdefault((task.query, task.subtopology), {})[str(task)] = tps
+            # A leader that has just started may have read no tick, and members ignore lower numbers: there is at most one tick in 100 ms.
+            self._newest = max(self._newest, self._clock.wall_ms())
             self._course = Course(self._ticks.stages, by_sub, self._newest)
             self._made_of, self._ends, self._written, self._reports = (writer, reads), None, {}, []
         course = self._course

@@ -55,6 +55,26 @@ def test_a_commit_has_whole_ticks_where_nothing_happens() -> None:
     assert len(list(Results(world.outside, APP).lines())) == lines, "members at rest need no ticks"
 
 
+def test_a_leader_that_starts_again_at_once_leads_those_that_stayed() -> None:
+    """It has not read which ticks there were, and the others ignored lines of lower numbers for ever."""
+    world = BankOfMembers(2, CALM, count=12)
+    leader = world.begin()
+    world.start()
+    world.run_for(3_000)
+    for n in range(6):
+        world.feed(n)
+        world.run_for(100)
+    world.run_for(2_000)
+    assert leader.instance.placement.placement.leader == leader.name
+    world.kill(leader)
+    world.start(leader.name)
+    for n in range(6, len(world.input)):
+        world.feed(n)
+        world.run_for(100)
+    world.settle()
+    assert world.judge() == []
+
+
 def one_of_several(
     self: Course, done: dict[str, int], take: Callable[[Course, dict[str, int]], None] = Course.take
 ) -> None:
@@ -93,7 +113,7 @@ def before_the_commit(self: MemberTicks, at_cut: Callable[..., Any] = MemberTick
 PLANTS: dict[str, tuple[int, type, str, Callable[..., Any]]] = {
     "a mark by one writer of two": (1, Course, "take", one_of_several),
     "ends with rows of a later tick": (0, Course, "learn", ends_too_far),
-    "a line that a task passes": (0, MemberTicks, "_set_line", passed),
+    "a line that a task passes": (1, MemberTicks, "_set_line", passed),
     "NOW() of each member": (0, MemberTicks, "_set_line", own_clock),
     "a mark before the commit": (3, MemberTicks, "at_cut", before_the_commit),
 }
