@@ -18,8 +18,9 @@ from flowql.runtime.batch import Ints
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xFF51AFD7ED558CCD)
+_MASK = (1 << 64) - 1
+_ODD_INT, _MIX_INT = 0x9E3779B97F4A7C15, 0xFF51AFD7ED558CCD
+_ODD, _MIX = np.uint64(_ODD_INT), np.uint64(_MIX_INT)
 _HALF, _TOP, _BYTE = np.uint64(32), np.uint64(56), np.uint64(8)
 _SIGN = np.uint64(1 << 63)
 
@@ -134,6 +135,19 @@ def _mixed(h: Words, word: Words) -> Words:
     h ^= h >> _HALF
     h *= _ODD
     h ^= h >> _HALF
+    return h
+
+
+def hash_of(key: bytes) -> int:
+    """The same as `PackedKeys.hashes` of one encoded key: for few keys, each call of NumPy costs more than the hash."""
+    h = len(key) * _ODD_INT & _MASK
+    for at in range(0, len(key), 8):
+        h ^= int.from_bytes(key[at : at + 8].ljust(8, b"\0"), "big")
+        h ^= h >> 32
+        h = h * _MIX_INT & _MASK
+        h ^= h >> 32
+        h = h * _ODD_INT & _MASK
+        h ^= h >> 32
     return h
 
 

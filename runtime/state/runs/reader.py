@@ -17,7 +17,7 @@ from itertools import islice
 import numpy as np
 
 from flowql.runtime.state.chunks import chunk_sizes
-from flowql.runtime.state.columns.packed import pack
+from flowql.runtime.state.columns.packed import hash_of, pack
 from flowql.runtime.state.physical import PhysicalReader, PhysicalSnapshot
 from flowql.runtime.state.runs.blocks import decode_blocks, find_in_block
 from flowql.runtime.state.runs.flat import FlatRows, newest
@@ -26,6 +26,7 @@ from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, Run, keys_between,
 TOMBSTONE = b"\xc0"
 _SYSTEM = b"\0\0\0\0"
 _ROWS_PER_BLOCK = 256  # about
+_FEW_KEYS = 8  # for which calls of NumPy take longer than Python
 
 Chunk = tuple[list[bytes], list[bytes]]
 
@@ -141,6 +142,8 @@ def look_through(
 
 def _find(reader: PhysicalReader, found: Runs, keys: Sequence[bytes]) -> list[bytes | None]:
     """What runs have of keys without prefix."""
+    if len(keys) <= _FEW_KEYS:
+        return [_find_one(reader, found, key) for key in keys]
     hashes = pack(keys).hashes()
     values: list[bytes | None] = [None] * len(keys)
     left = np.arange(len(keys))
@@ -166,6 +169,22 @@ def _find(reader: PhysicalReader, found: Runs, keys: Sequence[bytes]) -> list[by
         if not len(left):
             break
     return values
+
+
+def _find_one(reader: PhysicalReader, found: Runs, key: bytes) -> bytes | None:
+    """As `_find`, of one key."""
+    if key < found.floor:
+        return None
+    hashed = hash_of(key)
+    for run in found.runs:
+        if not run.may_have_one(reader, hashed):
+            continue
+        at = bisect_right(run.fences(reader), key) - 1
+        if at >= 0:
+            value = find_in_block(run.blocks(reader, [at])[0], key)
+            if value is not None:
+                return value or None
+    return None
 
 
 def merged_rows(reader: PhysicalReader, prefix: bytes, found: Runs, low: bytes, high: bytes) -> Iterator[FlatRows]:

@@ -35,9 +35,9 @@ AREA = b"\xff"  # where a prefix has its runs
 _FLOOR, _HEAD, _FENCES, _FILTER, _PLACE, _BLOCK = b"\xfff", b"\xffh", b"\xffi", b"\xffl", b"\xffr", b"\xffz"
 _NAME = PREFIX_BYTES + 2
 _BITS, _PROBES = 10, 4  # of a filter, per key: 1.2 % of absent keys are looked for
-_LOW, _HALF, _SEVEN, _THREE = np.uint64((1 << 32) - 1), np.uint64(32), np.uint64(7), np.uint64(3)
+_LOW_INT = (1 << 32) - 1
+_LOW, _HALF, _SEVEN, _THREE = np.uint64(_LOW_INT), np.uint64(32), np.uint64(7), np.uint64(3)
 
-Bits = npt.NDArray[np.uint8]
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -69,7 +69,7 @@ class Run:
     name: bytes
     head: Head
     _fences: list[bytes] | None = field(default=None, repr=False)
-    _filter: Bits | None = field(default=None, repr=False)
+    _filter: bytes | None = field(default=None, repr=False)
     _remote: RemoteBlocks | None = field(default=None, repr=False)
 
     def fences(self, reader: PhysicalReader) -> list[bytes]:
@@ -80,12 +80,27 @@ class Run:
 
     def may_have(self, reader: PhysicalReader, hashes: Words) -> npt.NDArray[np.bool_]:
         """Whether each of these keys can be in it. RunGone."""
-        if self._filter is None:
-            self._filter = np.frombuffer(_part(reader, self.prefix + _FILTER + self.name), np.uint8)
+        bits = np.frombuffer(self._bits(reader), np.uint8)
         found = np.ones(len(hashes), np.bool_)
-        for places in _places(hashes, len(self._filter) * 8):
-            found &= (self._filter[places >> _THREE] >> (places & _SEVEN).astype(np.uint8)) & 1 == 1
+        for places in _places(hashes, len(bits) * 8):
+            found &= (bits[places >> _THREE] >> (places & _SEVEN).astype(np.uint8)) & 1 == 1
         return found
+
+    def may_have_one(self, reader: PhysicalReader, hashed: int) -> bool:
+        """Whether the key with this hash can be in it. RunGone."""
+        bits = self._bits(reader)
+        place, step, size = hashed & _LOW_INT, hashed >> 32 | 1, len(bits) * 8
+        for _ in range(_PROBES):
+            at = place % size
+            if not bits[at >> 3] >> (at & 7) & 1:
+                return False
+            place += step
+        return True
+
+    def _bits(self, reader: PhysicalReader) -> bytes:
+        if self._filter is None:
+            self._filter = _part(reader, self.prefix + _FILTER + self.name)
+        return self._filter
 
     def blocks(self, reader: PhysicalReader, numbers: Sequence[int]) -> list[bytes]:
         """Some blocks, whose numbers rise. RunGone, BlocksAway."""

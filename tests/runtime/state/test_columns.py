@@ -11,7 +11,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, INT, STRING
 from flowql.runtime.state.columns import wide
 from flowql.runtime.state.columns.index import KeyIndex
 from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
-from flowql.runtime.state.columns.packed import pack
+from flowql.runtime.state.columns.packed import hash_of, pack
 from flowql.runtime.state.columns.values import RowValues, Scaled, ValueLayout, ValueTable, Wide, concatenated
 from flowql.runtime.state.keys import decode_time, key_codec
 from flowql.runtime.state.values import decode_value, encode_value
@@ -59,6 +59,7 @@ def test_keys_of_columns_are_those_of_rows(drawn):
     ]
     keys = packed_keys(codec, padded)
     assert keys.to_bytes() == pack(encoded).to_bytes() == encoded
+    assert keys.hashes().tolist() == [hash_of(key) for key in encoded]
     assert [encoded[i] for i in keys.order().tolist()] == sorted(encoded)
     columns = key_columns(types, keys)
     if columns is not None:

@@ -112,6 +112,24 @@ def test_small_commits_change_and_delete_rows_of_runs() -> None:
         assert seen.get_many("T", [("key 0",), ("key 1",), ("key 2",), ("key 10",)]) == [(1,), (3,), (2,), (4,)]
 
 
+def test_a_look_up_of_one_key_finds_what_a_look_up_of_many_finds() -> None:
+    """In several runs, with deletions, and with keys that no run has."""
+    manager = manager_on(MemoryPhysical())
+    task = manager.open_task("q", 0, [table()])
+    for n in range(3):
+        begin = n * RUN_ROWS_MIN // 2
+        append(task.store("T"), numbered(begin, begin + RUN_ROWS_MIN, n))
+        publish(manager, task)
+        commit(manager)
+    put(manager, task, "T", {(f"key {n}",): None for n in range(0, RUN_ROWS_MIN, 3)})
+    commit(manager)
+    keys = [(f"key {n}",) for n in range(0, 3 * RUN_ROWS_MIN, 7)]
+    with manager.snapshot() as seen:
+        found = seen.get_many("T", keys)
+        assert [seen.get("T", key) for key in keys] == found
+    assert {None, (0,), (1,), (2,)} == set(found)
+
+
 def test_rows_of_windows_are_in_runs_by_segment() -> None:
     """Whose order is that of times first, not that of keys."""
     physical = MemoryPhysical()
