@@ -21,7 +21,7 @@ from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
-from flowql.runtime.app.group_upstream import MemberWaits
+from flowql.runtime.app.group_upstream import CommittedProgress
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.kept_rows import kept_rows
 from flowql.runtime.app.member_copies import MemberCopies
@@ -31,6 +31,7 @@ from flowql.runtime.app.planned_tasks import PlannedTasks
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
+from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
@@ -100,7 +101,8 @@ class GroupStep(Reconciler):
             lambda: self._read_written().tasks,
             lambda r: host.state.rebuild(r, self._kept_rows(r)),
         )
-        self._waits = MemberWaits(host, lambda: self.planned, lambda: self._read_written().tasks)
+        progress = CommittedProgress(host, lambda: self.planned, lambda: self._read_written().tasks)
+        self._waits = UpstreamWaits(host, progress)
         self.hung = host.hung
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
@@ -481,7 +483,8 @@ class GroupStep(Reconciler):
             inputs = list(task.logs.values())
             for i in inputs if any(i.channel is not None for i in inputs) else ():
                 i.probes, i.siblings = self._frontier.probes, inputs
-        self._waits.begin({task.id.query for task in tasks})
+        for name in sorted({task.id.query for task in tasks}):
+            self._waits.begin(host.queries[name].plan)
         yield from handed_over(host, tasks, host.state.restoring())
         self._begun.update(task.id for task in tasks)
 

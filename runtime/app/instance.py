@@ -47,7 +47,7 @@ from flowql.runtime.app.suspension import misplaced, suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
 from flowql.runtime.app.torn_commits import TornCommits
 from flowql.runtime.app.uploads import InstanceUploads
-from flowql.runtime.app.upstream import UpstreamWaits
+from flowql.runtime.app.upstream import LocalProgress, UpstreamWaits
 from flowql.runtime.app.warm_starts import CheckpointStarts
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
@@ -235,7 +235,7 @@ class Instance:
         self._known_times = KnownTimes(
             clock, away_since_ms, self.tasks_of, lambda: 0 if group is None else group.others_ms
         )
-        upstream = UpstreamWaits(self)
+        upstream = UpstreamWaits(self, LocalProgress(self))
         deployment = Deployment(self, upstream)
         self.rebuilding = Rebuilding(self, deployment)
         self.reconciler: Reconciler = self.group or SingleInstanceReconciler(

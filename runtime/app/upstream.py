@@ -2,42 +2,208 @@
 
 A join meets the row of a table as of the time of its own row. Where another query writes the table, its records come when that query
 has read as far: a join that began at once would have read its other side to the end by then, and have met nothing. So a query that
-begins, or goes on after a restart, is held until all that its inputs are made of has been read up to the ends that were found then, one
-query upstream after the other, and committed. Of members of a group: `flowql.runtime.app.group_upstream`.
+begins, or goes on after a restart, is held until the stages upstream, one after the other, have read up to the ends that were found when
+their turn came, and committed the results.
+
+How far a stage is, its own tasks tell in an instance alone (`LocalProgress`), and the log in a member of a group
+(`flowql.runtime.app.group_upstream`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.coroutines import Coroutine, in_polling
 from flowql.runtime.app.hosts import QueryHost
-from flowql.runtime.app.query_state import FAILED, SUSPENDED
+from flowql.runtime.app.query_state import FAILED, RUNNING, SUSPENDED
 from flowql.runtime.errors import LogError
-from flowql.runtime.events import INFO, say
+from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.remaining import remaining
 from flowql.runtime.topology.upstream import merges, upstream_of
 
-# That rows between tasks are waited for: where more come all the time some are always on their way.
+# Rows between tasks are waited for at most this long: where more come all the time, some are always on their way.
 ON_THEIR_WAY_MS = 10_000
+
+Ends = Mapping[TopicPartition, int]
+
+
+class Stage(NamedTuple):
+    """Tasks of one query whose turn comes together. tasks: empty for all of the query."""
+
+    query: str
+    tasks: tuple[TaskId, ...] = ()
+
+
+class Look(NamedTuple):
+    """read: a stage has read up to the ends. at: differs from the look before while it goes on. patience_ms: how long it may stay there;
+    None for however long.
+    """
+
+    read: bool
+    at: object
+    patience_ms: int | None
+
+
+class UpstreamProgress(Protocol):
+    """How far stages are. interval_ms: between two looks. begun: whether the query that waits had read something before, and serves.
+
+    All methods raise LogError while brokers are away.
+    """
+
+    interval_ms: int
+
+    def stages(self, query: QueryPlan) -> list[Stage]: ...  # each after those whose results it reads
+
+    def reads(self, stage: Stage) -> Iterable[TopicPartition]: ...
+
+    def look(self, stage: Stage, ends: Ends, *, begun: bool) -> Look: ...
+
+    def is_committed(self, stage: Stage) -> bool: ...  # all that it has read
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """left: queries that it still waits for, in their order. begun: it had read something before.
+    """left: stages that it still waits for. ends: of what the first of them reads, as of when its turn came. at: see `Look`; since_ms: since when."""
 
-    ends: of what the first of them reads, as they were when its turn came. read_ms: when it had read up to them.
-    """
-
-    left: list[str]
+    left: list[Stage]
     begun: bool
-    ends: Mapping[TopicPartition, int] | None = None
-    read_ms: int | None = None
+    ends: Ends | None = None
+    at: object = None
+    since_ms: int = 0
+
+
+class UpstreamWaits:
+    """Only the reconciler's thread calls it."""
+
+    def __init__(self, host: QueryHost, progress: UpstreamProgress) -> None:
+        self._host, self._progress = host, progress
+        self._waiting: dict[str, _Waiting] = {}
+        self._look_at_ms = 0
+
+    def begin(self, query: QueryPlan) -> None:
+        """Holds a query whose tasks are made and do not run yet, if there is something to wait for."""
+        stages = self._progress.stages(query) if merges(query) else []
+        if stages and self._has_more(query, stages):
+            begun = has_begun(self._host.admin, inputs_of(self._host, query.id))
+            self._waiting[query.id] = _Waiting(stages, begun)
+            self._host.query_states.wait_for(query.id, stages[0].query)
+            upstream = dict.fromkeys(stage.query for stage in stages)
+            said = f"until the existing records have been read by {', '.join(upstream)}"
+            say(INFO, "query.waits", said, query=query.id)
+
+    def next(self) -> Coroutine | None:
+        """What brings a query that waits a step further, if there is one. After a LogError it is looked again."""
+        now_ms = self._host.clock.timer_ms()
+        if not self._waiting or now_ms < self._look_at_ms:
+            return None
+        self._look_at_ms = now_ms + self._progress.interval_ms
+        for name, waiting in list(self._waiting.items()):
+            if not self._host.query_states.knows(name) or not inputs_of(self._host, name):
+                self._release(name)
+            elif waiting.left:
+                if self._is_over(name, waiting, now_ms):
+                    return self._step(name, waiting)
+            elif self._is_visible(name):
+                return self._released(name)
+        return None
+
+    def _has_more(self, query: QueryPlan, stages: Sequence[Stage]) -> bool:
+        """Whether there are records that a stage has not read, whose results are not committed or visible, or that are not known yet."""
+        with suppress(LogError):  # brokers are away, or a commit is under way
+            progress = self._progress
+            have_read = all(progress.look(s, self._ends(s), begun=False).read for s in stages)
+            return not (have_read and all(map(progress.is_committed, stages)) and self._is_visible(query.id))
+        return True
+
+    def _is_over(self, name: str, waiting: _Waiting, now_ms: int) -> bool:
+        """Whether the first stage is not waited for any more: it has read up to the ends, or does not go on by itself."""
+        stage = waiting.left[0]
+        record = self._host.query_states.of(stage.query)
+        if record.stands_still or (waiting.begun and record.state in (FAILED, SUSPENDED)):
+            return True
+        if waiting.ends is None:
+            waiting.ends = self._ends(stage)
+        look = self._progress.look(stage, waiting.ends, begun=waiting.begun)
+        if look.at != waiting.at:
+            waiting.at, waiting.since_ms = look.at, now_ms
+        if look.read or look.patience_ms is None or record.state is not RUNNING:
+            return look.read
+        if now_ms < waiting.since_ms + look.patience_ms:
+            return False
+        said = f"it no longer waits for {stage.query}, which got no further for {look.patience_ms // 1000} s"
+        say(WARNING, "query.waits", said, query=name)
+        return True
+
+    def _step(self, name: str, waiting: _Waiting) -> Coroutine:
+        """The next stage has its turn. The last one is named until its results are visible."""
+        if not self._progress.is_committed(waiting.left[0]):
+            yield self._host.commit.request()
+        waiting.left.pop(0)
+        waiting.ends = waiting.at = None
+        if waiting.left:
+            self._host.query_states.wait_for(name, waiting.left[0].query)
+        self._look_at_ms = 0
+
+    def _released(self, name: str) -> Coroutine:
+        yield in_polling(self._host.polling, self._host.polling.refresh_ends)  # no input with records looks idle
+        self._release(name)
+
+    def _release(self, name: str) -> None:
+        self._waiting.pop(name, None)
+        self._host.query_states.wait_for(name, "")
+
+    def _ends(self, stage: Stage) -> Ends:
+        """Of topics that queries write all that is written: committed and visible is not the same."""
+        running, admin = self._host.running, self._host.admin
+        tps, outer = set(self._progress.reads(stage)), {s.topic for s in running.sources} - running.writers.keys()
+        ends = {tp: admin.written_offset(tp) for tp in sorted(tps) if tp.topic not in outer}
+        return ends | admin.end_offsets(sorted(tps - ends.keys()))
+
+    def _is_visible(self, name: str) -> bool:
+        """Whether all that has been written to what its tasks read is visible."""
+        admin, results = self._host.admin, self._host.running.writers
+        read = sorted({i.tp for i in inputs_of(self._host, name) if i.tp.topic in results})
+        written, ends = {tp: admin.written_offset(tp) for tp in read}, admin.end_offsets(read)
+        return all(ends.get(tp, 0) >= offset for tp, offset in written.items())
+
+
+class LocalProgress:
+    """Of an instance alone, which has all tasks: a query is one stage."""
+
+    interval_ms = 0
+
+    def __init__(self, host: QueryHost) -> None:
+        self._host = host
+
+    def stages(self, query: QueryPlan) -> list[Stage]:
+        return [Stage(q.id) for q in upstream_of(query, self._host.running)]
+
+    def reads(self, stage: Stage) -> Iterable[TopicPartition]:
+        return (i.tp for i in inputs_of(self._host, stage.query))
+
+    def look(self, stage: Stage, ends: Ends, *, begun: bool) -> Look:
+        """Once only rows between tasks are left, those are waited for during `ON_THEIR_WAY_MS`."""
+        running = self._host.queries.get(stage.query)
+        tasks = [] if running is None else running.built.tasks
+        left = remaining(tasks, ends)
+        read = bool(tasks) and not left.records
+        return Look(read and left.is_nothing, read, ON_THEIR_WAY_MS if read else None)
+
+    def is_committed(self, stage: Stage) -> bool:
+        return self._host.commit.idle or not has_begun(self._host.admin, inputs_of(self._host, stage.query))
+
+
+def inputs_of(host: QueryHost, query: str) -> list[LogInput]:
+    """Inputs of the tasks that are here; empty without tasks."""
+    running = host.queries.get(query)
+    return [] if running is None else [i for task in running.built.tasks for i in task.logs.values()]
 
 
 def has_begun(admin: Admin, inputs: Sequence[LogInput]) -> bool:
@@ -46,73 +212,3 @@ def has_begun(admin: Admin, inputs: Sequence[LogInput]) -> bool:
     with suppress(LogError):  # brokers are away
         begins = admin.begin_offsets(sorted({i.tp for i in inputs}))
     return any(i.position > begins.get(i.tp, 0) for i in inputs)
-
-
-class UpstreamWaits:
-    """Only the reconciler's thread calls it."""
-
-    def __init__(self, host: QueryHost) -> None:
-        self._host = host
-        self._waiting: dict[str, _Waiting] = {}
-
-    def begin(self, query: QueryPlan) -> None:
-        """Holds a query whose tasks are made and do not run yet, if there is something to wait for."""
-        host = self._host
-        upstream = [q.id for q in upstream_of(query, host.running)] if merges(query) else []
-        if any(map(self._has_more, upstream)):
-            self._waiting[query.id] = _Waiting(upstream, self._has_begun(query.id))
-            host.query_states.wait_for(query.id, upstream[0])
-            said = f"until the existing records have been read by {', '.join(upstream)}"
-            say(INFO, "query.waits", said, query=query.id)
-
-    def _has_more(self, query: str) -> bool:
-        """Whether there are records that it has not read, or whose results are not committed, or that is not known yet."""
-        tasks = self._host.queries[query].built.tasks if query in self._host.queries else []
-        if not tasks or (self._host.commit.dirty and self._has_begun(query)):
-            return True
-        with suppress(LogError):  # brokers are away
-            ends = self._host.admin.end_offsets(sorted({i.tp for i in self._inputs(query)}))
-            return not remaining(tasks, ends).is_nothing
-        return True
-
-    def _has_begun(self, query: str) -> bool:
-        return has_begun(self._host.admin, self._inputs(query))
-
-    def next(self) -> Coroutine | None:
-        """What brings a query that waits a step further, if there is one."""
-        for query, waiting in list(self._waiting.items()):
-            if not waiting.left or not self._host.query_states.knows(query):
-                del self._waiting[query]
-                self._host.query_states.wait_for(query, "")
-            elif self._is_done(waiting):
-                return self._step(query, waiting)
-        return None
-
-    def _is_done(self, waiting: _Waiting) -> bool:
-        """Whether the query whose turn it is has read up to the ends, or does not go on by itself."""
-        name = waiting.left[0]
-        record = self._host.query_states.of(name)
-        if name not in self._host.queries or record.stands_still:
-            return True
-        if record.state in (FAILED, SUSPENDED):
-            return waiting.begun
-        inputs = self._inputs(name)
-        if waiting.ends is None:
-            waiting.ends = self._host.admin.end_offsets(sorted({i.tp for i in inputs}))
-        tasks, now_ms = self._host.queries[name].built.tasks, self._host.clock.timer_ms()
-        left = remaining(tasks, waiting.ends)
-        if not tasks or left.records:
-            return False
-        waiting.read_ms = now_ms if waiting.read_ms is None else waiting.read_ms
-        return left.is_nothing or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
-
-    def _step(self, query: str, waiting: _Waiting) -> Coroutine:
-        yield self._host.commit.request()  # then its results are visible to those that read them,
-        yield in_polling(self._host.polling, self._host.polling.refresh_ends)  # and no input of theirs looks idle
-        waiting.left.pop(0)
-        waiting.ends = waiting.read_ms = None
-        if waiting.left:
-            self._host.query_states.wait_for(query, waiting.left[0])
-
-    def _inputs(self, query: str) -> list[LogInput]:
-        return [i for task in self._host.queries[query].built.tasks for i in task.logs.values()]

@@ -161,7 +161,7 @@ def test_a_join_that_served_before_goes_on_when_nothing_upstream_moves(monkeypat
     world.cluster.run_until(lambda: last.group._tasks.keys() == last.group.planned.reads.keys())
     last.instance.manager.hold("CTAS_LATEST")  # as a member that has its tasks and does nothing
     world.feed()
-    last.group._waits.begin(["CSAS_SOLD"])
+    last.group._waits.begin(last.instance.queries["CSAS_SOLD"].plan)
     world.cluster.run_for(1_500)
     assert held(last) == "CTAS_LATEST"
     world.cluster.run_for(1_500)

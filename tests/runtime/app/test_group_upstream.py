@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from flowql.runtime.app.group import GroupStep
-from flowql.runtime.app.group_upstream import STALLED_MS, MemberWaits, _Waiting
+from flowql.runtime.app.group_upstream import STALLED_MS, CommittedProgress
+from flowql.runtime.app.upstream import UpstreamWaits
+from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.values import encode_metadata
-from flowql.runtime.task.id import TaskId
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_swapping import MEMBER
 from tests.runtime.app.test_upstream import FAR, JOIN, LATEST, RECORDS, SOLD, SOURCES, expected, feed, send, sold
@@ -54,8 +55,14 @@ def group(world: InstanceHarness) -> GroupStep:
     return world.instance.group
 
 
-def waits(world: InstanceHarness) -> MemberWaits:
+def waits(world: InstanceHarness) -> UpstreamWaits:
     return group(world)._waits
+
+
+def progress(world: InstanceHarness) -> CommittedProgress:
+    found = waits(world)._progress
+    assert isinstance(found, CommittedProgress)
+    return found
 
 
 def held(world: InstanceHarness) -> str:
@@ -123,7 +130,7 @@ def test_brokers_that_do_not_answer_mean_that_there_is_more() -> None:
     world.settle()
     assert not held(world)
     world.log.away = True
-    waits(world).begin([SOLD_ID])
+    waits(world).begin(world.instance.queries[SOLD_ID].plan)
     rounds(world, 50)
     assert held(world) == LATEST_ID
     assert "a transaction is open" in group(world).trouble
@@ -141,9 +148,9 @@ def test_a_record_of_a_task_tells_what_it_has_read_of_its_own_channels() -> None
     keys = [key for p, key in raw(world, topic) if p == 0]
     (source,) = {int.from_bytes(key, "big") for key in keys}
     mine, other = f"{topic}#{source}", f"{topic}#{1 - source}"
-    assert not waits(world)._finds(tp, {mine: end, other: 0}, end)
-    assert waits(world)._finds(tp, {mine: end - 1, other: 0}, end)
-    assert waits(world)._finds(tp, {mine: end, other: end}, end + 1), "of what is written and not to be seen"
+    assert not progress(world)._finds(tp, {mine: end, other: 0}, end)
+    assert progress(world)._finds(tp, {mine: end - 1, other: 0}, end)
+    assert progress(world)._finds(tp, {mine: end, other: end}, end + 1), "of what is written and not to be seen"
 
 
 def raw(world: InstanceHarness, topic: str) -> list[tuple[int, bytes]]:
@@ -162,28 +169,34 @@ def test_a_record_of_another_text_or_none_tells_nothing() -> None:
     (tp,) = group(world).planned.reads[task]
     written = group(world)._read_written().tasks
     end = world.log.end_offset(tp)
-    assert waits(world)._has_read(task, tp, end, written)
-    assert not waits(world)._has_read(task, tp, end, {})
+    assert progress(world)._has_read(task, tp, end, written)
+    assert not progress(world)._has_read(task, tp, end, {})
     there = written[str(task)]
     metadata = encode_metadata({**there.record.read(), "query": "of another text"})
     other = {str(task): WrittenTask(there.sequence, replace(there.record, metadata=metadata))}
-    assert not waits(world)._has_read(task, tp, end, other)
+    assert not progress(world)._has_read(task, tp, end, other)
 
 
 def test_a_query_upstream_that_moves_is_waited_for_however_long() -> None:
     world = world_of(SOURCES + LATEST + SOLD)
     world.settle()
     world.instance.manager.hold(LATEST_ID)
+    clock, driver = world.clock, world.driver
+    assert isinstance(clock, VirtualClock)
+    assert driver is not None
     _, names = feed(RECORDS)
-    stage: tuple[TaskId, ...] = tuple(t for t in sorted(group(world).planned.reads) if t.query == LATEST_ID)[:2]
-    world.send("names", names)
-    waiting = _Waiting([stage], begun=True)
-    of = waits(world)
-    assert not of._is_done(SOLD_ID, waiting, 1_000)
-    assert not of._is_done(SOLD_ID, waiting, 999 + STALLED_MS)
-    assert waiting.positions is not None
-    waiting.positions = {}  # as they were before
-    assert not of._is_done(SOLD_ID, waiting, 2_000 + STALLED_MS)
-    assert of._is_done(SOLD_ID, waiting, 2_000 + 2 * STALLED_MS)
-    waiting.begun = False
-    assert not of._is_done(SOLD_ID, waiting, 2_000 + 9 * STALLED_MS), "it has nothing to serve with"
+
+    def look_after(ms: int) -> str:
+        clock.advance(ms)
+        world.instance.reconciler.run_once(clock.timer_ms())
+        rounds(world, 3)
+        return held(world)
+
+    world.send("names", names[:-1])
+    waits(world).begin(world.instance.queries[SOLD_ID].plan)
+    assert look_after(1_000) == LATEST_ID
+    assert look_after(STALLED_MS - 1_000) == LATEST_ID
+    world.instance.manager.resume(LATEST_ID)
+    rounds(world, 3)
+    world.instance.manager.hold(LATEST_ID)
+    assert look_after(STALLED_MS) == LATEST_ID
