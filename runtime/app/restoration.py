@@ -29,6 +29,7 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.warm_start import FoundCheckpoint
 from flowql.runtime.state.restore import RowFile
+from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
@@ -207,7 +208,7 @@ class RestorationStep:
                 return self._begin(entry)
             for cursor in entry.cursors:
                 progress |= self._read(cursor, now_ms)
-            if all(c.done for c in entry.cursors):
+            if all(c.done for c in entry.cursors) and not _is_uncommitted(entry.task):
                 self._finish(entry)
                 return True
         except Exception as error:  # this task's alone: what was applied may be applied again
@@ -329,3 +330,8 @@ class RestorationStep:
             cursor.chunk = None
         entry.backoff = entry.backoff.after_failure(now_ms)
         self._on_error(entry.task.id.query, error)
+
+
+def _is_uncommitted(task: Task) -> bool:
+    """Whether a commit is on its way to its record: a task that begins may have published that it was away (`missed_deletions`)."""
+    return isinstance(task.state, ManagedTask) and task.state.is_dirty

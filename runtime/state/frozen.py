@@ -16,7 +16,7 @@ from flowql.runtime.errors import StateError
 from flowql.runtime.state.columns.layer import ColumnWrite, last_values
 from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.layers import Overlay
-from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, restore_key, task_key
 from flowql.runtime.state.physical import ByteRange, Writes
 from flowql.runtime.state.positions import StorePartition
 from flowql.runtime.state.runs.flat import FlatRows, newest
@@ -163,7 +163,8 @@ class FrozenEpoch:
     """Implements `flowql.runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
 
     catalog: rows of the catalog that change; entries: the whole catalog if any did. writer: of runs, None for rows alone.
-    as_of_ms: wall clock at the cut. to_renew: stores and partitions whose position in the changelog is renewed.
+    as_of_ms: wall clock at the cut. to_renew: stores and partitions whose position in the changelog is renewed. restoring: tasks whose
+    rows are not all here, so that their records are kept for the restoration.
     """
 
     def __init__(
@@ -179,9 +180,10 @@ class FrozenEpoch:
         writer: RunWriter | None = None,
         as_of_ms: int = 0,
         to_renew: Sequence[tuple[StoreEntry, int]] = (),
+        restoring: Collection[str] = frozenset(),
     ) -> None:
         self.sequence_hint, self._writer = sequence_hint, writer
-        self.as_of_ms, self.to_renew = as_of_ms, to_renew
+        self.as_of_ms, self.to_renew, self.restoring = as_of_ms, to_renew, restoring
         self.stores, self.tasks = stores, tasks
         self.drops, self.catalog, self.entries = drops, catalog, entries
         self._has_changelog = has_changelog
@@ -209,6 +211,7 @@ class FrozenEpoch:
             writer=self._writer,
             as_of_ms=self.as_of_ms,
             to_renew=self.to_renew,
+            restoring=self.restoring,
         )
 
     def redo(self) -> bytes:
@@ -258,7 +261,7 @@ class FrozenEpoch:
                     keys += bound
                     values += bound.values()
             for task_id, record in self.tasks.items():
-                keys.append(task_key(task_id))
+                keys.append(restore_key(task_id) if task_id in self.restoring else task_key(task_id))
                 values.append(record.record())
             self._writes = Writes([*self.drops.ranges.values(), *self.expired], keys, values)
         return self._writes

@@ -221,6 +221,7 @@ class StateManager:
                 writer=self.writer,
                 as_of_ms=now_ms,
                 to_renew=self._renewals.due(self._tasks.values(), self._restoring, now_ms),
+                restoring=frozenset(self._restoring),
             )
             return self._in_flight
 
@@ -258,6 +259,7 @@ class StateManager:
                     task.mark_applied()
             for task_id in epoch.drops.tasks:
                 self._restoring.pop(task_id, None)
+            self._restoring.update((t, r) for t, r in epoch.tasks.items() if t in self._restoring)
             self._note_owned()
             shrink_caches(
                 [s for t in self._tasks.values() for s in t.stores.values()], self.uncommitted.cached_rows_max

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.member import MemberTicks
 from tests.sim import cluster
 from tests.sim.checks import APP
-from tests.sim.faults import CALM, Faults
+from tests.sim.faults import CALM, DAY_MS, Faults
 from tests.sim.groups import Violation
 from tests.sim.ticks import BankOfMembers
 from tests.ticks.lines import Results
@@ -73,6 +74,24 @@ def test_a_leader_that_starts_again_at_once_leads_those_that_stayed() -> None:
         world.run_for(100)
     world.settle()
     assert world.judge() == []
+
+
+def test_a_task_that_says_while_it_restores_that_it_was_away_becomes_whole() -> None:
+    """It published that before its rows were here: the restoration raised an error after it had ended, and then KeyError for ever."""
+    world = BankOfMembers(1, CALM, count=8)
+    first = world.begin()
+    world.start()
+    for n in range(4):
+        world.feed(n)
+    world.run_for(2_000)
+    world.kill(first, wiped=True)
+    world.clock.set_wall(2 * DAY_MS)
+    back = world.start(first.name)
+    world.stall(back, "commit", 4_000)  # the restoration ends before the commit that says so
+    world.run_until(lambda: any(t.status is TaskStatus.RUNNING for t in back.group._tasks.values()))
+    world.settle()
+    assert back.instance.restoration.records > 0
+    assert {t.status for t in back.group._tasks.values()} == {TaskStatus.RUNNING}
 
 
 def one_of_several(

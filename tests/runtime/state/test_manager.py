@@ -585,3 +585,22 @@ def test_a_number_that_is_none_is_one_key_however_deep_it_is():
     commit(manager)
     put(manager, task, "T", {((float("nan"), 1.0),): (3,)})
     assert [value for _, value in task.store("T").scan()] == [(3,)]
+
+
+def test_a_record_that_is_committed_while_its_task_is_restored_is_the_one_that_stays():
+    """The end of the restoration put the record of before in its place, and with it forgot how long the task had been away."""
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    manager.rebuild({"q": TaskRecord(0, ("T",), encode_metadata({"at": 1}))})
+    task = manager.open_task("q", 0, [table()])
+    with manager.epoch_lock:
+        task.publish({"at": 1, "known": 5})
+    manager.apply(manager.cut(), 1)
+    assert manager_on(physical).restoring()["q"].read() == {"at": 1, "known": 5}, (
+        "and after a crash it is still to be restored"
+    )
+    assert manager_on(physical).local_record("q") is None
+    manager.end_restore("q")
+    record = manager.local_record("q")
+    assert record is not None
+    assert record.read() == {"at": 1, "known": 5}
