@@ -57,6 +57,10 @@ class MemberTicks:
         self._of_sub: dict[tuple[str, int], _Lined] = {}
         self._stores: dict[str, str] = {}  # query and number of the sub-topology of each store
         self._done: dict[str, int] = {}  # to be reported
+        self._newest, self._outruns = (
+            0,
+            False,
+        )  # the highest number of a tick that was seen, and whether the leader gives lower ones
         self._cutting = False  # a cut is about to be made
         self._asked_ms: int | None = None
         self.free: Callable[[], frozenset[str]] = frozenset  # queries that follow no lines for now: they swap in
@@ -138,6 +142,8 @@ class MemberTicks:
         """New lines, in the order of the topic."""
         with self._lock:
             self._refresh()
+            self._outruns |= lines.newest < self._newest
+            self._newest = max(self._newest, lines.newest)
             for name, line in lines.stages.items():
                 lined = self._stages.get(name)
                 if lined is not None and line.tick > max(x.tick if x else 0 for x in (lined.line, lined.next)):
@@ -163,13 +169,15 @@ class MemberTicks:
                 tick = 0 if newest is None else newest.tick
                 if lined.said_more != tick and any(self._waits_for_tick(lined, task) for task in self._tasks(lined)):
                     lined.said_more, has_more = tick, True
+            seen, self._outruns = self._newest if self._outruns else 0, False
             done, self._done = self._done, {}
-            return Report(done, has_more) if done or has_more else None
+            return Report(done, has_more, newest=seen) if done or has_more or seen else None
 
     def unsaid(self, report: Report) -> None:
         """A report could not be written: it is made again."""
         with self._lock:
             self._done = {**report.done, **self._done}
+            self._outruns |= bool(report.newest)
             if report.has_more:
                 for lined in self._stages.values():
                     lined.said_more = -1

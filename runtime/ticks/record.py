@@ -70,19 +70,20 @@ def _by_topic(ends: Ends) -> dict[str, dict[int, int]]:
 @dataclass(frozen=True, slots=True)
 class Report:
     """done: tasks, and the tick that each of them has finished and committed. has_more: rows, or timers that are due, wait for a tick.
-    is_new: the member knows no lines yet.
+    is_new: the member knows no lines yet. newest: the highest number of a tick that it has seen, where the leader gives lower ones; else 0.
     """
 
     done: Mapping[str, int] = field(default_factory=dict)
     has_more: bool = False
     is_new: bool = False
+    newest: int = 0
 
     def encode(self) -> bytes:
-        fields = {"done": dict(self.done), "more": self.has_more, "new": self.is_new}
+        fields = {"done": dict(self.done), "more": self.has_more, "new": self.is_new, "newest": self.newest}
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> Report:
         """ValueError, TypeError, LookupError."""
         fields = json.loads(value)
-        return cls(fields["done"], fields["more"], fields["new"])
+        return cls(fields["done"], fields["more"], fields["new"], fields.get("newest", 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
@@ -18,6 +18,7 @@ from flowql.runtime.ticks.record import LINES, REPORT, TOPIC, Ends, Lines, Repor
 INTERVAL_MS = 100  # between two ticks
 BUSY_MS, BUSY_FOR_MS = 10, 1_000  # between two looks, and how long after the last record
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 24
+_LOOK_BACK = 1_000  # records before those that were read, in which the last lines are looked for first
 
 Reads = Mapping[TaskId, frozenset[TopicPartition]]
 Answer = Future[dict[TopicPartition, int]]
@@ -33,7 +34,8 @@ class TickStep:
         self._admin: Admin = log.admin()
         self._tp = tick_topic(application_id)
         self._reader: Reader | None = None
-        self._newest = 0  # number of a tick that was ever read
+        self._newest = 0  # number of a tick that was ever read, or that a member has seen
+        self._begun_at = 0  # the reader's first offset
         self._reports: list[Report] = []
         self._is_new = True
         self._busy_until_ms = 0
@@ -63,7 +65,8 @@ class TickStep:
     def _open(self) -> None:
         if self._reader is None:
             self._admin.create_topic(self._tp.topic, 1, TOPIC)
-            self._reader, self._is_new = self._log.reader(self._tp, self._admin.written_offset(self._tp)), True
+            self._begun_at = self._admin.written_offset(self._tp)
+            self._reader, self._is_new = self._log.reader(self._tp, self._begun_at), True
 
     def _read(self, *, to_end: bool = False) -> None:
         assert self._reader is not None
@@ -92,6 +95,19 @@ class TickStep:
             elif key == REPORT:
                 self._reports.append(Report.decode(value))
 
+    def _newest_before(self, end: int) -> int:
+        """The number in the last lines before an offset; 0 if the topic has none."""
+        begin, start, span, newest = self._admin.begin_offset(self._tp), end, _LOOK_BACK, 0
+        while not newest and start > begin:
+            start, span = max(begin, end - span), span * 8
+            with closing(self._log.reader(self._tp, start)) as reader:
+                while reader.position < end and (batch := reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+                    keys, values = (batch.records.column(name).to_pylist() for name in ("key", "value"))
+                    for value in (v for k, v in zip(keys, values, strict=True) if k == LINES):
+                        with suppress(ValueError, TypeError, LookupError, AttributeError):
+                            newest = max(newest, Lines.decode(value or b"").newest)
+        return newest
+
     def _tell(self, now_ms: int) -> None:
         report = Report(is_new=True) if self._is_new else self._ticks.report()
         if report is None:
@@ -109,10 +125,11 @@ class TickStep:
         reads = self._reads()
         if self._made_of is None or self._made_of[0] is not writer or self._made_of[1] is not reads:
             self._read(to_end=True)  # all that the last leader has written
+            self._newest = self._newest or self._newest_before(self._begun_at)
             by_sub: dict[tuple[str, int], dict[str, frozenset[TopicPartition]]] = {}
             for task, tps in reads.items():
                 by_sub.setdefault((task.query, task.subtopology), {})[str(task)] = tps
-            # A leader that has just started may have read no tick, and members ignore lower numbers: there is at most one tick in 100 ms.
+            # Members ignore numbers below those that they have seen. The topic may keep none of these: there is at most one tick in 100 ms.
             self._newest = max(self._newest, self._clock.wall_ms())
             self._course = Course(self._ticks.stages, by_sub, self._newest)
             self._made_of, self._ends, self._written, self._reports = (writer, reads), None, {}, []
@@ -121,6 +138,9 @@ class TickStep:
         for report in self._reports:
             course.wants_tick |= report.has_more
             course.take(report.done)
+        if (seen := max((r.newest for r in self._reports), default=0)) > course.newest:
+            self._newest, self._made_of = seen, None  # the next call begins above it
+            return
         self._learn_written(course)
         self._draw(course, now_ms)
         news = course.news(everything=any(r.is_new for r in self._reports))

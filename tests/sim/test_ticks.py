@@ -11,6 +11,7 @@ import pytest
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.member import MemberTicks
+from flowql.runtime.ticks.step import TickStep
 from tests.sim import cluster
 from tests.sim.checks import APP
 from tests.sim.faults import CALM, DAY_MS, Faults
@@ -56,8 +57,16 @@ def test_a_commit_has_whole_ticks_where_nothing_happens() -> None:
     assert len(list(Results(world.outside, APP).lines())) == lines, "members at rest need no ticks"
 
 
-def test_a_leader_that_starts_again_at_once_leads_those_that_stayed() -> None:
-    """It has not read which ticks there were, and the others ignored lines of lower numbers for ever."""
+@pytest.mark.parametrize("expired", [False, True], ids=["topic", "members"])
+@pytest.mark.parametrize("by_ms", [0, -DAY_MS])
+def test_a_leader_that_starts_again_at_once_leads_those_that_stayed(
+    by_ms: int,
+    expired: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has not read which ticks there were, nor does its wall clock tell: the others ignored lines of lower numbers for ever. The numbers are
+    in the topic, and where its records have expired, the other members know them.
+    """
     world = BankOfMembers(2, CALM, count=12)
     leader = world.begin()
     world.start()
@@ -68,6 +77,12 @@ def test_a_leader_that_starts_again_at_once_leads_those_that_stayed() -> None:
     world.run_for(2_000)
     assert leader.instance.placement.placement.leader == leader.name
     world.kill(leader)
+    world.clock.set_wall(by_ms)
+    if expired:
+        monkeypatch.setattr(TickStep, "_newest_before", lambda *_: 0)
+    else:
+        report = MemberTicks.report
+        monkeypatch.setattr(MemberTicks, "report", lambda ticks: (r := report(ticks)) and replace(r, newest=0))
     world.start(leader.name)
     for n in range(6, len(world.input)):
         world.feed(n)
