@@ -208,6 +208,12 @@ class TimesReplaced(LogError, code="FQ4088"):
     """Brokers replace the times of records in a topic of results (LogAppendTime): event times would be lost."""
 
 
+class OutcomeUnknown(LogError, code="FQ4094"):
+    """The log did not answer a commit of rows, and does not tell afterwards whether it was made."""
+
+    is_outcome_unknown = True
+
+
 class TransactionAborted(LogError, code="FQ4044", retriable=True):
     """The transaction was aborted, and its producer cannot be used any longer."""
 

@@ -325,7 +325,8 @@ class Producer(Protocol):
 
     begin -> repartition* -> drop_before* -> expect_end* -> append_from* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
     after commit everything is, at once. An exception from commit that is neither LogFull nor EndMoved leaves the outcome unknown, or the
-    producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
+    producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`, or
+    `has_committed` where processes share the id.
 
     Any call may raise Fenced: a newer producer with this id exists, or the log has ended a transaction that took too long and
     shut this producer out with it.
@@ -388,6 +389,12 @@ class Producer(Protocol):
 
     def commit(self) -> int:
         """Make the transaction durable and visible; returns its commit sequence (rises by one per commit of this id)."""
+        ...
+
+    def has_committed(self) -> bool | None:
+        """After a commit of unknown outcome, and once a newer producer with this id exists: whether the transaction was committed, as the log says.
+        None if the log cannot tell any more.
+        """
         ...
 
     def abort(self) -> None: ...

@@ -87,6 +87,8 @@ class Committer(Protocol):
 
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int: ...
 
+    def last_sequence(self, transactional_id: str) -> int: ...
+
 
 class LogReader:
     """One read position."""
@@ -330,6 +332,7 @@ class LogProducer:
         self._failure: str | None = None
         self.ends: Mapping[TopicPartition, int] = {}
         self._counts: dict[str, int] = {}  # partitions of topics when they were first written to
+        self._sequence = committer.last_sequence(transactional_id)
 
     def begin(self) -> None:
         self._check()
@@ -396,7 +399,7 @@ class LogProducer:
         transaction = self._open()
         self._transaction = None
         try:
-            sequence = self._committer.commit(self.transactional_id, self.epoch, transaction)
+            sequence = self._sequence = self._committer.commit(self.transactional_id, self.epoch, transaction)
         except EndMoved:  # found before anything was written
             raise
         except LogError as e:
@@ -407,6 +410,9 @@ class LogProducer:
         if transaction.redo is None:
             self.ends = self._committer.ends(transaction.records)
         return sequence
+
+    def has_committed(self) -> bool | None:
+        return self._committer.last_sequence(self.transactional_id) > self._sequence
 
     def abort(self) -> None:
         self._open()

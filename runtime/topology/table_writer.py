@@ -22,10 +22,13 @@ from flowql.runtime.batch import Row
 from flowql.runtime.errors import (
     EndMoved,
     Fenced,
+    LogError,
+    OutcomeUnknown,
     RowFailed,
     RuntimeFailure,
     StateError,
     TableBusy,
+    TransactionAborted,
 )
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.topology.bulk_insert import BulkInsert, takes_columns
@@ -190,9 +193,12 @@ class TableWriters:
             writer.write(part, send)
             return
         with self.inserting:
-            producer = self.log.producer(f"{self._application_id}-tables-{self._writer}")
+            opened = partial(self.log.producer, f"{self._application_id}-tables-{self._writer}")
+            producer = opened()
             try:
                 _write(self.log, producer, [part for _, part in parts], send)
+            except LogError as error:
+                _check_committed(error, producer, opened)
             finally:
                 producer.close()
 
@@ -397,12 +403,34 @@ class _TableWriter:
             _write(self._log, self._opened_producer(), [group], send)
         except EndMoved:  # the producer is as good as before
             raise
-        except BaseException:
+        except BaseException as error:
             failed, self._producer = self._producer, None
-            if failed is not None:
-                with suppress(RuntimeFailure):
-                    failed.close()
-            raise
+            if failed is None:
+                raise
+            with suppress(RuntimeFailure):
+                failed.close()
+            _check_committed(error, failed, self._opened_producer)
+
+
+def _check_committed(error: BaseException, failed: Producer, opened: Callable[[], Producer]) -> None:
+    """Returns if the transaction that an error has broken off was committed, else raises: nothing may be repeated before that is known.
+
+    opened: opens a newer producer, after which a request that is still on its way changes nothing.
+    """
+    if not (isinstance(error, LogError) and error.is_outcome_unknown):
+        raise error
+    try:
+        opened()
+        found = failed.has_committed()
+    except LogError:
+        found = None
+    if found is None:
+        raise OutcomeUnknown(f"whether the rows were written is not known: {error}") from error
+    if not found:
+        if isinstance(error, Fenced):
+            error.is_outcome_unknown = False
+            raise error
+        raise TransactionAborted(f"nothing was written: {error}") from error
 
 
 def _by_rows(s: TableStatement, now_ms: int) -> Statement:

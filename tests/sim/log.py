@@ -31,6 +31,7 @@ from flowql.runtime.log.base import (
     no_records,
 )
 from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, answered, check_topic_name, naming
+from flowql.runtime.log.kafka.commit_writers import CommitWriters, decode
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.transaction import check_start, conform
 from tests.sim.broker import Broker, Partition, Transaction
@@ -361,7 +362,8 @@ class SimulatedProducer:
         self._failure: LogError | None = None
         self._epoch = self._broker.init(transactional_id)
         self._network.call("init answered")
-        self._sequence = log.last_sequence(transactional_id)
+        self._sequence, self._log = log.last_sequence(transactional_id), log
+        self._name, self._writers = f"{self._epoch:x}", self._known_writers(self._sequence)
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
 
     def begin(self) -> None:
@@ -412,15 +414,28 @@ class SimulatedProducer:
     def commit(self) -> int:
         self._check_open()
         sequence = self._sequence + 1
-        self._positions.setdefault(self.transactional_id, {})[self._counter] = Position(sequence, f"seq={sequence}")
+        writers = self._writers.after(self._name, sequence)
+        self._positions.setdefault(self.transactional_id, {})[self._counter] = Position(sequence, writers.encode())
         for group, positions in self._positions.items():
             self._ask("positions", lambda g=group, p=positions: self._move(g, p))
         transaction = self._current()
         self.ends = {tp: self._broker.partition(tp).end for tp in self._sent}
-        self._ask("end", self._commit_once)
-        self._is_open, self._sequence = False, sequence
+        try:
+            self._ask("end", self._commit_once)
+        except (Fenced, LogUnavailable) as error:
+            error.is_outcome_unknown = True
+            raise
+        self._is_open, self._sequence, self._writers = False, sequence, writers
         self._network.wait(lambda: self._broker.written(transaction), VISIBLE_MS)
         return sequence
+
+    def has_committed(self) -> bool | None:
+        found = self._known_writers(self._log.last_sequence(self.transactional_id))
+        return found.has_committed(self._name, self._sequence + 1)
+
+    def _known_writers(self, sequence: int) -> CommitWriters:
+        position = self._broker.stable_positions(self.transactional_id, [self._counter]).get(self._counter)
+        return decode("" if position is None else position.metadata, sequence)
 
     def abort(self) -> None:
         self._check_open()

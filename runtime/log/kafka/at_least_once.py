@@ -118,6 +118,9 @@ class AtLeastOnceProducer:
         self._sequence, self._is_open = sequence, False
         return sequence
 
+    def has_committed(self) -> bool | None:
+        return committed_sequence(self._groups, self.transactional_id, self._counter) > self._sequence
+
     def abort(self) -> None:
         """Sent records may still become visible."""
         self._check_open()

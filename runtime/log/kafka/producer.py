@@ -1,7 +1,8 @@
 """The transactional producer on Kafka.
 
 Each transaction also commits a position that is its sequence (rule R3): in group = transactional id, of the one partition of
-topic `<application id>-commits`, which holds no records. After a commit of unknown outcome a new producer finds it there.
+topic `<application id>-commits`, which holds no records. After a commit of unknown outcome a new producer finds it there. Its metadata
+also names the producers of the last commits (`commit_writers.py`), as processes that share an id give the same number to their next transaction.
 
 Who runs an application alone begins a new *term*, with a transaction that writes its number beside the sequence (`take_over`). So a
 producer that is fenced can tell whether another one has its place, or the brokers have ended a transaction that took too long:
@@ -14,6 +15,7 @@ went on after an abort was seen to skip sequence numbers (librdkafka 2.16, a rec
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -35,10 +37,11 @@ from flowql.runtime.errors import (
     TransactionAborted,
 )
 from flowql.runtime.log.base import NewTopic, Position, TopicPartition
-from flowql.runtime.log.kafka import errors
+from flowql.runtime.log.kafka import commit_writers, errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.calls import ProducerClient, ending
 from flowql.runtime.log.kafka.commit_ends import WrittenEnd, decode, encode, mark_of
+from flowql.runtime.log.kafka.commit_writers import CommitWriters
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.records import send_all
 from flowql.runtime.log.kafka.torn import CommitCheck
@@ -50,6 +53,8 @@ VISIBLE_MS = 1_000
 REPORTS_MS = 1_000  # how long the reports of records are waited for when a transaction is lost
 TAKE_OVER_S = 60.0  # one that goes on may fence the next one a few times before it sees its term
 _SERVE_ROWS = 20_000  # delivery reports are looked at after so many
+# Errors of a commit after which the transaction is known to have left no trace.
+_ABORTED = (TransactionAborted, RecordRefused, TopicMissing, LogDenied, StaleMember)
 
 
 def sequence_partition(application_id: str) -> TopicPartition:
@@ -75,12 +80,19 @@ def committed_count(groups: Groups, transactional_id: str, counter: TopicPartiti
     return groups.committed_positions(transactional_id, [counter]).get(counter, Position(0))
 
 
-def count(sequence: int, term: int, ends: Mapping[TopicPartition, WrittenEnd] | None = None) -> Position:
-    """The position that each transaction commits with its number. term: 0 for transactions of a group's members. ends: of what it wrote.
+def count(
+    sequence: int,
+    term: int,
+    ends: Mapping[TopicPartition, WrittenEnd] | None = None,
+    writers: CommitWriters | None = None,
+) -> Position:
+    """The position that each transaction commits with its number. term: 0 for transactions of a group's members. ends: of what it wrote. writers: of
+    the last commits.
 
     All are in the metadata. The topic has no records, so that an offset above 0 would be a negative lag for Kafka's tools.
     """
-    told = {"seq": str(sequence), "term": str(term or ""), "ends": encode(ends or {})}
+    by = "" if writers is None else writers.encode()
+    told = {"seq": str(sequence), "term": str(term or ""), "by": by, "ends": encode(ends or {})}
     return Position(0, " ".join(f"{name}={value}" for name, value in told.items() if value))
 
 
@@ -97,6 +109,11 @@ def term_of(counted: Position) -> int:
 def ends_of(counted: Position) -> dict[TopicPartition, WrittenEnd]:
     """The ends of the partitions that the commit wrote."""
     return decode(_told(counted, "ends"))
+
+
+def writers_of(counted: Position) -> CommitWriters:
+    """The producers of the last commits."""
+    return commit_writers.decode(_told(counted, "by"), sequence_of(counted))
 
 
 def _told(counted: Position, name: str) -> str:
@@ -142,6 +159,7 @@ class KafkaProducer:
             raise errors.failure(errors.of(error), f"producer {transactional_id} cannot start") from error
         counted = committed_count(groups, transactional_id, counter)
         self._sequence, self._begun = sequence_of(counted), term_of(counted)
+        self._name, self._writers = os.urandom(4).hex(), writers_of(counted)
         if term and term != self._begun:
             self.close()
             raise Fenced(f"another instance of {transactional_id} has taken over")
@@ -213,20 +231,20 @@ class KafkaProducer:
 
     def _finish(self, sequence: int) -> int:
         """Commit, as the transaction of this number."""
-        check = self._check_commit
+        check, writers = self._check_commit, self._writers.after(self._name, sequence)
         try:
             for group, positions in self._positions.items():
                 self._send_positions(group, positions)
             if self._sent and not any(self._positions.values()):  # brokers abort no transaction that has not begun
-                self._send_count(count(sequence, self._term, check.suspects))
+                self._send_count(count(sequence, self._term, check.suspects, writers))
             self._client.flush(CALL_S)
             ends = self.ends = self._ends()
             written = {tp: WrittenEnd(end, self._marks[tp]) for tp, end in ends.items() if tp in self._marks}
-            self._send_count(count(sequence, self._term, {**check.suspects, **written}))
+            self._send_count(count(sequence, self._term, {**check.suspects, **written}, writers))
             self._commit_transaction()
         except KafkaException as error:
             self._fail(error)
-        self._is_open, self._sequence = False, sequence
+        self._is_open, self._sequence, self._writers = False, sequence, writers
         hidden = self._await_visible(ends)
         if hidden or check.suspects:
             check.look({**check.suspects, **{tp: written[tp] for tp in hidden if tp in written}})
@@ -238,9 +256,13 @@ class KafkaProducer:
                 self._repeat(self._client.commit_transaction, COMMIT_S)
             except KafkaException as error:
                 self._fail(error)
-        except LogUnavailable as error:
-            error.is_outcome_unknown = True
+        except LogError as error:  # fenced too: the answer may be lost, and another producer have begun since
+            error.is_outcome_unknown = not isinstance(error, _ABORTED)
             raise
+
+    def has_committed(self) -> bool | None:
+        counted = committed_count(self._groups, self.transactional_id, self._counter)
+        return writers_of(counted).has_committed(self._name, self._sequence + 1)
 
     def _send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]

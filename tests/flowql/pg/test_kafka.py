@@ -92,7 +92,9 @@ def test_a_subscription_is_resumed_with_the_upsert_envelope(on_kafka: Shop) -> N
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_commit_without_an_answer(on_kafka: Shop, monkeypatch: pytest.MonkeyPatch, is_committed: bool) -> None:
+def test_a_commit_without_an_answer_is_looked_up(
+    on_kafka: Shop, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
     usual, calls = ProducerClient.commit_transaction, iter([is_committed])
 
     def unanswered(self: ProducerClient, *given: Any) -> None:
@@ -105,10 +107,29 @@ def test_a_commit_without_an_answer(on_kafka: Shop, monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patch:
             patch.setattr(ProducerClient, "commit_transaction", unanswered)
             patch.setattr(producer, "COMMIT_S", 0.2)
-            (error,) = [fields_of(b) for k, b in w.ask(f"BEGIN; INSERT INTO notes VALUES ({key}, 'a'); COMMIT") if k == b"E"]  # fmt: skip
-        assert error["C"] == "08007"
+            told = w.ask(f"BEGIN; INSERT INTO notes VALUES ({key}, 'a'); COMMIT")
+        errors = [fields_of(b) for k, b in told if k == b"E"]
+        assert [(e["C"], "nothing was written" in e["M"]) for e in errors] == [("40001", True)] * (not is_committed)
         assert tags(w.ask(f"INSERT INTO notes VALUES ({key + 10}, 'b')")) == ["INSERT 0 1"], (
             "the next transaction goes on"
         )
         found = w.rows(f"SELECT id FROM notes WHERE id IN ({key}, {key + 10}) ORDER BY id")
         assert found == [(str(key),)] * is_committed + [(str(key + 10),)]
+
+
+def test_a_fenced_commit_that_was_written_is_not_repeated(on_kafka: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer is lost, another process writes to the table, and the broker then says that this producer is fenced."""
+    usual, calls = ProducerClient.commit_transaction, iter([True])
+
+    def fenced(self: ProducerClient, *given: Any) -> None:
+        usual(self, *given)
+        if next(calls, False):
+            assert tags(other.ask("UPDATE notes SET note = note || '+other' WHERE id = 400")) == ["UPDATE 1"]
+            raise KafkaException(KafkaError(KafkaError._FENCED, None, True))
+
+    with served(on_kafka) as port, Wire(port) as w, on_kafka.wire() as other:
+        w.ask("INSERT INTO notes VALUES (400, 'a')")
+        with monkeypatch.context() as patch:
+            patch.setattr(ProducerClient, "commit_transaction", fenced)
+            assert tags(w.ask("UPDATE notes SET note = note || '+mine' WHERE id = 400")) == ["UPDATE 1"]
+        assert w.rows("SELECT note FROM notes WHERE id = 400") == [("a+mine+other",)]

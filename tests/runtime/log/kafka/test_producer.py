@@ -99,6 +99,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: World) -> None:
     """The second one moves nothing of the first."""
     assert world.admin.made == [(COUNTER.topic, 1, {"cleanup.policy": "compact"})]
+    name = world.producer._name
     world.producer.begin()
     world.producer.send(A0, batch([b"1"]))
     world.producer.send_positions("g", {A0: Position(3, "x")})
@@ -106,12 +107,12 @@ def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: Wor
     assert world.producer.commit() == 5
     assert world.client.positions() == [
         ("g", {("A", 0): (3, "x"), ("B", 1): (4, "")}),
-        ("app", {tuple(COUNTER): (0, "seq=5")}),
+        ("app", {tuple(COUNTER): (0, f"seq=5 by=4,{name}:5")}),
     ]
     assert world.admin.checked == [A0, A0, B1]
     world.producer.begin()
     assert world.producer.commit() == 6
-    assert world.client.positions()[2:] == [("app", {tuple(COUNTER): (0, "seq=6")})]
+    assert world.client.positions()[2:] == [("app", {tuple(COUNTER): (0, f"seq=6 by=4,{name}:6")})]
     world.producer.begin()
     world.producer.send_positions("g", {A0: Position(9)})
     assert world.producer.commit() == 7
@@ -119,11 +120,12 @@ def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: Wor
 
 
 def test_a_new_term_is_counted_without_another_commit(world: World) -> None:
+    name = world.producer._name
     assert world.producer.take_over() == 1
-    assert world.client.positions() == [("app", {tuple(COUNTER): (0, "seq=4 term=1")})]
+    assert world.client.positions() == [("app", {tuple(COUNTER): (0, f"seq=4 term=1 by=4,{name}:4")})]
     world.producer.begin()
     assert world.producer.commit() == 5
-    assert world.client.positions()[1:] == [("app", {tuple(COUNTER): (0, "seq=5 term=1")})]
+    assert world.client.positions()[1:] == [("app", {tuple(COUNTER): (0, f"seq=5 term=1 by=4,{name}:5")})]
     assert [term_of(count(5, term)) for term in (0, 1, 12)] == [0, 1, 12]
 
 
