@@ -80,7 +80,13 @@ class LocalTables:
         found = self.bound.known(text, {s.name: s for s in sources}, dialect)
         if found is None or (one_returns and not found[1].returning):
             return None
-        return begin_change(tables, *found, wall_ms(), self._owners.submit)
+        return begin_change(tables, *found, wall_ms(), self._own)
+
+    def _own(self, carry_out: Callable[[], None]) -> None:
+        try:
+            self._owners.submit(carry_out)
+        except RuntimeError:  # `close` waits for the owner of the table, and statements wait for it too
+            carry_out()
 
     def close(self) -> None:
         """No statement may be in progress."""

@@ -40,7 +40,12 @@ class AuditLog:
         with self._adding:
             is_due, self._is_due = self._is_due, True
         if not is_due:
-            run(self._write_due)
+            try:
+                run(self._write_due)
+            except (
+                RuntimeError
+            ):  # its threads have ended: the process ends, and whoever waits for the line would not hear of it
+                self._write_due()
         return made
 
     def _add(self, about: Mapping[str, Any], now: datetime | None) -> Future[None]:

@@ -292,8 +292,7 @@ class _TableWriter:
         try:
             yield
         finally:
-            with self._lock:
-                self._hand_over()
+            self._hand_over()
 
     def close(self) -> None:
         if self._producer is not None:
@@ -319,21 +318,25 @@ class _TableWriter:
             for statement in group:
                 statement.done = True
                 statement.wake()
-            with self._lock:
-                self._hand_over()
+            self._hand_over()
 
     def _abandon(self, statement: Waiter) -> None:
         """Its thread waits no more. If an owner has taken it already, it is carried out all the same."""
         with self._lock:
+            owns = statement in self._waiting and statement.woken.is_set()
             if statement in self._waiting:
                 self._waiting.remove(statement)
-                if statement.woken.is_set():
-                    self._hand_over()
+        if owns:
+            self._hand_over()
 
     def _hand_over(self) -> None:
-        self._owned = bool(self._waiting)
-        if self._waiting:
-            self._waiting[0].wake()
+        with self._lock:
+            self._owned = bool(self._waiting)
+            following = self._waiting[0] if self._waiting else None
+            if following is not None:
+                following.woken.set()  # under the lock, or `_abandon` would take it for one that still waits
+        if following is not None and following.turn is not None:
+            following.turn()  # may carry it out in this thread
 
     def declared(self, source: SourceDef) -> Table:
         """The table as a statement knows it: a deployment may have added columns."""

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,14 @@ def test_the_audit_log_has_an_end_and_a_full_disk_stops_nothing(tmp_path: Path) 
     assert kept == [str(n) for n in range(9)][-len(kept) :]
     assert 4 <= len(kept) < 9
     AuditLog(tmp_path / "missing").write({"who": "x"})
+
+
+def test_a_line_of_the_audit_log_is_written_when_threads_have_ended(tmp_path: Path) -> None:
+    log, threads = AuditLog(tmp_path), ThreadPoolExecutor(1)
+    threads.shutdown()
+    for n in range(2):
+        log.begin({"who": f"{n}"}, threads.submit).result(timeout=10)
+    assert [json.loads(x)["who"] for x in (tmp_path / FILE).read_text().splitlines()] == ["0", "1"]
 
 
 def test_pages_of_configured_origins_may_send_requests(ask: Ask) -> None:
