@@ -576,9 +576,9 @@ class Instance:
         return self.trouble(query) == REFUSED
 
     def trouble(self, query: str) -> str:
-        """Why a query is stalled; empty if it is not."""
+        """Why a query is stalled; empty if it is not. A refused query stays refused while it is paused: its results are withdrawn."""
         record = self.query_states.of(query)
-        if record.paused or record.state is STOPPED:
+        if record.state is STOPPED or (record.paused and record.state is not SUSPENDED):
             return "paused"
         if any(task.status is TaskStatus.RESTORING for task in self.tasks_of(query)):
             return "restoring"

@@ -158,7 +158,12 @@ def test_why_a_query_is_stalled_is_the_first_reason_that_holds() -> None:
     look()
     states.fail(COPY_ID, "a mistake")
     look()
+    states.set_paused([COPY_ID])
+    look()
     states.suspend(COPY_ID, ValueError("refused"))
+    look()  # a pause does not bring withdrawn results back
+    assert instance.is_refused(COPY_ID)
+    states.set_paused([])
     look()
     states.hold_for_swap([COPY_ID])
     look()
@@ -166,19 +171,17 @@ def test_why_a_query_is_stalled_is_the_first_reason_that_holds() -> None:
     look()
     task.status = TaskStatus.RESTORING
     look()
-    states.set_paused([COPY_ID])
-    look()
-    states.set_paused([])
     states.stop(COPY_ID, TopicMissing("gone"))
     look()
     assert found == [
         "",
         "failed",
+        "paused",
+        "refused by the log",
         "refused by the log",
         "a new generation of it takes over",
         "hung",
         "restoring",
-        "paused",
         "paused",
     ]
     assert instance.trouble("CSAS_UNKNOWN") == "paused"
