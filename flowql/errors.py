@@ -27,6 +27,7 @@ class CommandError(Exception):
     def __init__(self, title: str, *, code: str = "FQ5001", help: str = "", span: Span = NOWHERE) -> None:
         super().__init__(title)
         self.code, self.title, self.help, self.span = code, title, help, span
+        self.add_note(self.diagnostic().note())
 
     def diagnostic(self) -> Diagnostic:
         return Diagnostic(self.code, self.title, self.span, help=self.help)

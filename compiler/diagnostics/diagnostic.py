@@ -35,6 +35,12 @@ class Diagnostic:
     unsupported: bool = False
     edit: Edit | None = None
 
+    def note(self) -> str:
+        """The lines below the title in a traceback: place, label and help."""
+        place = f"  --> {self.span.path or '<text>'}:{self.span.line}:{self.span.column} {self.label}".rstrip()
+        lines = [place] if self.span.line else []
+        return "\n".join([*lines, *([f"help: {self.help}"] if self.help else []), f"more: flowql explain {self.code}"])
+
 
 class CompileError(Exception):
     """One or more mistakes in a project, with all diagnostics."""
@@ -42,6 +48,8 @@ class CompileError(Exception):
     def __init__(self, *diagnostics: Diagnostic) -> None:
         self.diagnostics = diagnostics
         super().__init__("; ".join(d.title for d in diagnostics))
+        for d in diagnostics:
+            self.add_note(d.note())
 
 
 class ParseError(CompileError):

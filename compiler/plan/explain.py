@@ -180,9 +180,7 @@ def change_text(spec: ChangeSpec) -> str:
         case Consolidate():
             return f"Consolidate{_added(spec)}"
         case AppendOnly(watermark):
-            late = (
-                "" if watermark is None else f", none more than {watermark.delay} behind the latest {watermark.column}"
-            )
+            late = f", at most {watermark.delay} ms behind the latest {watermark.column}" if watermark else ""
             return f"AppendOnly{late}"
         case EmitClosed(columns):
             return f"EmitClosed when the watermark is at {_closing(columns)}"

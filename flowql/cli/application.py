@@ -15,7 +15,7 @@ from flowql.deploy.removal import How, Removal, carry_out, removal_of
 from flowql.deploy.settings import Settings, settings_of
 
 app = typer.Typer(
-    help="Delete or reset an application's data on its log and this machine.",
+    help="Delete or reset an application's data.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

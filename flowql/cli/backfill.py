@@ -38,7 +38,7 @@ def command(
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return before the queries serve.")] = False,
 ) -> None:
-    """Compute the history of queries on Spark, then continue on the runtime.
+    """Compute history on Spark, then continue on the runtime.
 
     Spark (-t) computes all records in the topics of the target in --then, up to exact offsets. The instance of that
     target, started if necessary, loads the result as a new generation and continues at these offsets.

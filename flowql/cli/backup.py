@@ -41,7 +41,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Copy the log and the state of a running or stopped target, as of one commit.
+    """Copy the log and state of a target as of one commit.
 
     Processing continues. Only what the place does not have yet is written; each new object is read back and compared. The manifest
     completes the backup. For targets on the runtime with the embedded log.

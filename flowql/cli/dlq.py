@@ -34,7 +34,7 @@ from flowql.server.spawn import spawn
 from flowql.topics.keeping import letters_kept
 
 app = typer.Typer(
-    help="Dead letters: list, repair and replay records that queries could not process.",
+    help="List, repair and replay dead letters.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

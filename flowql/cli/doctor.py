@@ -31,7 +31,7 @@ def command(
         bool, typer.Option("--deep", help="Also read all records of the log and all rows of the state.")
     ] = False,
 ) -> None:
-    """Check this machine, the project and its targets, and suggest corrections.
+    """Check the machine, the project and its targets.
 
     Starts and changes nothing, except that the next start recomputes damaged state. Exit code 1 if a check fails.
 

@@ -21,7 +21,9 @@ def command(
     sql: Annotated[str, typer.Argument(help="INSERT, UPDATE and DELETE statements; - reads stdin.")],
     output: ResultOption = None,
 ) -> None:
-    """Insert, update and delete rows of tables, each statement as one transaction.
+    """Insert, update and delete rows of tables.
+
+    Each statement is one transaction.
 
     A running instance carries them out; without one, this command does. UPDATE and DELETE need a table without
     KAFKA_TOPIC. RETURNING writes the changed rows as `flowql query` does. With -o json they are in each

@@ -50,7 +50,7 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Show the plan of queries, the rows that a statement reads, or an error's page.
+    """Show the plan of queries or statements, or an error's page.
 
     Shows sources, each query's tree, what each optimiser rule did, operators, stores and topics.
 

@@ -30,7 +30,7 @@ from flowql.ksqldb.scripts import Found, find_scripts
 from flowql.runtime.serde.registry import registry_at
 
 app = typer.Typer(
-    help="Load files into local tables, and import projects of other systems.",
+    help="Load files into tables, and import SQL of other systems.",
     cls=FilesFirst,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -27,7 +27,7 @@ def command(
     level: Annotated[LogLevel, typer.Option("--level", help="This level and more serious ones.")] = LogLevel.DEBUG,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Maximum number of existing lines.")] = 100,
 ) -> None:
-    """Show the instance's log: starts, deployments, failures and restarts of queries, problems with commits.
+    """Show the instance's log.
 
     The log is JSON lines in the target's directory, at most 50 MB; -o json prints them unchanged. The target's
     `log_level` sets what is logged.

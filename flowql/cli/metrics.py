@@ -8,7 +8,7 @@ from flowql.cli.live import live_client
 from flowql.cli.options import OR_CSV, Scope, scoped
 from flowql.cli.render import print_json, print_rows, print_text
 
-HELP = """Metrics of a running instance for Prometheus, and a Grafana dashboard for them.
+HELP = """Metrics for Prometheus, and a dashboard for Grafana.
 
 With `metrics: 9464` in a target of flowql.yaml, Prometheus can read them at http://127.0.0.1:9464/metrics.
 

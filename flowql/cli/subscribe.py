@@ -23,7 +23,7 @@ def command(
     ] = "latest",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")] = None,
 ) -> None:
-    """Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.
+    """Print new rows of a stream or changes of a table.
 
     This process computes a SELECT from the log, without load on the instance, unless the target has a `url`. `-o json` writes a line per row: {op,
     rowtime, row}.

@@ -38,7 +38,7 @@ def command(
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
 ) -> None:
-    """Show each query's share of the processor, rates, lag, latency, state, and what it waits for.
+    """Show each query's share of the processor, rates and lag.
 
     GOT/DUE is the query's share of the processor in the last ten seconds, and the share due to its weight. P50 and
     P99 are latencies in the last thirty seconds.

@@ -29,10 +29,10 @@ from flowql.server.failures import (
     INTERNAL,
     MALFORMED,
     NO_ROUTE,
-    UNAUTHORIZED,
     Failure,
     status_of,
     to_wire,
+    unauthorized,
 )
 from flowql.server.limits import DEFAULT, Limit
 from flowql.server.signatures import signer
@@ -159,7 +159,7 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
         if caller is None and entry.signed:
             caller = await signer(server.secrets, request)
         if caller is None:
-            return refusal(UNAUTHORIZED, "the token is wrong or missing")
+            return response(unauthorized())
         if tokens is not None:
             request.scope[HOLDS_TOKEN] = True
         try:

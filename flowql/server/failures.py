@@ -98,6 +98,12 @@ def _diagnostic(data: Mapping[str, Any]) -> Diagnostic:
     return Diagnostic(**{**data, **spans})
 
 
+def unauthorized() -> CommandError:
+    """The error of a request without a valid token."""
+    help_ = "send the header  Authorization: Bearer TOKEN  with `token` or one of `tokens` of `api` in flowql.yaml"
+    return CommandError("the token is wrong or missing", code=UNAUTHORIZED, help=help_)
+
+
 def last_answer(status: int, error: Failure) -> bytes:
     """The bytes of the last answer on a connection, where no route answers."""
     body = json.dumps(to_wire(error)).encode()

@@ -144,7 +144,9 @@ class RowService:
         if deployed.held:
             title = f"{', '.join(deployed.held)}: built and held back (--shadow); a replay would let it serve"
             raise CommandError(title, code=HELD, help="flowql promote  or  flowql abandon  first")
-        request = DeployRequest(refresh=queries, about=About(f"replay of {len(repairs):,} dead letters"))
+        request = DeployRequest(
+            refresh=queries, about=About(f"replay of {len(repairs):,} dead letter{'s' * (len(repairs) != 1)}")
+        )
         with closing(self._opened()) as log:
             known = Repairs(log, app)
             before = {place: known.get(*place) for place in repairs}

@@ -15,11 +15,10 @@ from starlette.requests import Request
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from flowql.errors import CommandError
 from flowql.server.access import Caller, Tokens
 from flowql.server.entries import EVERYONE, Call, Entry, Server, audit, failed, given_of, permit
 from flowql.server.event_stream import Messages
-from flowql.server.failures import UNAUTHORIZED, Failure, to_wire
+from flowql.server.failures import Failure, to_wire, unauthorized
 from flowql.server.row_service import Subscriber
 from flowql.server.web_sockets import FAILED, LATER, NORMAL, POLICY, RESTART, TOO_LARGE
 
@@ -70,7 +69,7 @@ async def _answered(
 ) -> _End | None:
     """None if the client is gone."""
     if caller is None:
-        raise CommandError("the token is wrong or missing", code=UNAUTHORIZED)
+        raise unauthorized()
     permit(entry, caller, None)
     assert entry.follow is not None
     subscriber = entry.follow(Call(server, request, given_of(entry, request), None, caller))

@@ -16,7 +16,7 @@ say "data: every flight that left New York City in 2013, and the weather"
 
 for target in default spark; do
   if [ -d $here/.flowql/$target ]; then
-    say "afresh: what runs on target $target since the last time is stopped, its log is removed"
+    say "start again: stop the instance of target $target and delete its log"
     "$flowql" stop -p $here -t $target
     rm -rf $here/.flowql/$target
   fi
@@ -31,13 +31,13 @@ import planes TAILNUM LOADED_AT
 import weather STATION_HOUR TIME_HOUR
 import flights CARRIER SCHED_DEP_TIME
 
-say "the same for Spark: the log, which holds nothing but the import yet, is copied"
+say "import: Spark gets a copy of the log"
 cp -R $here/.flowql/default $here/.flowql/spark
 
-say "run: eight queries on the runtime, until everything has been read (a quarter to half a minute)"
+say "run: eight queries on the runtime, until they have read all records (15 to 30 s)"
 "$flowql" run -p $here --until-caught-up
 
-say "run: the same queries on Spark, as batches over everything there is (about half a minute)"
+say "run: the same queries on Spark, as batches over all records (about 30 s)"
 "$flowql" run -p $here -t spark --bounded
 
 say "check: every result of both engines against one DuckDB computation over the same files"

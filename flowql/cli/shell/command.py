@@ -24,7 +24,7 @@ def command(
         typer.Option("--command", "-c", help="Run this and exit. Repeatable.", metavar="STATEMENTS"),
     ] = None,
 ) -> None:
-    r"""An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.
+    r"""Query, subscribe and describe in an interactive SQL shell.
 
     On a terminal with completion (Tab), history and several lines; `\\?` helps, `\\q` ends. Otherwise it answers
     statements from stdin, up to the first that fails.

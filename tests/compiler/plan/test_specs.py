@@ -300,7 +300,7 @@ LINES: list[tuple[Any, str]] = [
     (Consolidate(), "Consolidate"),
     (Consolidate(appends=True), "Consolidate, rows only come"),
     (AppendOnly(), "AppendOnly"),
-    (AppendOnly(Watermark("AT", 5)), "AppendOnly, none more than 5 behind the latest AT"),
+    (AppendOnly(Watermark("AT", 5)), "AppendOnly, at most 5 ms behind the latest AT"),
     (EmitClosed(CLOSED), "EmitClosed when the watermark is at V + 5 or D + 0"),
     (
         TemporalFilter(

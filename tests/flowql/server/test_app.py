@@ -185,7 +185,8 @@ def test_nobody_without_the_token(client: Client) -> None:
     base = f"http://127.0.0.1:{client.address.port}"
     for headers in ({}, {"Authorization": "Bearer nope"}):
         for method, path in (("GET", "/health"), ("GET", "/v1/status"), ("POST", "/v1/query"), ("POST", "/stop")):
-            assert httpx.request(method, base + path, headers=headers, trust_env=False).status_code == 401
+            answer = httpx.request(method, base + path, headers=headers, trust_env=False)
+            assert (answer.status_code, "Bearer TOKEN" in answer.json()["error"]["help"]) == (401, True)
     assert client.answers(HEALTH_S)
 
 

@@ -48,7 +48,7 @@ def in_columns(schemas: Sequence[Schema], part: Any, start: int, *, together: bo
 
 
 def feed(task: Task, events: Any, points: Any, *, together: bool) -> list[Any]:
-    """What the task gives of each part, headers included."""
+    """The task's output for each part, with headers."""
     out, start = [], 0
     for part in cuts(events, points):
         made = task.run_batch(*in_columns((LEFT, RIGHT), part, start, together=together)) if part else None

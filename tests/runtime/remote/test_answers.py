@@ -1,4 +1,4 @@
-"""What a store answers over HTTP becomes one line with the right code, and no credentials are in it."""
+"""Answers of stores over HTTP become errors of one line, with the right code and without credentials."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_objects_over_http(store: Objects) -> None:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", [*REFUSED, *LATER])
 def test_an_answer_is_told_in_one_line(s3: FakeS3, store: Objects, kind: str, call: str) -> None:
-    """A list that was forbidden passed for a store that is away, and an object in a bucket that is gone for one that was deleted."""
+    """A forbidden list is not an unreachable store, and a missing bucket is not a deleted object."""
     s3.answers(kind)
     with pytest.raises(RemoteError) as raised:
         CALLS[call](store)
@@ -66,7 +66,7 @@ def test_an_answer_is_told_in_one_line(s3: FakeS3, store: Objects, kind: str, ca
 
 
 def test_new_credentials_are_taken_after_a_refusal(s3: FakeS3, store: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were read once, and an instance had to be started again when they had expired."""
+    """An instance need not start again when its credentials expire."""
     s3.expects = "AKIANEW"
     with pytest.raises(RemoteRefused, match="does not exist in our records"):
         store.put_new("app/one", b"x")

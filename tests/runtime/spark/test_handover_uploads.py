@@ -1,4 +1,4 @@
-"""A history that Spark has computed is in the remote store soon after the hand-over: an empty machine needs neither Spark nor the changelogs."""
+"""A history that Spark computed is uploaded soon after the hand-over. An empty machine then needs neither Spark nor the changelogs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store() -> Iterator[MemoryObjects]:
 
 
 def handed_over(folder: Path, within_ms: int, **options: Any) -> Reference:
-    """An instance that serves a history, and goes on for a while without another record."""
+    """Runs an instance over a history for a while, without another record."""
     reference = Reference(SHAPE, begins=False, options=options)
     reference.send(events(200, 1))
     deploy(reference, computed(reference, folder / "computed"))
@@ -46,7 +46,7 @@ def handed_over(folder: Path, within_ms: int, **options: Any) -> Reference:
 
 
 def positions(reference: Reference) -> dict[str, Any]:
-    """Of each task, and what it has lost."""
+    """The positions of each task, and the rows that it has lost."""
     return {task: (found["positions"], found["lost"]) for task, found in tasks(reference).items()}
 
 
@@ -63,7 +63,7 @@ def test_on_kafka_an_empty_machine_begins_with_its_checkpoints(store: MemoryObje
 
 
 def test_on_the_embedded_log_it_is_restored_with_the_log(store: MemoryObjects, tmp_path: Path) -> None:
-    """Its rows are in no redo: the copy of the state from before, with the log after it, had none of them."""
+    """The redo does not contain these rows, so an older copy of the state with the newer log would lack them."""
     settings = Settings(tmp_path / "live", "flowql", 2, 64 << 20, state=StateSettings(URL))
     settings.state_dir.mkdir(parents=True)
     options = {"data_dir": settings.data_dir, "remote_state": URL}
