@@ -204,15 +204,15 @@ class Partials:
 
     def __init__(self, fold: Fold, source: Schema) -> None:
         self._fold, self._source = fold, source
-        self._parts = [_Part(b, source) if b.function.add_runs is None else _Called(b) for b in fold.bound]
+        self.parts = [_Part(b, source) if b.function.add_runs is None else _Called(b) for b in fold.bound]
         self._names = [f"__key_{i}" for i in range(len(fold.key.fields))]
-        plain = [p for p in self._parts if isinstance(p, _Part) and p.struct is None and p.exact is None]
-        self._exact = sorted({p.exact for p in self._parts if p.exact is not None})
+        plain = [p for p in self.parts if isinstance(p, _Part) and p.struct is None and p.exact is None]
+        self._exact = sorted({p.exact for p in self.parts if p.exact is not None})
         self._used = sorted({c for p in plain for c, _ in p.aggregations if isinstance(c, str)})
-        self._listed = sorted({c for p in self._parts if isinstance(p, _Called) for c in p.columns})
-        self._structs = {p.best: p for p in self._parts if isinstance(p, _Part) and p.struct is not None}
-        self.layout = ValueLayout((*(p.kinds for p in self._parts), ("integer",)))  # the row time comes last
-        self._initial = RowValues.of(self.layout, [(*fold.initial, NO_TIME)])
+        self._listed = sorted({c for p in self.parts if isinstance(p, _Called) for c in p.columns})
+        self._structs = {p.best: p for p in self.parts if isinstance(p, _Part) and p.struct is not None}
+        self.layout = ValueLayout((*(p.kinds for p in self.parts), ("integer",)))  # the row time comes last
+        self.initial = RowValues.of(self.layout, [(*fold.initial, NO_TIME)])
 
     @staticmethod
     def of(fold: Fold, source: Schema) -> Partials | None:
@@ -227,23 +227,23 @@ class Partials:
         for s in self._structs.values():
             if has_null_fields(arrow.column(names.index(s.struct)), s.type):
                 return True
-        doubles = [arrow.column(names.index(p.doubles)) for p in self._parts if p.doubles is not None]
+        doubles = [arrow.column(names.index(p.doubles)) for p in self.parts if p.doubles is not None]
         return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
 
     def unwindowed(
         self, batch: Batch, plan: Operator, store: Store, run: MicroBatchContext, closing: Closing | None
     ) -> Batch | None:
         """Updates of groups; none if they are given when they are closed. Raises RowsRefused."""
-        rows = self._taken(batch)
+        rows = self.taken(batch)
         if not len(rows):
             return None
-        groups = self._group(batch, rows, rows, None)
+        groups = self.grouped(batch, rows, rows, None)
         merged = self._merge(groups, store)
         if closing is not None:
             closing.note(*merged.new_groups, run)
             if closing.is_final:
                 return None
-        results = GroupResults(plan, self._fold, self._parts, merged.columns, None)
+        results = GroupResults(plan, self._fold, self.parts, merged.columns, None)
         return merged.batch(plan, results, batch, groups.last, run)
 
     def closed(
@@ -261,20 +261,20 @@ class Partials:
         if columns is None or not len(keys):
             return None
         if window is None:
-            results = GroupResults(plan, self._fold, self._parts, columns, None)
+            results = GroupResults(plan, self._fold, self.parts, columns, None)
         else:
             results = self._windows(window, columns)
         return results.batch(results.of(values, run, seq), values, np.full(len(seq), INSERT, np.int8), seq)
 
     def _windows(self, window: Windowed, columns: Sequence[pa.Array]) -> GroupResults:
         *keys, starts = columns
-        return GroupResults(window.plan, self._fold, self._parts, keys, window.bounds_of(starts.to_numpy()))
+        return GroupResults(window.plan, self._fold, self.parts, keys, window.bounds_of(starts.to_numpy()))
 
     def windowed(
         self, batch: Batch, run: MicroBatchContext, window: Windowed, store: Store
     ) -> tuple[Ints, Ints, Batch | None]:
         """(stream time of each row taken, their seqs, updates): as the row path of the windowed operator. Raises RowsRefused."""
-        taken = self._taken(batch)
+        taken = self.taken(batch)
         times = run.times(window.plan.id, batch.rowtime[taken])
         seqs = batch.seq[taken]
         rowtime = batch.rowtime[taken]
@@ -298,7 +298,7 @@ class Partials:
         at = np.concatenate(rows)
         merged = groups = None
         if len(at):
-            groups = self._group(batch, at, np.concatenate(order), np.concatenate(starts))
+            groups = self.grouped(batch, at, np.concatenate(order), np.concatenate(starts))
             merged = self._merge(groups, store)
         run.advance(window.plan.id, rowtime)
         run.drop_late(window.plan.id, late, behind)
@@ -312,7 +312,7 @@ class Partials:
         results = self._windows(window, merged.columns)
         return times, seqs, merged.batch(window.plan, results, batch, groups.last // copies, run)
 
-    def _taken(self, batch: Batch) -> Ints:
+    def taken(self, batch: Batch) -> Ints:
         """Rows with a value and a key (one whose parts are not all null, unless NULL is a group)."""
         keep = batch.op != DELETE
         if self._fold.null_groups:
@@ -323,7 +323,8 @@ class Partials:
             missing &= pc.is_null(arrow.column(names.index(f.name))).to_numpy(zero_copy_only=False)
         return np.flatnonzero(keep & ~missing).astype(np.int64)
 
-    def _group(self, batch: Batch, rows: Ints, order: Ints, starts: Ints | None) -> _Groups:
+    def grouped(self, batch: Batch, rows: Ints, order: Ints, starts: Ints | None, *, by_keys: bool = True) -> _Groups:
+        """Partial results of rows by key and start. by_keys: without it by start, which then stands for the key too."""
         arrow, names = batch.arrow(), self._source.names
         if self._listed and starts is not None:  # lists are in the order of rows
             place = np.argsort(order)
@@ -331,7 +332,7 @@ class Partials:
         whole = len(rows) == len(batch) and starts is None
         pick = None if whole else pa.array(rows)
         columns: dict[str, pa.Array] = {}
-        fields = [(n, f.name) for n, f in zip(self._names, self._fold.key.fields, strict=True)]
+        fields = [(n, f.name) for n, f in zip(self._names, self._fold.key.fields, strict=True) if by_keys]
         for name, source in [*fields, *((u, u) for u in self._used)]:
             i = names.index(source)
             column = arrow.column(i)
@@ -345,7 +346,7 @@ class Partials:
         for name, extent in extents.items():
             column = arrow.column(names.index(name))
             columns[_EXACT + name] = _summable(column if pick is None else column.take(pick), extent)
-        by = list(self._names)
+        by = [n for n, _ in fields]
         if starts is not None:
             columns["__start"] = pa.array(starts)
             by.append("__start")
@@ -357,7 +358,7 @@ class Partials:
                 columns[best] = winners(column, part.type, codes, count, greatest=part.greatest)
         columns["__time"] = pa.array(batch.rowtime[rows])
         columns["__order"] = pa.array(order)
-        wanted = [a for p in self._parts for a in p.aggregations]
+        wanted = [a for p in self.parts for a in p.aggregations]
         table = pa.table(columns).group_by(by, use_threads=False)
         made = table.aggregate([*wanted, ("__time", "max"), ("__order", "max")])
         last = made.column("__order_max").to_numpy()
@@ -387,17 +388,17 @@ class Partials:
         known = found.values.known
         before = found.values
         if not known.all():
-            before = concatenated([before, self._initial]).take(np.where(known, np.arange(len(known)), len(known)))
-        after = self._in_columns(groups, before) or self._in_rows(groups, before)
+            before = concatenated([before, self.initial]).take(np.where(known, np.arange(len(known)), len(known)))
+        after = self.folded(groups, before) or self._in_rows(groups, before)
         columns.stage(found, after)
         return _Merged(keys, arrays, known, before, after)
 
-    def _in_columns(self, groups: _Groups, before: RowValues) -> RowValues | None:
+    def folded(self, groups: _Groups, before: RowValues) -> RowValues | None:
         """Values after the batch; None where a column declines. Raises RowsRefused."""
         if before.odd:
             return None
         at, made = groups.keys, list[ValueColumn]()
-        for part, columns in zip(self._parts, self.layout.part_columns(before.columns)[:-1], strict=True):
+        for part, columns in zip(self.parts, self.layout.part_columns(before.columns)[:-1], strict=True):
             given = range(at, at + len(part.aggregations))
             at = given.stop
             if part.fold is None:
@@ -414,11 +415,11 @@ class Partials:
 
     def _in_rows(self, groups: _Groups, before: RowValues) -> RowValues:
         """The same by a call per group and aggregate. Raises RowsRefused for a sum that has a range."""
-        if any(p.is_limited for p in self._parts):
+        if any(p.is_limited for p in self.parts):
             raise RowsRefused
         *old, times = by_part(before)
         at, made = groups.keys, list[Sequence[Any]]()
-        for part, accs in zip(self._parts, old, strict=True):
+        for part, accs in zip(self.parts, old, strict=True):
             given = range(at, at + len(part.aggregations))
             at = given.stop
             made.append(part.merged(accs, [groups.values(i) for i in given]))

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from flowql.compiler.plan.logical import Aggregate
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat
+from flowql.runtime.operators.accumulate import RowsRefused
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Fold
+from flowql.runtime.operators.partials import use_vector
 from flowql.runtime.operators.rows import Changes, Emitter
+from flowql.runtime.operators.session_columns import SessionColumns, Taken
 from flowql.runtime.operators.windows import grace_of
 from flowql.runtime.state.rows import Key
 from flowql.runtime.state.store import Store
 
 Session = tuple[int, int, tuple[Any, ...]]  # first and last row time, accumulators
-Record = tuple[Row, int, int, Any]  # row, its time, number and headers
+Record = tuple[Row, int, int, int]  # row, its time, number, and place in the batch
 NEVER = 2**62
 
 
@@ -31,6 +35,8 @@ class SessionAggregateOperator:
     its end as row time; only a session of a single instant is updated in place (KStreamSessionWindowAggregate).
 
     EMIT FINAL gives a session once, with the row that closes it, by end, start and key.
+
+    Large batches are folded by columns, but for keys of which the order of rows matters (`flowql.runtime.operators.session_columns`).
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -42,6 +48,9 @@ class SessionAggregateOperator:
         self._life = self._gap + grace_of(window)
         self._retention = max(self._life, window.retention_ms or 0, plan.stores[0].retention_ms or 0)
         self._fold = Fold(plan, inputs[0].schema, merge=True)
+        self._columns = SessionColumns.of(
+            plan, self._fold, inputs[0].schema, gap=self._gap, life=self._life, retention=self._retention
+        )
         self._retract = plan.change == "retract"
         self._store = plan.stores[0].name
         self._due = plan.id + "#due"  # lower bound of the ends of sessions not yet given
@@ -50,36 +59,77 @@ class SessionAggregateOperator:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
-        run.took_by_row(self.plan.id, len(batch))
-        fold, rows, ops = self._fold, batch.rows(), batch.op.tolist()
-        keys = [fold.key.of(r) for r in rows]
-        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.left_out(k)]
-        if not taken:
+        columns = self._columns if use_vector(batch, run, silent=self._final) else None
+        rows = None if columns is None else columns.taken(batch)
+        if rows is None:
+            columns, rows = None, self._taken(batch)
+        if not len(rows):
             return None
-        began = run.stream_times.get(self.plan.id, NO_TIME)
-        index = np.asarray(taken, np.int64)
-        times = run.advance(self.plan.id, batch.rowtime[index])
-        store = run.state.store(self._store)
-        distinct = list(dict.fromkeys(keys[i] for i in taken))
+        began, store = run.stream_times.get(self.plan.id, NO_TIME), run.state.store(self._store)
+        taken = Taken(rows, batch.rowtime[rows], run.advance(self.plan.id, batch.rowtime[rows]))
+        out, left = self._fold_columns(columns, batch, taken, began, store, run)
+        if len(left):
+            of_rows = self._fold_rows(batch, taken.take(left), began, store, run)
+            out = concat(self.plan.schema, [b for b in (out, of_rows) if b is not None])
+        if self._final:
+            out = self._closed(store, began, taken.now, batch.seq[rows], run)
+        elif out is not None:
+            out = out.take(np.argsort(out.seq, kind="stable")) if len(left) else out
+            head = None if batch.headers is None else [batch.headers[i] for i in out.seq.tolist()]
+            out = out.numbered(batch.seq[out.seq])
+            out.headers = head
+        self._sweep(store, began, int(taken.now[-1]))
+        return out if out is None or len(out) else None
+
+    def _taken(self, batch: Batch) -> Ints:
+        """Places of the rows with a key and a value."""
+        fold, ops = self._fold, batch.op.tolist()
+        taken = [i for i, r in enumerate(batch.rows()) if ops[i] != DELETE and not fold.left_out(fold.key.of(r))]
+        return np.array(taken, np.int64)
+
+    def _fold_columns(
+        self,
+        columns: SessionColumns | None,
+        batch: Batch,
+        taken: Taken,
+        began: int,
+        store: Store,
+        run: MicroBatchContext,
+    ) -> tuple[Batch | None, Ints]:
+        """Changes, with the places of their rows as `seq`, and which rows taken are left."""
+        if columns is not None:
+            with suppress(RowsRefused):
+                made = columns.fold(batch, taken, began, store, run, silent=self._final)
+                if self._final and len(made.ends):
+                    run.hold(self.plan.id, made.added)
+                    self._wait(int(made.ends.min()), run)
+                return made.out, made.left
+        return None, np.arange(len(taken.rows))
+
+    def _fold_rows(self, batch: Batch, taken: Taken, began: int, store: Store, run: MicroBatchContext) -> Batch | None:
+        """Changes, with the places of their rows as `seq`."""
+        fold, n = self._fold, len(taken.rows)
+        run.took_by_row(self.plan.id, n)
+        rows = (batch if n == len(batch) else batch.take(taken.rows)).rows()
+        keys = [fold.key.of(r) for r in rows]
+        distinct = list(dict.fromkeys(keys))
         live: dict[Key, list[Session]] = {
             k: [s for s in v or () if s[1] >= began - self._retention]
             for k, v in zip(distinct, store.get_many(distinct), strict=True)
         }
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
-        rowtimes, seqs, headers = batch.rowtime.tolist(), batch.seq.tolist(), batch.headers
-        for i, now in zip(taken, times.tolist(), strict=True):
-            record = rows[i], rowtimes[i], seqs[i], None if headers is None else headers[i]
-            self._row(record, keys[i], live[keys[i]], now - self._life, changes, run)
+        seqs = batch.seq[taken.rows].tolist()
+        records = zip(rows, taken.times.tolist(), seqs, taken.rows.tolist(), strict=True)
+        for record, key, now in zip(records, keys, taken.now.tolist(), strict=True):
+            self._row(record, key, live[key], now - self._life, changes, run)
         store.put_many(distinct, [tuple(live[k]) or None for k in distinct])
-        out = self._closed(store, began, times, batch.seq[index], run) if self._final else changes.batch()
-        self._sweep(store, began, int(times[-1]))
-        return out
+        return changes.batch()
 
     def _row(
         self, record: Record, key: Key, sessions: list[Session], closed: int, changes: Changes, run: MicroBatchContext
     ) -> None:
         """Put a row into the sessions of its key; sessions that ended before `closed` are closed."""
-        fold, (row, t, seq, head) = self._fold, record
+        fold, (row, t, seq, place) = self._fold, record
         first, last = t - self._gap, t + self._gap
         met = [s for s in sessions if s[1] >= first and s[0] <= last and s[1] >= closed]  # neighbours, as none overlap
         start, end = (min(t, met[0][0]), max(t, met[-1][1])) if met else (t, t)
@@ -97,7 +147,7 @@ class SessionAggregateOperator:
         sessions[at : at + len(met)] = [(start, end, fold.kept(key, made))]
         if self._final:
             run.hold(self.plan.id, 1 - len(met))
-            run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
+            self._wait(end, run)
             return
         before = None
         for s in met:
@@ -105,8 +155,12 @@ class SessionAggregateOperator:
             if start == end:
                 before = old
             else:
-                changes.add((key, s[:2]), old, None, s[1], seq, head)
-        changes.add((key, (start, end)), before, fold.row(key, made, (start, end), run=run, seq=seq), end, seq, head)
+                changes.add((key, s[:2]), old, None, s[1], place)
+        changes.add((key, (start, end)), before, fold.row(key, made, (start, end), run=run, seq=seq), end, place)
+
+    def _wait(self, end: int, run: MicroBatchContext) -> None:
+        """A session is to be given once it is closed."""
+        run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
 
     def _closed(self, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext) -> Batch | None:
         """Sessions that the rows of this run closed; sessions of all keys are looked through when one can be."""

@@ -38,6 +38,7 @@ _ARRAY = struct.Struct(">BI")  # msgpack's longest header of an array
 _NARROW, _WIDE = 8, 16  # bytes of a number behind its scale
 _ARRAY_TAG, _EXT_8, _FIX_EXT_16 = 0xDD, 0xC7, 0xD8
 _EXACT = Context(prec=60)
+SHORT_EXT_MAX = 255  # bytes behind `tuple_lead`
 # The bytes in front of the 128 bits of an integer, big-endian, in a value that begins with TAGGED_MARK.
 WIDE_INT_LEAD = bytes([_FIX_EXT_16, _WIDE_INT])
 
@@ -93,6 +94,15 @@ def wide_decimal_lead(scale: int) -> bytes:
 def tuple_lead(length: int) -> bytes:
     """The bytes in front of the array of a tuple, of so many bytes, in a value that begins with TAGGED_MARK."""
     return bytes([_EXT_8, length, _TUPLE])
+
+
+def array_header(length: int) -> bytes:
+    """The bytes in front of the elements of an array."""
+    if length < 1 << 4:
+        return bytes([0x90 | length])
+    if length < 1 << 16:
+        return b"\xdc" + length.to_bytes(2, "big")
+    return _ARRAY.pack(_ARRAY_TAG, length)
 
 
 def encode_metadata(metadata: dict[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from flowql.runtime.operators.changes.group_aggregate import _ACCS, _ROWS, _TIME
 from flowql.runtime.operators.changes.group_deltas import GroupDelta
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey, frozen_picker
+from flowql.runtime.operators.session_bounds import sessions_of
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.rows import Key, Value
 
@@ -76,15 +77,8 @@ class SessionGroupsOperator(GroupAggregateOperator):
 
     def _bounds(self, codes: Ints, times: Ints) -> tuple[Ints, Ints]:
         """First and last time of the sessions of rows, per row. codes: of their partitions."""
-        order = np.lexsort((times, codes))
-        by, at = codes[order], times[order]
-        begins = np.ones(len(at), np.bool_)
-        begins[1:] = (by[1:] != by[:-1]) | (at[1:] - at[:-1] > self._gap)
-        starts = np.flatnonzero(begins)
-        ends = np.append(starts[1:], len(at)) - 1
-        session, first, last = np.cumsum(begins) - 1, np.empty_like(at), np.empty_like(at)
-        first[order], last[order] = at[starts][session], at[ends][session]
-        return first, last
+        made = sessions_of(codes, times, self._gap)
+        return made.first[made.of_rows], made.last[made.of_rows]
 
     def _apply(self, deltas: dict[Key, GroupDelta], run: MicroBatchContext) -> Batch | None:
         buckets = Buckets(*(run.state.store(s.name) for s in self.plan.stores[:2]))

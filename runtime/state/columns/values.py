@@ -27,6 +27,7 @@ from flowql.runtime.state.values import (
     NESTED_MARK,
     TAGGED_MARK,
     WIDE_INT_LEAD,
+    array_header,
     decimal_lead,
     encode_value,
     tuple_lead,
@@ -47,7 +48,7 @@ _LONGER_TEXTS = (
     (1 << 8, 0xDA, 2),
     (1 << 16, 0xDB, 4),
 )  # from which length on, tag, bytes of the length
-_FIX_ARRAY, _ARRAY_16, _DOUBLE_TAG = 0x90, 0xDC, 0xCB
+_DOUBLE_TAG = 0xCB
 _INTEGER_TAGS = ((0xD1, ">i2"), (0xD2, ">i4"), (0xD3, ">i8"))  # msgpack's signed integers, by width
 
 
@@ -145,6 +146,10 @@ class ValueLayout:
             parts.append(lists[0] if len(lists) == 1 else zip(*lists, strict=True))
         return list(zip(*parts, strict=True))
 
+    def encode(self, columns: Sequence[ValueColumn]) -> pa.Array | None:
+        """The values in msgpack as binary; None for columns with other objects than strings or booleans."""
+        return _encode_rows(self, columns)
+
 
 def column_of(kind: ColumnKind, data: npt.NDArray[Any], null: Flags | None = None) -> ValueColumn:
     return ValueColumn(data, null, _scale(kind))
@@ -221,7 +226,7 @@ class RowValues:
         """Each as `encode_value` gives it, or so that it reads the same, as binary; NULL where there is no value."""
         at = np.flatnonzero(self.states == PRESENT)
         whole = len(at) == len(self)
-        rows = _encode_rows(self.layout, self.columns if whole else [c.take(at) for c in self.columns])
+        rows = self.layout.encode(self.columns if whole else [c.take(at) for c in self.columns])
         if rows is not None and whole:
             return rows
         encoded: list[bytes | None] = [None] * len(self)
@@ -367,29 +372,31 @@ def _encode_rows(layout: ValueLayout, columns: Sequence[ValueColumn]) -> pa.Arra
     """Values in msgpack as binary, written by whole columns; None for columns with other objects than strings or booleans."""
     if not columns or not len(columns[0].data) or len(columns) >= 1 << 16:
         return None
-    n, width = len(columns[0].data), len(layout.parts)
-    array = bytes([_FIX_ARRAY | width]) if width < 16 else bytes([_ARRAY_16]) + width.to_bytes(2, "big")
+    n, array = len(columns[0].data), array_header(len(layout.parts))
     nested = any(len(part) > 1 for part in layout.parts)
     tagged = layout.has_decimals or any(c.data.dtype == WIDE and not fits(c.data).all() for c in columns)
-    blocks: list[Fixed | Varying] = [_constant((TAGGED_MARK if tagged else NESTED_MARK if nested else b"") + array, n)]
+    blocks: list[Fixed | Varying] = [constant((TAGGED_MARK if tagged else NESTED_MARK if nested else b"") + array, n)]
     for part in layout.part_columns(columns):
-        if len(part) > 1:
-            numbers = [block for c in part for block in _encode_numbers(c, n)]
-            pair = bytes([_FIX_ARRAY | len(part)])
-            length = len(pair) + sum(block.shape[1] for block in numbers)
-            blocks += [_constant((tuple_lead(length) if tagged else b"") + pair, n), *numbers]
-            continue
-        (c,) = part
-        if c.data.dtype == np.object_:
-            found = _encode_objects(c.data.tolist())
-            if found is None:
-                return None
-            blocks.append(found)
-        elif c.null is None:
-            blocks += _encode_numbers(c, n)
-        else:
-            blocks.append(_with_nulls(np.concatenate(_encode_numbers(c, n), axis=1), c.null))
-    return _in_array(blocks, n)
+        found = part_blocks(part, n, tagged=tagged)
+        if found is None:
+            return None
+        blocks += found
+    return in_array(blocks, n)
+
+
+def part_blocks(part: Sequence[ValueColumn], n: int, *, tagged: bool) -> list[Fixed | Varying] | None:
+    """One part of each value, of one or two columns; None for other objects than strings or booleans."""
+    if len(part) > 1:
+        numbers = [block for c in part for block in _encode_numbers(c, n)]
+        pair = array_header(len(part))
+        length = len(pair) + sum(block.shape[1] for block in numbers)
+        return [constant((tuple_lead(length) if tagged else b"") + pair, n), *numbers]
+    (c,) = part
+    if c.data.dtype == np.object_:
+        found = _encode_objects(c.data.tolist())
+        return None if found is None else [found]
+    numbers = _encode_numbers(c, n)
+    return list(numbers) if c.null is None else [_with_nulls(np.concatenate(numbers, axis=1), c.null)]
 
 
 def _encode_numbers(c: ValueColumn, n: int) -> list[Fixed]:
@@ -398,8 +405,8 @@ def _encode_numbers(c: ValueColumn, n: int) -> list[Fixed]:
         data = narrowed(c.data) if c.data.dtype == WIDE else c.data
         if c.scale is None:
             return [_number(data)]
-        return [_constant(decimal_lead(c.scale), n), _bytes_of(data.astype(">i8"), n)]
-    return [_constant(WIDE_INT_LEAD if c.scale is None else wide_decimal_lead(c.scale), n), in_bytes(c.data)]
+        return [constant(decimal_lead(c.scale), n), _bytes_of(data.astype(">i8"), n)]
+    return [constant(WIDE_INT_LEAD if c.scale is None else wide_decimal_lead(c.scale), n), in_bytes(c.data)]
 
 
 def _with_nulls(rows: Fixed, null: Flags) -> Varying:
@@ -441,7 +448,7 @@ def _encode_objects(values: list[Any]) -> Varying | None:
     return data, lead + lengths
 
 
-def _in_array(blocks: Sequence[Fixed | Varying], n: int) -> pa.Array:
+def in_array(blocks: Sequence[Fixed | Varying], n: int) -> pa.Array:
     """Blocks one behind the other in each row, as binary."""
     joined: list[Fixed | Varying] = []
     for is_fixed, members in groupby(blocks, key=lambda b: not isinstance(b, tuple)):
@@ -460,7 +467,7 @@ def _in_array(blocks: Sequence[Fixed | Varying], n: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)])
 
 
-def _constant(data: bytes, n: int) -> npt.NDArray[np.uint8]:
+def constant(data: bytes, n: int) -> npt.NDArray[np.uint8]:
     return np.broadcast_to(np.frombuffer(data, np.uint8), (n, len(data)))
 
 
