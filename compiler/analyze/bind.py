@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from flowql.compiler.analyze.advice import ADVICE, OF_OTHER_SYSTEMS, closer_than_json, for_compared, for_operands
 from flowql.compiler.analyze.literals import bind_literal, time_literal
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.operators import (
@@ -19,24 +21,20 @@ from flowql.compiler.analyze.operators import (
 from flowql.compiler.analyze.scope import Scope, resolve
 from flowql.compiler.analyze.sources import resolve_type
 from flowql.compiler.analyze.standard_functions import (
-    ADVICE,
-    OF_OTHER_SYSTEMS,
     beside_numbers,
     beside_typed,
     in_micros,
-    is_time_and_number,
     row_as,
     text_as,
-    time_advice,
 )
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from flowql.compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
+from flowql.compiler.diagnostics.edits import behind, renamed, written
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import ANY_DIGITS, Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
 from flowql.compiler.dialect.texts import text_of
-from flowql.compiler.functions.casts import can_cast, parse_decimal
+from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
 from flowql.compiler.functions.dialects import function_name
@@ -53,6 +51,8 @@ from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, TIME
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _MATCHING = ("like", "ILIKE", "SIMILAR")  # NOT LIKE is bound as the opposite of LIKE
+_OF_JSON = {"JSONB_FIELD": "->", "JSONB_FIELD_TEXT": "->>"}
+_BESIDE_STRINGS = (*_COMPARISONS, *_MATCHING, *_OF_JSON, "in", "not_in")
 _ARITHMETIC = ("add", "mul", "div", "mod")
 _NO_SESSION: Mapping[str, str] = {}
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
@@ -145,44 +145,66 @@ class Binder:
     # --- functions and operators ---
 
     def _function(self, node: Func) -> Expr:
-        if node.name in _MATCHING and self.standard:
-            self._refuse_bare_pattern(node.args[1])
-        if (node.distinct or node.filter is not None) and self._catalog.aggregate(node.name) is None:
-            word = "DISTINCT" if node.distinct else "FILTER"
-            title = f"{node.name} is not an aggregate and takes no {word}"
-            raise mistake("FQ2020", title, node.span, "not an aggregate", help=f"leave {word} out")
-        operator = self._operators.get(node.name)
-        if operator is not None:
-            outer, self._in_case = self._in_case, self._in_case or node.name == "case"
-            bound = operator(self.bind, node)
-            self._in_case = outer
-            return bound
-        if node.name == "neg":
-            return self._negation(node)
-        if node.name in _COMPARISONS:
-            return self._comparison(node)
-        aggregate = self._catalog.aggregate(node.name)
-        if aggregate is not None:
-            return self._aggregate(node, aggregate)
-        function = self._function_of(node)
-        if function is None:
-            raise self._unknown(node)
-        return self._table_call(node, function) if function.table else self._call(node, function)
-
-    def _refuse_bare_pattern(self, node: Ast) -> None:
-        """`LIKE foo`: a name that means nothing is a text without quotes."""
-        if not isinstance(node, Name) or len(node.parts) > 1:
-            return
         try:
-            self._name(node)
+            operator = self._operators.get(node.name)
+            if (node.distinct or node.filter is not None) and self._catalog.aggregate(node.name) is None:
+                word = "DISTINCT" if node.distinct else "FILTER"
+                title = f"{node.name} is not an aggregate and takes no {word}"
+                raise mistake("FQ2020", title, node.span, "not an aggregate", help=f"leave {word} out")
+            if operator is not None:
+                outer, self._in_case = self._in_case, self._in_case or node.name == "case"
+                bound = operator(self.bind, node)
+                self._in_case = outer
+                return bound
+            if node.name == "neg":
+                return self._negation(node)
+            if node.name in _COMPARISONS:
+                return self._comparison(node)
+            aggregate = self._catalog.aggregate(node.name)
+            if aggregate is not None:
+                return self._aggregate(node, aggregate)
+            function = self._function_of(node)
+            if function is None:
+                raise self._unknown(node)
+            return self._table_call(node, function) if function.table else self._call(node, function)
         except CompileError as error:
-            if error.diagnostics[0].code != "FQ2002":
-                raise
-            text = f"'{node.parts[0]}'"
-            help, why = f"write  {text}", f"there is no column {node.parts[0]}"
-            edit = Edit(node.span, text)
-            title = "the pattern lacks quotes"
-            raise mistake("FQ2086", title, node.span, "a pattern", why=why, help=help, edit=edit) from None
+            raise self._mistaken(node, error) or error from None
+
+    def _mistaken(self, node: Func, error: CompileError) -> CompileError | None:
+        """The mistake behind an operand: a name that means nothing is a string without quotes in `LIKE foo`, `city = Oslo` and `details->size`."""
+        found = error.diagnostics[0]
+        if (
+            found.code == "FQ2005"
+            and node.name in _OF_JSON
+            and (closer := closer_than_json(node, _OF_JSON[node.name], found)) is not None
+        ):
+            return CompileError(closer)
+        if found.code != "FQ2002" or not self.standard or node.name not in _BESIDE_STRINGS:
+            return None
+        bare = next((a for a in node.args if isinstance(a, Name) and len(a.parts) == 1 and a.span == found.span), None)
+        certain = node.name in _MATCHING or node.name in _OF_JSON
+        if bare is None or not (certain or (found.edit is None and self._beside_string(node, bare))):
+            return None
+        word = written(bare.span)
+        word = word if word.lower() == bare.parts[0] else bare.parts[0]
+        text = "'" + word.replace("'", "''") + "'"
+        title, label = ("the pattern", "a pattern") if node.name in _MATCHING else ("the string", "a string")
+        return mistake(
+            "FQ2086",
+            f"{title} lacks quotes",
+            bare.span,
+            label,
+            why=f"there is no column {word}",
+            help=f"write  {text}",
+            edit=renamed(bare.span, bare.parts[0], text),
+        )
+
+    def _beside_string(self, node: Func, bare: Name) -> bool:
+        for other in node.args:
+            with suppress(CompileError):
+                if other is not bare and self.bind(other).type.kind is Kind.STRING:
+                    return True
+        return False
 
     def _unknown(self, node: Func) -> CompileError:
         if node.name == "PROCTIME" and self.standard:
@@ -195,7 +217,10 @@ class Binder:
         if self.standard and node.name in ADVICE:
             hint, edit = ADVICE[node.name], None
         if other is not None:
-            hint, edit = f"write  {other}(...)", renamed(node.span, node.name, other, first=True)
+            hint, edit = (
+                f"write  {other}({'...' if node.args else ''})",
+                renamed(node.span, node.name, other, first=True),
+            )
         return mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint, edit=edit)
 
     def _function_of(self, node: Func) -> Function | None:
@@ -207,23 +232,23 @@ class Binder:
         if node.name in _ARITHMETIC and self.standard:
             args = [*beside_numbers(args)]
             types = tuple(a.type for a in args)
-        found = self._resolve(node, lambda: function.resolve(types), types)
+        found = self._resolve(node, function.resolve, types)
         return Call(found.result, function.name, self._coerced(args, found), node.span)
 
     def _coerced(self, args: Sequence[Expr], found: Resolution) -> tuple[Expr, ...]:
         return tuple(a if isinstance(a, Lambda) else convert(a, t) for a, t in zip(args, found.args, strict=True))
 
-    def _resolve(self, node: Func, attempt: Callable[[], Resolution], types: Sequence[SqlType]) -> Resolution:
+    def _resolve(
+        self, node: Func, attempt: Callable[[tuple[SqlType, ...]], Resolution], types: tuple[SqlType, ...]
+    ) -> Resolution:
         try:
-            return attempt()
+            return attempt(types)
         except FunctionTypeError as problem:
             text = text_of(node)
             given = ", ".join(str(t) for t in types)
             title = f"error processing expression {text}: {problem}"
-            texts = node.name == "add" and any(t.kind is Kind.STRING for t in types) and self.standard
-            edit = exchanged(node.span, "+", "||") if texts else None
             help, edit = (
-                time_advice(node, types) if self.standard and is_time_and_number(node, types) else (problem.hint, edit)
+                for_operands(node, types, problem, attempt) if self.standard and types else (problem.hint, None)
             )
             raise mistake("FQ2005", title, node.span, f"got ({given})", help=help, edit=edit) from None
 
@@ -323,7 +348,7 @@ class Binder:
         init = tuple(self._constant(e, node, function) for e in bound[split:]) or self._limit(node, function)
         args = bound[:split]
         types = tuple(a.type for a in args)
-        found = self._resolve(node, lambda: function.resolve(types, init), tuple(b.type for b in bound))
+        found = self._resolve(node, lambda _: function.resolve(types, init), tuple(b.type for b in bound))
         name = f"{AGGREGATE_PREFIX}{len(self._collected.aggregates)}"
         return AggregateCall(name, function.name, self._coerced(args, found), found.result, init)
 
@@ -365,7 +390,7 @@ class Binder:
         if function is None:
             return Call(BOOLEAN, node.name, (left, right), node.span)
         types = (left.type, right.type)
-        found = self._resolve(node, lambda: function.resolve(types), types)
+        found = self._resolve(node, function.resolve, types)
         return Call(found.result, function.name, self._coerced((left, right), found), node.span)
 
     def _comparable(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
@@ -398,10 +423,8 @@ class Binder:
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
         if not simple and not nested and Kind.NULL not in (a.kind, b.kind):
             title = f"error in {self._clause} expression: cannot compare {text_of(node.args[0])} ({a}) to {text_of(node.args[1])} ({b}) with {_COMPARISONS[node.name]}"
-            number = next((e for e in (left, right) if isinstance(e, Literal) and e.type.is_numeric), None)
-            edit = _in_quotes(number) if number is not None and Kind.STRING in (a.kind, b.kind) else None
-            help_ = _without_quotes(left, right) or "you might need an explicit CAST"
-            raise mistake("FQ2005", title, node.span, f"{a} and {b}", help=help_, edit=edit)
+            help, edit = for_compared(node, left, right, standard=self.standard)
+            raise mistake("FQ2005", title, node.span, f"{a} and {b}", help=help, edit=edit)
         return left, right
 
     def _text_adapts(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
@@ -445,7 +468,7 @@ class Binder:
             raise mistake(
                 "FQ2005", f"cannot negate {text_of(node.args[0])}, which is {operand.type}", node.span, "not a number"
             )
-        found = self._resolve(node, lambda: function.resolve((operand.type,)), (operand.type,))
+        found = self._resolve(node, function.resolve, (operand.type,))
         return Call(found.result, function.name, self._coerced([operand], found), node.span)
 
     def _cast(self, node: CastTo) -> Expr:
@@ -503,24 +526,6 @@ def _alike(left: Expr, right: Expr, t: SqlType) -> tuple[Expr, Expr]:
 
 def _column(t: SqlType, name: str, span: Span) -> Expr:
     return Column(t, name, span)
-
-
-def _in_quotes(number: Literal) -> Edit | None:
-    text = written(number.span)
-    return Edit(number.span, f"'{text}'") if text else None
-
-
-def _without_quotes(left: Expr, right: Expr) -> str:
-    """Help for a number that is written as a text beside a number; empty for anything else."""
-    text, other = (left, right) if _is_text(left) else (right, left)
-    if not isinstance(text, Literal) or not _is_text(text) or not other.type.is_numeric:
-        return ""
-    digits = str(text.value)
-    try:
-        parse_decimal(digits)
-    except ValueError:
-        return ""
-    return f"write the number without quotes: {digits}"
 
 
 def _is_text(e: Expr) -> bool:

@@ -8,7 +8,7 @@ from flowql.compiler.analyze.relations.closing import has_watermark
 from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import CreateAs, CreateSource, Statement
+from flowql.compiler.dialect.ast import CreateAs, CreateSource, Func, Lit, Statement
 from flowql.compiler.dialect.standard.query_statements import CreateView
 from flowql.compiler.dialect.standard.tree import Query, TableFunction
 from flowql.compiler.dialect.standard.walks import walk
@@ -16,7 +16,7 @@ from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, wa
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
 from flowql.compiler.plan.watermarks import AppendOnly
 
-LOST_WINDOWS, TIMELESS_TABLE, KEPT_WINDOWS, DAY_BEHIND = "FQ2120", "FQ2121", "FQ2091", "FQ2114"
+LOST_WINDOWS, TIMELESS_TABLE, KEPT_WINDOWS, DAY_BEHIND, NEVER_TRUE = "FQ2120", "FQ2121", "FQ2091", "FQ2114", "FQ2123"
 _WITHOUT_EFFECT = {
     "REPLICAS": "set  replication  of the target in flowql.yaml, for all topics",
     "RETENTION_MS": "flowql topic retention TOPIC '7 days'",
@@ -31,6 +31,7 @@ def hints_about(
     """In the order of the plan, each once. statement: that the query is of. span: of the statement."""
     said: set[str] = set()
     if isinstance(statement, CreateView):
+        yield from _never_true(statement.tree)
         yield from _kept_windows(query, statement.tree)
         yield from _a_day_behind(query, sources, statement, span)
     for node in walk_nodes(query.logical):
@@ -44,6 +45,25 @@ def hints_about(
                 if source is not None and source.query is None and source.timestamp is None and table not in said:
                     said.add(table)
                     yield _timeless(query, table, span)
+
+
+def _never_true(tree: Query) -> Iterator[Diagnostic]:
+    """Comparisons with a NULL that is written."""
+    for n in walk(tree):
+        if (
+            isinstance(n, Func)
+            and n.name in ("eq", "ne")
+            and any(isinstance(a, Lit) and a.kind == "null" for a in n.args)
+        ):
+            test = "IS NULL" if n.name == "eq" else "IS NOT NULL"
+            yield Diagnostic(
+                NEVER_TRUE,
+                "a comparison with NULL is never true",
+                n.span,
+                "NULL for every row",
+                help=f"write  {test}",
+                severity="warning",
+            )
 
 
 def without_effect(statement: Statement) -> Iterator[Diagnostic]:

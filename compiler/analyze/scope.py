@@ -101,7 +101,7 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
     hint = did_you_mean(column, names) or (f"columns are {listing(dict.fromkeys(names))}" if names else "")
     title = f"{clause} column '{'.'.join(name.parts)}' cannot be resolved"
     edit = correction(name.span, column, names)
-    if edit is None and not qualifier and written(name.span) == f'"{column}"':
+    if edit is None and not qualifier and (not names or written(name.span) == f'"{column}"'):
         text = "'" + column.replace("'", "''") + "'"
         hint, edit = f"write a string in single quotes: {text}", Edit(name.span, text)
     raise mistake("FQ2002", title, name.span, "unknown column", help=hint, edit=edit)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TypeGuard
 
+from flowql.compiler.analyze.advice import for_operands
 from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json, json_equal
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
-from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from flowql.compiler.dialect.texts import text_of
@@ -42,37 +42,6 @@ from flowql.compiler.plan.types import (
 )
 
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-# Functions of other systems -> what means the same here.
-OF_OTHER_SYSTEMS = {
-    "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
-    "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE",
-    **{name: name.replace("JSON", "JSONB", 1) for name in ("JSON_BUILD_OBJECT", "JSON_BUILD_ARRAY", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT", "JSON_TYPEOF", "JSON_STRIP_NULLS")},
-    "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
-}  # fmt: skip
-_NO_SCALE = (
-    "write  MIN_SCALE(x)  for the digits that a value needs: a NUMERIC has the digits of its type, not of its value"
-)
-# Functions of other systems that have no counterpart of the same form -> what to write.
-ADVICE = {
-    "PROCTIME": "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; the time of a stream's record is  ROWTIME",
-    "MZ_NOW": "a view does not change with the clock: keep the time in a column, and filter where the view is asked",
-    "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to show closed windows only",
-    "MEDIAN": "write  PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)",
-    **dict.fromkeys(("REGEXP_MATCHES",), "write  REGEXP_LIKE(text, pattern)  or  REGEXP_MATCH(text, pattern)"),
-    **dict.fromkeys(("COUNT_IF", "COUNTIF"), "write  COUNT(*) FILTER (WHERE condition)"),
-    **dict.fromkeys(("SUM_IF", "SUMIF"), "write  SUM(x) FILTER (WHERE condition)"),
-    "TO_NUMERIC": "write  TO_NUMBER(text, '999.99')  or  CAST(text AS NUMERIC)",
-    "TO_TIMESTAMP_LTZ": "write  TO_TIMESTAMP(x / 1000.0)  of milliseconds",
-    **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), "write  TIMESTAMPDIFF(DAY, from_time, to_time)"),
-    **dict.fromkeys(
-        ("TUMBLE", "HOP", "SESSION", "TUMBLE_START", "TUMBLE_END", "HOP_START", "HOP_END", "SESSION_START", "SESSION_END"),
-        "write  FROM TUMBLE(t, time, INTERVAL '1' MINUTE) GROUP BY window_start, window_end",
-    ),
-    **dict.fromkeys(("JSON_VALUE", "JSON_QUERY"), "write  CAST(text AS JSONB) #>> '{a,b}'"),
-    **dict.fromkeys(("SCALE", "TRIM_SCALE"), _NO_SCALE),
-    **dict.fromkeys(("TYPEOF",), "write  PG_TYPEOF(x);  `flowql query \"DESCRIBE view\"` lists the columns of a view with their types"),
-    "REGEXP_MATCHES": "write  REGEXP_MATCH(text, pattern)  for the groups of the first match",
-}  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")
 _NOT_WRITTEN = (Kind.NULL, Kind.BYTES, Kind.MAP)  # beside a text in `||`
@@ -93,26 +62,9 @@ def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
         types = [a.type for a in args]
         given = ", ".join(map(str, types))
         title = f"error processing expression {text_of(node)}: {problem}"
-        help, edit = time_advice(node, types) if is_time_and_number(node, types) else (problem.hint, None)
+        help, edit = for_operands(node, types, problem, function.resolve)
         raise mistake("FQ2005", title, node.span, f"got ({given})", help=help, edit=edit) from None
     return Call(found.result, function.name, made, node.span)
-
-
-def is_time_and_number(node: Func, types: Sequence[SqlType]) -> bool:
-    """Whether a number is added to a time, or taken from it."""
-    if node.name not in ("add", "sub") or len(types) != 2:
-        return False
-    return any(t.kind in _MOMENTS for t in types) and any(t.is_numeric for t in types)
-
-
-def time_advice(node: Func, types: Sequence[SqlType]) -> tuple[str, Edit | None]:
-    """What to write in the place of a number beside a time, whose unit nothing says."""
-    number = node.args[not types[0].is_numeric]
-    if not isinstance(number, Lit):
-        return "a number has no unit: multiply an interval,  x * INTERVAL '1' SECOND", None
-    text = f"INTERVAL '{number.value}' SECOND"
-    help = f"a number has no unit: write  {text}  or  INTERVAL '{number.value}' DAY"
-    return help, Edit(number.span, text) if number.span != NOWHERE else None
 
 
 def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:

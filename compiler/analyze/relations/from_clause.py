@@ -254,6 +254,7 @@ class FromBinder(ABC):
         assert isinstance(relation, t.TableFunction)
         name = relation.call.name[-1].upper()
         help = "load the file into a local table:  flowql import FILE --table t" if name in FILE_FUNCTIONS else ""
+        help = "write  UNNEST(array)" if name in ("EXPLODE", "FLATTEN") else help
         unsupported(f"the table function {name}(...) in FROM", relation.span, help)
 
     def _table(self, table: t.Table, tables: Tables) -> Rel:

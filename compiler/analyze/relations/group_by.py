@@ -96,7 +96,11 @@ class GroupBy:
             at = int(written) if written.isdigit() else 0
             if not 1 <= at <= len(select.items) or isinstance(select.items[at - 1].expr, Star):
                 raise mistake(
-                    "FQ2002", f"GROUP BY position {written} is not in the select list", node.span, "no such item"
+                    "FQ2002",
+                    f"GROUP BY position {written} is not in the select list",
+                    node.span,
+                    "no such item",
+                    help="name the column to group by",
                 )
             node = select.items[at - 1].expr
         elif (

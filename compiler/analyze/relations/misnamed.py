@@ -1,4 +1,4 @@
-"""Advice for a column that is not there: it names an alias of the SELECT list, or a column in a query without FROM."""
+"""Advice for a column that does not exist: an alias of the SELECT list, a relation that has an alias, a query without FROM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,22 @@ def misnamed(node: Name, select: t.Select, clause: str, catalog: Catalog, *, ins
     alias = next((i for i in select.items if len(node.parts) == 1 and i.alias == node.parts[0]), None)
     if alias is not None:
         return _alias(node, alias, clause)
+    if select.source is not None and len(node.parts) > 1 and (renamed := _renamed(node, select.source)):
+        return renamed
     return _without_from(node, select, catalog) if select.source is None and not inside else None
+
+
+def _renamed(node: Name, source: t.Relation) -> CompileError | None:
+    """The name of a relation that FROM gives an alias, which hides it."""
+    table, *rest = node.parts
+    for n in walks.walk(source):
+        if isinstance(n, t.Table) and n.alias is not None and n.name[-1] == table:
+            text = ".".join(map(quoted, (n.alias.name, *rest)))
+            title = f"'{table}' is not a valid stream/table name or alias: FROM calls it {n.alias.name}"
+            return mistake(
+                "FQ2001", title, node.span, "unknown source", help=f"write  {text}", edit=Edit(node.span, text)
+            )
+    return None
 
 
 def _alias(node: Name, item: t.Item, clause: str) -> CompileError:

@@ -55,7 +55,7 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
     counts = [len(s) for s in shown]
     if len(set(counts)) > 1:
         title = f"each {body.op.upper()} query must have the same number of columns: {listing(list(map(str, counts)), 'and')}"
-        raise mistake("FQ2040", title, body.at, "other columns")
+        raise mistake("FQ2040", title, body.at, "other columns", help="select NULL for a column that a query lacks")
     columns: list[list[Expr]] = [[] for _ in sides]
     for at, same in enumerate(zip(*shown, strict=True)):
         try:

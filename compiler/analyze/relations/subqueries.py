@@ -114,8 +114,8 @@ class Subqueries:
         every = node.quantifier == "all"
         # Computed once for each row, which is left out where that fails: the comparison is then not true, whatever the rows of the query.
         rel, operands = self._computed(rel, operands, binder)
-        for operand, value in zip(operands, found, strict=True):
-            of_query = self._placeholders.add(operand, value)
+        for operand, value, shown in zip(operands, found, _shown(query, operands), strict=True):
+            of_query = self._placeholders.add(shown, value)
             op = _OPPOSITE[node.op] if every else node.op
             holds = binder.true_when(Func(t.OPERATORS[op], (operand, of_query), node.span))
             conditions.append(_true_or_unknown(holds) if every else holds)
@@ -348,10 +348,17 @@ def _op_of_rows(node: t.Quantified) -> str:
     return "=" if t.is_row(node.operand) else node.op
 
 
+def _shown(query: t.Query, operands: Sequence[t.Expr]) -> Sequence[t.Expr]:
+    """What the messages of a comparison with the values of a query call them: as they are selected, where each is."""
+    items = [i.expr for i in query.body.items] if isinstance(query.body, t.Select) else []
+    return items if len(items) == len(operands) and not any(isinstance(i, Star) for i in items) else operands
+
+
 def _check_count(operands: Sequence[t.Expr], count: int, node: t.Quantified) -> None:
     if len(operands) != count:
         what = f"{len(operands)} expression{'s' if len(operands) > 1 else ''}"
-        raise mistake("FQ2005", f"the sub-query gives {count} columns, not one for each of {what}", node.span)
+        title = f"the sub-query gives {count} columns, not one for each of {what}"
+        raise mistake("FQ2005", title, node.span, help="select as many columns:  (a, b) IN (SELECT c, d ...)")
 
 
 def _true_or_unknown(holds: Expr) -> Expr:
@@ -394,7 +401,8 @@ def _gives_rows_of_from(query: t.Query) -> bool:
 def _check_one_column(count: int, span: Span) -> None:
     if count != 1:
         title = "a sub-query used as a value must return one column"
-        raise mistake("FQ2005", title, span, "several columns" if count else "no column")
+        help = "compare several as a row:  (a, b) = (SELECT ...)"
+        raise mistake("FQ2005", title, span, "several columns" if count else "no column", help=help)
 
 
 def _tie(pair: Equality) -> Expr:

@@ -202,6 +202,10 @@ def _refuse_bare_pattern(cur: Reader) -> None:
 
 
 def _in(cur: Reader, start: Tok, left: Expr, *, negated: bool) -> Expr:
+    if cur.at_name() and cur.after.op != ".":
+        text = f"{'<> ALL' if negated else '= ANY'} ({cur.tok.text})"
+        edit = Edit(cur.span_from(cur.back(1 + negated), cur.tok), text)
+        cur.expected("`(`", help=f"write  x {text}  for an array", edit=edit)
     cur.expect_op("(", help="write  x IN (1, 2, 3)")
     if cur.tok.op == ")":
         cur.expected("at least one value in the IN list", label="the list is empty")

@@ -28,8 +28,26 @@ _BEHIND_TABLES = (
     "TBLPROPERTIES",
 )
 _MATCHES = ("REGEXP", "RLIKE", "MATCHES")
+_CLOSED = {"“": "”", "‘": "’"}
+_STRAIGHT = {"“": '"', "‘": "'"}
+_LOOKED_AT = 20  # tokens behind an opening sign
 _NEAR = 0.7  # of 1: names of columns are often similar to some keyword
 Advice = tuple[str, Edit | None]
+
+
+def pasted(cur: Cursor) -> Advice:
+    """For what no SQL has: quotes of a word processor, and templates of dbt."""
+    here = cur.tok
+    end = next((n for n in range(1, _LOOKED_AT) if cur.peek(n).text in ("}", _CLOSED.get(here.text, ""))), 0)
+    if here.text in _CLOSED and end:
+        at, quote = cur.span_from(here, cur.peek(end)), _STRAIGHT[here.text]
+        text = quote + cur.source.text[here.end : cur.peek(end).start] + quote
+        return f"write straight quotes:  {text}", Edit(at, text)
+    if here.text == "{" and cur.peek(end + 1).text == "}":
+        names = [t.text for t in map(cur.peek, range(end)) if t.kind in ("string", "quoted")]
+        edit = Edit(cur.span_from(here, cur.peek(end + 1)), names[-1]) if names else None
+        return "a template of dbt is not SQL: write the name of the relation", edit
+    return "", None
 
 
 def mistaken(cur: Cursor) -> Advice:
@@ -62,6 +80,8 @@ def _sign(cur: Cursor) -> Advice:
     pairs = cur.find("&&")
     if pairs is not None:
         return "conditions are joined by AND; && is for arrays", Edit(cur.span_of(pairs), "AND")
+    if here.op == "." and cur.back(1).kind == "word" and cur.back(2).kind in ("word", "quoted"):
+        return "is a comma missing?", behind(cur.span_of(cur.back(2)), ",")
     rows = cur.back(1).text == ")" and cur.tok.op == "(" and cur.after.kind != "end"
     return ("is a comma missing between rows?", behind(cur.span_of(cur.back(1)), ",")) if rows else ("", None)
 
@@ -77,6 +97,10 @@ def _of_other_systems(cur: Cursor) -> Advice:
         return f"leave {here.upper} out", Edit(_up_to_with(cur), "")
     if here.upper in _MATCHES:
         return "a regular expression is matched by  ~", Edit(cur.span_of(here), "~")
+    if here.upper == "CONTAINS" and last.kind in ("word", "quoted") and cur.after.kind == "string":
+        value = "'" + cur.after.text.replace("'", "''") + "'"
+        text = f"{value} = ANY ({last.text})"
+        return f"write  {text}  for an array, or LIKE with a pattern", Edit(cur.span_from(last, cur.after), text)
     if here.upper == "NOT" and cur.after.upper == "NULL":
         return "write  IS NOT NULL", Edit(cur.span_of(here), "IS NOT")
     return "", None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
@@ -10,12 +10,13 @@ from typing import NoReturn
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.cursor import Cursor
-from flowql.compiler.dialect.standard.mistaken import misspelt, mistaken
+from flowql.compiler.dialect.standard.mistaken import misspelt, mistaken, pasted
 from flowql.compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
 from flowql.compiler.dialect.standard.words import NOT_BARE_ALIASES, NOT_NAMES, RESERVED, VERBS
 from flowql.compiler.dialect.tokens import Positions, Tok
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 
+_NO_STRING = "a name is not written in single quotes; use double quotes or none"
 _BEHIND_QUERIES = ("UNION", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH")
 
 
@@ -55,10 +56,26 @@ class Reader(Cursor):
         tok = self.tok
         return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in NOT_BARE_ALIASES)
 
+    def expected(
+        self,
+        what: str,
+        *,
+        label: str = "",
+        help: str = "",
+        words: Iterable[str] = (),
+        edit: Edit | None = None,
+    ) -> NoReturn:
+        advice = pasted(self)
+        if advice[0]:
+            help, edit = advice
+        super().expected(what, label=label, help=help, words=words, edit=edit)
+
     def expect_label(self, what: str) -> str:
         """A name behind AS or a dot, where every word may stand."""
         if self.tok.kind not in ("word", "quoted"):
-            self.expected(what)
+            quoted = '"' + self.tok.text.replace('"', '""') + '"'
+            edit = Edit(self.span_of(self.tok), quoted) if self.tok.kind == "string" else None
+            self.expected(what, help=_NO_STRING if edit is not None else "", edit=edit)
         return self.fold(self.next())
 
     def expect_dotted(self, what: str) -> tuple[str, ...]:
@@ -181,5 +198,5 @@ class Reader(Cursor):
                 help=f'quote it to use it as a name: "{tok.text.lower()}"',
                 edit=Edit(self.span_of(tok), f'"{tok.text.lower()}"'),
             )
-        hint = "a name is not written in single quotes; use double quotes or none" if tok.kind == "string" else ""
+        hint = _NO_STRING if tok.kind == "string" else ""
         self.expected(what, help=hint)

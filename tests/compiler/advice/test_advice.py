@@ -15,7 +15,7 @@ TABLES = """
 CREATE TABLE orders (id INT PRIMARY KEY, customer TEXT, amount NUMERIC(8, 2), placed_at TIMESTAMP);
 CREATE TABLE customers (name TEXT PRIMARY KEY, city TEXT, since INT);
 CREATE TABLE shipments (id INT PRIMARY KEY, sent_at TIMESTAMP);
-CREATE TABLE events (id INT PRIMARY KEY, details JSONB, place STRUCT<city TEXT, street TEXT>);
+CREATE TABLE events (id INT PRIMARY KEY, details JSONB, place STRUCT<city TEXT, street TEXT>, labels TEXT[], active BOOLEAN);
 """
 FILE = Path(__file__).with_name("wrong.sql")
 WRONG = [line for line in FILE.read_text().splitlines() if line and not line.startswith("--")]
@@ -76,6 +76,12 @@ NAMED = {
     "CREATE VIEW v AS SELECT TO_TIMESTAMP_LTZ(id, 3) AS t FROM orders;": "/ 1000.0",
     "CREATE VIEW v AS SELECT customer, SUM(amount) AS total FROM orders WHERE total > 10 GROUP BY customer;": "HAVING sum(amount)",
     "CREATE VIEW v AS SELECT id, RANK() OVER (ORDER BY amount) AS r FROM orders WHERE r < 3;": "SELECT * FROM (SELECT ...) AS q WHERE r",
+    "CREATE VIEW v AS SELECT CONVERT(INT, customer) AS n FROM orders;": "CAST(x AS type)",
+    "CREATE VIEW v AS SELECT COUNT(*) AS n FROM orders GROUP BY 3;": "name the column",
+    "CREATE VIEW v AS SELECT id FROM orders UNION SELECT id, sent_at FROM shipments;": "select NULL",
+    "CREATE VIEW v AS SELECT id FROM orders WHERE id = (SELECT id, sent_at FROM shipments);": "(a, b) = (SELECT ...)",
+    "CREATE VIEW v AS SELECT id FROM orders WHERE id IN (SELECT id, sent_at FROM shipments);": "(a, b) IN (SELECT c, d ...)",
+    "CREATE VIEW v AS SELECT l.value FROM events, LATERAL FLATTEN(labels) l;": "UNNEST(array)",
     "CREATE VIEW v AS SELECT nothing AS n;": "add  FROM relation",
     "CREATE VIEW v AS SELECT id FROM orders WHERE placed_at > NOW() - id;": "x * INTERVAL '1' SECOND",
     "CREATE VIEW v AS SELECT JSON_VALUE('{}', '$.a') AS j FROM orders;": "AS JSONB)",

@@ -62,3 +62,15 @@ def test_a_property_without_effect_is_named(name: str, dialect: DialectName) -> 
     found = [(d.severity, d.code, d.title, d.span.line) for d in compiled.diagnostics]
     lines = (1, 2) if dialect == "ksql" else (1,)
     assert found == [("warning", "FQ2122", f"{name} has no effect", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("condition", "advice"),
+    [("v = NULL", "IS NULL"), ("NOT v <> NULL", "IS NOT NULL"), ("v IS NULL", ""), ("v IS NOT DISTINCT FROM NULL", "")],
+)
+def test_a_comparison_with_null_is_warned_of(condition: str, advice: str) -> None:
+    text = f"CREATE TABLE t (k INT PRIMARY KEY, v INT);\nCREATE VIEW r AS SELECT k FROM t WHERE {condition};"
+    compiled = compile_project([SourceText("q.sql", text)], dialect="standard")
+    assert compiled.ok, compiled.diagnostics
+    found = [(d.severity, d.code, d.span.line, d.help) for d in compiled.diagnostics]
+    assert found == ([("warning", "FQ2123", 2, f"write  {advice}")] if advice else [])
