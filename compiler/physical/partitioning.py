@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from flowql.compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
+from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, SetOperation, TemporalJoin, VersionJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, columns_of, conjuncts
 from flowql.compiler.plan.logical import Explode, Filter, Format, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Field, Schema
@@ -25,6 +25,7 @@ class Spread:
     columns: None when they follow no column of the node any more. moved: the key has changed since the rows were last
     written, and is another one than these columns, so that a keyed operator may need a repartition first. origin: the source whose topic decides, None behind an
     exchange. nulls: rows in which all of these columns are NULL may be on any partition, as records of a stream without a key are.
+    equal: other columns that have the same values, in the same order.
     """
 
     columns: tuple[str, ...] | None
@@ -32,6 +33,12 @@ class Spread:
     moved: bool = False
     origin: str | None = None
     nulls: bool = False
+    equal: tuple[str, ...] | None = None
+
+    def renamed(self, names: Mapping[str, str]) -> Spread:
+        """Under new names of columns. Columns without one are gone."""
+        columns, equal = renamed(self.columns, names), renamed(self.equal, names)
+        return replace(self, columns=equal if columns is None else columns, equal=None if columns is None else equal)
 
 
 def exchange_format(fields: Sequence[Field]) -> Format:
@@ -52,14 +59,16 @@ def spread_through(node: Node, below: Spread) -> Spread:
     """The spread after an operator with one input that moves no rows."""
     if isinstance(node.spec, Project):
         names = {c.expr.name: c.name for c in reversed(node.spec.columns) if isinstance(c.expr, Column)}
-        return replace(below, columns=renamed(below.columns, names))
+        last = {c.expr.name: c.name for c in node.spec.columns if isinstance(c.expr, Column)}
+        spread = below.renamed(names)
+        return spread if spread.equal is not None else replace(spread, equal=renamed(below.columns, last))
     if isinstance(node.spec, Rekey):
         names = {k.expr.name: k.name for k in node.spec.keys if isinstance(k.expr, Column)}
         kept = renamed(below.columns, names)
         same = kept is not None and kept == tuple(k.name for k in node.spec.keys)
         if node.inputs[0].schema.window is not None:  # its writer may have partitioned it by key and window together
-            return replace(below, columns=None, moved=True)
-        return replace(below, columns=kept, moved=below.moved or not same)
+            return replace(below, columns=None, equal=None, moved=True)
+        return replace(below, columns=kept, equal=None, moved=below.moved or not same)
     if isinstance(node.spec, Filter) and below.nulls:
         return replace(below, nulls=not _is_there(node.spec.predicate, below.columns or ()))
     return below
@@ -113,15 +122,46 @@ def together(spread: Spread, columns: tuple[str, ...], schema: Schema) -> bool:
         return False
     types = {f.name: f.type.kind for f in schema}
     exact = spread.format == MEMCOMPARABLE or all(types[c] is not Kind.DOUBLE for c in spread.columns)
-    return exact and set(spread.columns) <= set(columns)
+    return exact and any(found is not None and set(found) <= set(columns) for found in (spread.columns, spread.equal))
 
 
-def spread_of_join(node: Node, spec: EquiJoin | TemporalJoin | VersionJoin) -> Spread:
-    """By the keys of a side all of whose rows are in the result."""
-    keys = {"right": spec.right_keys, "full": None}.get(spec.kind, spec.left_keys)
-    if keys is not None and not set(keys) <= set(node.schema.names):
-        keys = None
-    return Spread(keys, MEMCOMPARABLE)
+def spread_of_join(node: Node, spec: EquiJoin | TemporalJoin | VersionJoin, left: Spread, right: Spread) -> Spread:
+    """By the keys of a side all of whose rows are in the result. left, right: how the sides lie, by these keys."""
+    side = {"right": right, "full": Spread(None, MEMCOMPARABLE)}.get(spec.kind, left)
+    return replace(side.renamed({n: n for n in node.schema.names}), origin=None)
+
+
+def placed_below(node: Node, columns: Sequence[str]) -> tuple[Node, tuple[str, ...]] | None:
+    """The operator with state below `node` whose rows may lie by some columns of its input, so that those of `node` lie by `columns`."""
+    names = list(columns)
+    while names:
+        match node.spec:
+            case SetOperation() if len(node.inputs) == 1:
+                values = tuple(f.name for f in node.inputs[0].schema if f.role != "key")
+                return _inputs_of(node, names, values)
+            case GroupAggregate():
+                return _inputs_of(node, names, node.spec.partition)
+            case Project(made_of):
+                of = {c.name: c.expr for c in made_of}
+                found = [e.name for n in names if isinstance(e := of.get(n), Column)]
+                if len(found) < len(names):
+                    return None
+                names = found
+            case Filter():
+                pass
+            case _:
+                return None
+        (node,) = node.inputs
+    return None
+
+
+def _inputs_of(node: Node, names: Sequence[str], inputs: Sequence[str]) -> tuple[Node, tuple[str, ...]] | None:
+    """inputs: the columns of the input that become the key; the rest of the output may repeat them."""
+    keys, values = ([f.name for f in node.schema if (f.role == "key") is key] for key in (True, False))
+    of = dict(zip(keys, inputs, strict=False))
+    if isinstance(node.spec, SetOperation):
+        of |= zip(values, inputs, strict=True)
+    return (node, tuple(of[n] for n in names)) if all(n in of for n in names) else None
 
 
 def check_copartitioned(left: Spread, right: Spread, partitions: Mapping[str, int]) -> None:

@@ -16,6 +16,7 @@ from flowql.compiler.physical.partitioning import (
     before_explode,
     check_copartitioned,
     exchange_format,
+    placed_below,
     renamed,
     spread_of_join,
     spread_of_scan,
@@ -123,6 +124,7 @@ class _Planner:
         self._repartitions: list[str] = []
         # By the id of an Explode: the columns that place its input, and the name of the operator that reads them.
         self._early: dict[int, tuple[tuple[str, ...], str]] = {}
+        self._wanted: dict[int, tuple[str, ...]] = {}  # columns that rows should lie by for a join above, by operator
         self._marks = False  # whether repartitions below the node that is lowered carry watermarks
 
     def run(self, node: Node) -> Topology:
@@ -149,6 +151,10 @@ class _Planner:
         if (found := self._movable_early(node)) is not None:
             explode, columns = found
             self._early[id(explode)] = columns, self._names.upcoming(_role(node))
+        if isinstance(node.spec, EquiJoin):
+            for side, keys in zip(node.inputs, (node.spec.left_keys, node.spec.right_keys), strict=True):
+                if (wanted := placed_below(side, keys)) is not None:
+                    self._wanted[id(wanted[0])] = wanted[1]
         inputs = [self._lower(i, follows=follows) for i in node.inputs]
         self._marks = follows
         match node.spec:
@@ -241,9 +247,9 @@ class _Planner:
             case _:
                 names = {f.name: f.name for f in node.schema.key}
         if not together(below.spread, tuple(names), below.last.schema):
-            below = self._exchange(below, MEMCOMPARABLE, self._names.upcoming(_role(node)), by=tuple(names))
-        spread = replace(below.spread, columns=renamed(below.spread.columns, names))
-        return self._add(below.fragment, node, (below,), spread)
+            by = self._wanted.get(id(node), tuple(names))
+            below = self._exchange(below, MEMCOMPARABLE, self._names.upcoming(_role(node)), by=by)
+        return self._add(below.fragment, node, (below,), below.spread.renamed(names))
 
     def _equi_join(
         self, node: Node, spec: EquiJoin | TemporalJoin | VersionJoin, left: _Lowered, right: _Lowered
@@ -251,11 +257,12 @@ class _Planner:
         name = self._names.upcoming(_role(node))
         left = self._placed(left, spec.left_keys, f"{name}-left")
         right = self._placed(right, spec.right_keys, f"{name}-right")
+        spread = spread_of_join(node, spec, left.spread, right.spread)
         if isinstance(spec, TemporalJoin):  # of rows of one time those of the first input come first
             right, left = self._together(right, left)
         else:
             left, right = self._together(left, right)
-        return self._add(left.fragment, node, (left, right), spread_of_join(node, spec))
+        return self._add(left.fragment, node, (left, right), spread)
 
     def _set_operation(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
         """By all columns; those of two inputs are in pairs."""
@@ -265,9 +272,10 @@ class _Planner:
         if len(inputs) == 1:
             (below,) = inputs
             if not together(below.spread, columns[0], below.last.schema):
-                below = self._exchange(below, MEMCOMPARABLE, name, by=columns[0])
-            spread = replace(below.spread, columns=renamed(below.spread.columns, names))
-            return self._add(below.fragment, node, (below,), spread)
+                below = self._exchange(below, MEMCOMPARABLE, name, by=self._wanted.get(id(node), columns[0]))
+            repeated = zip(columns[0], (f.name for f in node.schema if f.role != "key"), strict=True)
+            equal = renamed(below.spread.columns, dict(repeated))
+            return self._add(below.fragment, node, (below,), replace(below.spread.renamed(names), equal=equal))
         left, right = (
             self._placed(i, c, f"{name}-{side}") for i, c, side in zip(inputs, columns, ("left", "right"), strict=True)
         )
@@ -299,7 +307,8 @@ class _Planner:
 
     def _placed(self, below: _Lowered, columns: tuple[str, ...], reader: str) -> _Lowered:
         """Rows on the partition of these columns, as our own topics place them."""
-        if below.spread.columns == columns and below.spread.format == MEMCOMPARABLE and not below.spread.moved:
+        spread = below.spread
+        if columns in (spread.columns, spread.equal) and spread.format == MEMCOMPARABLE and not spread.moved:
             return below
         return self._exchange(below, MEMCOMPARABLE, reader, by=columns)
 

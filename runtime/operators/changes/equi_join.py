@@ -66,7 +66,7 @@ class EquiJoinOperator:
             for s, keys, shown in zip(schemas, (spec.left_keys, spec.right_keys), shows, strict=True)
         ]
         self.follows_watermark = any(spec.closing)
-        self._closing = JoinClosing(spec.closing, schemas, self._sides, plan.stores) if any(spec.closing) else None
+        self._closing = JoinClosing(spec, schemas, self._sides, plan.stores) if any(spec.closing) else None
         names = [n for s in schemas for n in s.names]
         if spec.kind == "full":
             names.append(plan.schema.key[-1].name)
@@ -105,9 +105,10 @@ class EquiJoinOperator:
         by_key = [changes for changes, _ in found]
         keys = list(dict.fromkeys((*by_key[LEFT], *by_key[RIGHT])))
         heads: dict[Key, list[Value | None]] | None = None
+        new: list[Key] | None = None  # keys without a row before, where they are known
         if keys and run.vector is not False and self._appending is not None:
             stores = [run.state.store(s.name) for s in self.plan.stores[:4]]
-            rows = self._appending.apply(keys, by_key, stores, run)
+            rows, new = self._appending.apply(keys, by_key, stores, run)
             keys = []
         elif keys and run.vector is not False and self._residual is None:
             stores = [run.state.store(self.plan.stores[i].name) for i in (0, 2)]
@@ -116,7 +117,10 @@ class EquiJoinOperator:
         if keys:
             self._join(keys, by_key, out, run, heads)
         if self._closing is not None:
-            self._closing.note(by_key, run, new=self._appending is not None)
+            if new is not None and self._closing.by_key:
+                self._closing.note_keys(new, by_key, run)
+            else:
+                self._closing.note(by_key, run, new=self._appending is not None)
             if run.watermark is not None:
                 self._closing.drop(run.watermark, run)
         return out_batch(self.plan.schema, rows + out.rows())

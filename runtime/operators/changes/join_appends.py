@@ -33,8 +33,8 @@ class AppendingJoin:
         by_key: Sequence[Mapping[Key, list[Change]]],
         stores: Sequence[Store],
         run: MicroBatchContext,
-    ) -> list[Out]:
-        """stores: heads and entries of the left side, then of the right side. The pairs that come."""
+    ) -> tuple[list[Out], list[Key]]:
+        """stores: heads and entries of the left side, then of the right side. The pairs that come, and the keys that neither side had."""
         heads = [stores[0].get_many(keys), stores[2].get_many(keys)]
         pairs: list[tuple[Row, Row]] = []
         times: list[int] = []
@@ -61,7 +61,8 @@ class AppendingJoin:
         if self._residual is not None and pairs:
             kept = self._residual.true_of(pairs, times, seqs, run)
         pair = self._pair
-        return [(seqs[i], INSERT, pair(*pairs[i]), times[i]) for i in kept]
+        new = [key for key, one, other in zip(keys, *heads, strict=True) if one is None and other is None]
+        return [(seqs[i], INSERT, pair(*pairs[i]), times[i]) for i in kept], new
 
     def _rows(self, side: int, key: Key, head: Value, entries: Store) -> list[_Timed]:
         """The rows of a bucket."""

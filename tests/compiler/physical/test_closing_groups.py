@@ -79,3 +79,22 @@ def test_elements_move_behind_the_record_whose_bytes_a_dead_letter_has() -> None
     view = "SELECT v, e, count(*) AS n FROM s, UNNEST(regexp_split_to_array(k::text, '1')) AS u(e) GROUP BY v, e"
     kinds = [type(o.spec) for s in planned(view).subtopologies for o in s.operators]
     assert kinds.index(Explode) < kinds.index(ExchangeSink)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "SELECT DISTINCT v, k, window_start FROM {}",
+        "SELECT v, window_start, k, sum(d) AS d FROM {} GROUP BY v, window_start, k",
+        "SELECT DISTINCT v, v + 1 AS k, window_start FROM {}",
+    ],
+)
+def test_rows_below_a_join_lie_by_its_keys(other: str) -> None:
+    """Each input moves once, and no pair does: the join and the sink find the rows where they are."""
+    windows = "TUMBLE(s, ts, INTERVAL '1' MINUTE)"
+    query = planned(
+        f"SELECT x.k, x.d, y.v FROM (SELECT DISTINCT d, k, window_start FROM {windows}) x "
+        f"JOIN ({other.format(windows)}) y ON x.k = y.k AND x.window_start = y.window_start"
+    )
+    moves = [o.spec.by for s in query.subtopologies for o in s.operators if isinstance(o.spec, ExchangeSink)]
+    assert [[c.rstrip("_0123456789") for c in by or ()] for by in moves] == [["k", "window_start"]] * 2
