@@ -232,6 +232,11 @@ class CommitStep:
         """Nothing published waits for a commit."""
         return not (self.dirty or self._busy or self._requests)
 
+    @property
+    def interval_ms(self) -> int:
+        """Between two commits. Any thread."""
+        return self._interval_ms()
+
     def run_once(self, now_ms: int) -> int:
         if self._applying is not None:  # before anything else: the log has it
             if not self._apply():

@@ -27,6 +27,11 @@ class Writers:
     upstream: frozenset[str]
     is_read: bool
 
+    @property
+    def is_combined(self) -> bool:
+        """Whether a part of a tick would combine states of different moments."""
+        return bool(self.upstream) or len(self.sources) > 1
+
 
 def writers_of(plan: Plan) -> list[Writers]:
     """Of views of standard SQL, and of all queries that these read; upstream ones first. Queries that read their own results, by whatever way,
@@ -59,6 +64,11 @@ class Stage:
     sources: frozenset[str]
     upstream: frozenset[str]
     is_read: bool
+
+    @property
+    def is_combined(self) -> bool:
+        """As of `Writers`."""
+        return bool(self.upstream) or len(self.sources) > 1
 
     @property
     def queries(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage, stages_of
+from flowql.runtime.ticks.patience import Patience, has_published, say_split
 from flowql.runtime.ticks.record import Line, Lines, Report
 from flowql.runtime.ticks.ticks import STALE_MS, TakenSnapshot, TickHost
 
@@ -28,7 +29,7 @@ FINISHED_MAX = 64  # ticks of a stage that are remembered as finished
 @dataclass(slots=True)
 class _Lined:
     """What this member knows of a stage. line: that its tasks have; next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
-    late: a cut did not find them at the line in time. said_more: the tick for which it was told that more waits. finished: ticks that all tasks
+    late: a cut did not find them at the line in time; split: how often it found that a part of the tick was published. said_more: the tick for which it was told that more waits. finished: ticks that all tasks
     of all members have finished; whole: the state of those that are here, by the ticks that they have finished, and when it was committed.
     """
 
@@ -37,6 +38,8 @@ class _Lined:
     next: Line | None = None
     told: set[str] = field(default_factory=set)
     late: bool = False
+    split: int = 0
+    patience: Patience = field(default_factory=Patience)
     said_more: int = -1
     finished: set[int] = field(default_factory=set)
     whole: dict[int, tuple[StateSnapshot, int]] = field(default_factory=dict)
@@ -74,12 +77,16 @@ class MemberTicks:
             self._refresh()
             if self._asked_ms is None:
                 self._asked_ms = now_ms
-            late = now_ms - self._asked_ms >= GRACE_MS or self._host.publisher.awaits_cut
+            waited_ms, room = now_ms - self._asked_ms, self._host.publisher
+            is_full = room.awaits_cut or (waited_ms >= GRACE_MS and not room.has_reserve())
+            late = list[_Lined]()
             for lined in self._stages.values():
                 if lined.late or lined.line is None or not any(map(self._is_coming, self._coming(lined))):
                     continue
-                if not late:
+                if not is_full and not self._is_patience_over(lined, waited_ms):
                     return False
+                late.append(lined)
+            for lined in late:
                 lined.late = True
             self._cutting = True
             return True
@@ -99,6 +106,7 @@ class MemberTicks:
         """Tasks that have finished the tick of their line. The epoch lock is held."""
         self._refresh()
         finished = self._found_here()
+        self._note_splits()
         self._cutting, self._asked_ms = False, None
         self._take_up()
         return finished
@@ -351,6 +359,22 @@ class MemberTicks:
         """Whether a commit should wait for it."""
         runs = task.status is TaskStatus.RUNNING and self._host.may_run(task.id.query)
         return runs and not task.idle_with({})
+
+    def _is_patience_over(self, lined: _Lined, waited_ms: int) -> bool:
+        if waited_ms < GRACE_MS or not lined.stage.is_combined:
+            return waited_ms >= GRACE_MS
+        coming = list(self._coming(lined))
+        return lined.patience.is_over(waited_ms, self._host.commit.interval_ms, coming, is_first=not lined.finished)
+
+    def _note_splits(self) -> None:
+        """At a cut: it has a part of the tick of these."""
+        for lined in self._stages.values():
+            lined.patience.begin()
+            if lined.line is None or not (lined.late and lined.stage.is_combined):
+                continue
+            if any(map(has_published, filter(self._is_coming, self._coming(lined)))):
+                lined.split += 1
+                say_split(", ".join(lined.stage.queries), lined.line.tick, lined.split)
 
     def _waits_for_tick(self, lined: _Lined, task: Task) -> bool:
         """Whether records of sources, or timers that are due, wait behind the newest line."""

@@ -15,7 +15,7 @@ that read it wait for that. The epoch lock guards everything; `is_ready` and `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -35,9 +35,10 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
 from flowql.runtime.ticks.numbers import aligned, worth_keeping
+from flowql.runtime.ticks.patience import Patience, has_published, say_split
 
 GRACE_MS = 20  # that a commit waits for queries on their way to the line
-LOOKS_MAX = 40  # the same for a clock that stands still
+LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
 LOOK_S = 0.001
 STALE_MS = 10_000  # a whole tick that is older is no answer any more
 
@@ -56,6 +57,10 @@ class Room(Protocol):
     @property
     def awaits_cut(self) -> bool:
         """Whether a task cannot publish before the next commit."""
+        ...
+
+    def has_reserve(self) -> bool:
+        """Whether at least half of the room is free."""
         ...
 
 
@@ -89,8 +94,8 @@ class Follower:
     """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
 
     lines: of their inputs; None while they go on freely. tick_ms: the wall clock of the tick that the lines are of. late: a cut found
-    them on the way. rested: the last cut found them at the end of `done`. ends: of the topic, by tick; whole: the state, by tick, and when
-    it was committed.
+    them on the way; split: how often it found that a part of the tick was published. rested: the last cut found them at the end of `done`.
+    ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
     """
 
     writers: Writers
@@ -99,6 +104,8 @@ class Follower:
     target: int | None = None
     tick_ms: int | None = None
     late: bool = False
+    split: int = 0
+    patience: Patience = field(default_factory=Patience)
     rested: bool = False
     ends: dict[int, Ends] = field(default_factory=dict)
     whole: dict[int, tuple[StateSnapshot, int]] = field(default_factory=dict)
@@ -156,8 +163,11 @@ class Ticks:
                 self._host.polling.ask_line(self._source_partitions, self._draw)
             return False
         self._looks += 1
-        late = self._looks > LOOKS_MAX or now_ms - self._asked_ms >= GRACE_MS or self._host.publisher.awaits_cut
-        return late or (self._drawn and self._all_here())
+        waited_ms = max(now_ms - self._asked_ms, self._looks // LOOKS_PER_MS)
+        room = self._host.publisher
+        if room.awaits_cut or (waited_ms >= GRACE_MS and not (self._drawn and room.has_reserve())):
+            return True
+        return self._drawn and all(self._is_patience_over(f, waited_ms) for f in self._coming())
 
     def wants_cut(self) -> bool:
         """Whether a query is at its line of which no cut has said so, as it may have got there without a row, or one that stays at its line
@@ -173,12 +183,14 @@ class Ticks:
         self._here.clear()
         finished = []
         for topic, f in self._followers.items():
+            f.patience.begin()
             here = self._is_here(f)
             f.rested = here and (f.target is not None or f.lines is not None)
             if f.target is None:
                 continue
             if not here:
                 f.late = True
+                self._note_split(f, f.target)
                 continue
             f.done, f.target, f.late = f.target, None, False
             if not f.writers.upstream:
@@ -238,7 +250,7 @@ class Ticks:
                 if f.lines is None:
                     f.target, f.lines = self._newest, {}
                     self._move(f, self._newest)
-            here = self._all_here()
+            here = next(self._coming(), None) is None
         self._host.manager.signal()
         if here:
             self._host.commit.wake()
@@ -421,17 +433,26 @@ class Ticks:
         f.lines, f.tick_ms = lines, self._walls[tick]
         _set_lines(f, self._tasks(f))
 
-    def _all_here(self) -> bool:
-        """Whether all that a cut waits for are at their lines."""
-        waited = (
-            (t, f) for t, f in self._followers.items() if f.target is not None and not f.late and t not in self._here
-        )
-        for topic, f in waited:
+    def _coming(self) -> Iterator[Follower]:
+        """Those that a cut waits for and that are not at their lines."""
+        for topic, f in self._followers.items():
+            if f.target is None or f.late or topic in self._here:
+                continue
             if self._is_here(f):
                 self._here.add(topic)  # and stays there until the cut
             elif all(map(self._host.may_run, f.writers.queries)):
-                return False
-        return True
+                yield f
+
+    def _is_patience_over(self, f: Follower, waited_ms: int) -> bool:
+        if waited_ms < GRACE_MS or not f.writers.is_combined:
+            return waited_ms >= GRACE_MS
+        return f.patience.is_over(waited_ms, self._host.commit.interval_ms, self._tasks(f), is_first=not f.done)
+
+    def _note_split(self, f: Follower, tick: int) -> None:
+        """At a cut that does not find them at the line."""
+        if f.writers.is_combined and any(map(has_published, self._tasks(f))):
+            f.split += 1
+            say_split(", ".join(f.writers.queries), tick, f.split)
 
     def _is_here(self, f: Follower) -> bool:
         known: dict[TaskId, bool] = {}

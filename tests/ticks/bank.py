@@ -93,6 +93,19 @@ class Bank:
             by_partition.setdefault(partition_for(key, self.partitions), []).append(record)
         self.write(by_partition)
 
+    def write_history(self, rows: int, accounts: int) -> None:
+        """Transactions of 40 rows between many accounts, which are read at once."""
+        by_partition: dict[int, list[Mapping[str, Any]]] = {}
+        for _ in range(rows // TRANSFERS):
+            ring, amount = self.random.sample(range(accounts), TRANSFERS), self.random.randrange(1, 100)
+            for src, dst in zip(ring, [*ring[1:], ring[0]], strict=True):
+                self.written += 1
+                key, value = str(self.written).encode(), json.dumps({"src": src, "dst": dst, "amt": amount}).encode()
+                record = {"timestamp": self.clock.wall_ms(), "key": key, "value": value, "headers": None}
+                by_partition.setdefault(partition_for(key, self.partitions), []).append(record)
+            self.sums.append(self.sums[-1] + amount * TRANSFERS)
+        self.write(by_partition)
+
     def write(self, by_partition: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
         self.producer.begin()
         for p, records in by_partition.items():

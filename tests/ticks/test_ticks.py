@@ -9,9 +9,10 @@ import pytest
 
 from flowql.runtime.app.status import statuses
 from flowql.runtime.task.task import Task
-from flowql.runtime.ticks import ticks
+from flowql.runtime.ticks import patience, ticks
 from flowql.runtime.ticks.ticks import Follower, Ticks
 from tests.ticks.bank import Bank
+from tests.ticks.lines import Results
 
 WAYS = (("total",), ("balance",), ("credits", "debits"), ("credits", "debits", "balance", "total"))
 
@@ -65,17 +66,56 @@ def go_on(bank: Bank, rounds: int) -> None:
         bank.driver.round()
 
 
+def written_after(rows: int, accounts: int, step_ms: int, **config: Any) -> list[dict[str, Any]]:
+    """All rows that `balance` and `total` ever had which are not 0, after a history while commits are due all the time."""
+    bank = Bank(1, **config)
+    bank.write_history(rows, accounts)
+    for _ in range(200):
+        bank.transact()
+        bank.driver.round()
+        bank.clock.advance(step_ms)
+    bank.driver.run_until_caught_up()
+    assert bank.look(*WAYS[-1]) == len(bank.sums) - 1
+    results = Results(bank.log, bank.config.application_id)
+    assert len(results.history("balance")) > accounts // 2
+    found = [r for topic, column in (("balance", "bal"), ("total", "t")) for r in results.history(topic) if r[column]]
+    bank.instance.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rows", "accounts", "config"),
+    [(4_000, 1_000, {"rows_per_run": 50}), pytest.param(100_000, 40_000, {}, marks=pytest.mark.slow)],
+)
+def test_no_row_is_ever_written_of_a_part_of_a_large_tick(
+    rows: int, accounts: int, config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A view over views wrote rows after half of the history: of credits without their debits."""
+    assert written_after(rows, accounts, 10, **config) == []
+    assert rows > 10_000 or "needs more than one commit" not in caplog.text, "a large one may need more memory"
+
+
+def test_a_tick_in_several_commits_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The wait is bounded: others have to be committed, too."""
+    monkeypatch.setattr(patience, "FIRST", 0)
+    monkeypatch.setattr(patience, "WHOLE", 0)
+    assert written_after(4_000, 1_000, 30, rows_per_run=50) != []
+    assert "of CTAS_balance needs more than one commit" in caplog.text
+
+
 FAULTS = (
     "a tick in a transaction",
     "a mark by one task of several",
     "ends with a record of a later tick",
     "a line that a task passes",
+    "a merge past a reader",
 )
 
 
 def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
     """Breaks what holds ticks together."""
     written, every, ends_of, set_lines = Bank.write, Ticks._tasks, Ticks._ends_of, ticks._set_lines
+    keep = Ticks._keep
 
     def apart(bank: Bank, by_partition: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
         for p, records in by_partition.items():
@@ -91,6 +131,11 @@ def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
             for i in task.logs.values():
                 i.line = None
 
+    def merged(self: Ticks, f: Follower, tick: int, snapshot: Any, now_ms: int) -> None:
+        """Rows as of older ticks, which readers may ask for, are those of the newest commit."""
+        for older in (tick, *(f.whole if f.writers.topic == "debits" else ())):
+            keep(self, f, older, snapshot, now_ms)
+
     match fault:
         case "a tick in a transaction":
             patch.setattr(Bank, "write", apart)
@@ -100,6 +145,8 @@ def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
             patch.setattr(Ticks, "_ends_of", late)
         case "a line that a task passes":
             patch.setattr(ticks, "_set_lines", passed)
+        case "a merge past a reader":
+            patch.setattr(Ticks, "_keep", merged)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -118,8 +165,7 @@ CREATE VIEW apart AS SELECT y.id AS y, r.id AS r FROM young y FULL JOIN recent r
 """
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_views_have_one_present_moment(seed: int) -> None:
+def look_at_moments(seed: int) -> None:
     """Rows of two views with NOW() leave both at once, in a view over both too, also where nothing else changes."""
     bank = Bank(seed, more=NOW_VIEWS)
     sizes = set()
@@ -130,8 +176,8 @@ def test_views_have_one_present_moment(seed: int) -> None:
         for views in (("young", "recent"), ("young", "recent", "apart")):
             rows, reason = bank.rows(*views)
             if not reason:
-                assert len(rows["young"]) == len(rows["recent"])
-                assert not rows.get("apart")
+                assert len(rows["young"]) == len(rows["recent"]), f"two moments: {rows}"
+                assert not rows.get("apart"), f"two moments: {rows}"
                 sizes.add(len(rows["young"]))
     assert len(sizes) > 4
     bank.clock.advance(2_000)
@@ -139,6 +185,24 @@ def test_views_have_one_present_moment(seed: int) -> None:
         bank.driver.round()
     assert bank.rows("young", "recent") == ({"young": [], "recent": []}, "")
     bank.instance.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_views_have_one_present_moment(seed: int) -> None:
+    look_at_moments(seed)
+
+
+def test_a_view_with_a_present_moment_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_lines = ticks._set_lines
+
+    def own_clock(f: Follower, tasks: Sequence[Task]) -> None:
+        set_lines(f, tasks)
+        for task in (t for t in tasks if t.id.query == "CTAS_young"):
+            task.tick_ms = None
+
+    monkeypatch.setattr(ticks, "_set_lines", own_clock)
+    with pytest.raises(AssertionError, match="two moments"):
+        look_at_moments(0)
 
 
 def test_an_instance_at_rest_draws_no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,53 @@
+"""How long a commit waits for queries on their way to the end of a tick: a tick that is in one commit leaves no row in a topic that shows a part of it.
+
+The wait is bounded: by commit intervals, which are short where a query has a latency target, and by half of the memory for what is not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flowql.runtime.events import WARNING, is_a_step, say
+from flowql.runtime.state.task_state import ManagedTask
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
+
+# In commit intervals. FIRST: the first tick after a start is all history, and nothing is shown before it. STILL: without a row read, such as in a function
+# that hangs, which must not hold up the commits of others.
+WHOLE, FIRST, STILL = 10, 100, 3
+
+
+@dataclass(slots=True)
+class Patience:
+    """With the tasks that write one topic, from one cut to the next. reached: the sum of their positions when it last grew, after `at_ms` of waiting."""
+
+    reached: int = -1
+    at_ms: int = 0
+
+    def is_over(self, waited_ms: int, interval_ms: int, tasks: Sequence[Task], *, is_first: bool) -> bool:
+        """Whether a commit that has waited so long beyond its grace waits no more."""
+        reached = sum(i.position for task in tasks for i in task.logs.values())
+        if reached != self.reached:
+            self.reached, self.at_ms = reached, waited_ms
+        runs = all(task.status is TaskStatus.RUNNING for task in tasks)
+        longest = FIRST if is_first else WHOLE
+        return not runs or waited_ms >= interval_ms * longest or waited_ms - self.at_ms >= interval_ms * STILL
+
+    def begin(self) -> None:
+        """At a cut."""
+        self.reached, self.at_ms = -1, 0
+
+
+def say_split(query: str, tick: int, times: int) -> None:
+    """times: how often a commit had a part of a tick of this query."""
+    if is_a_step(times - 1, times):
+        said = (
+            f"tick {tick} of {query} needs more than one commit: its topic has rows of a part of the tick until it ends"
+        )
+        say(WARNING, "tick.split", said, query=query, tick=tick, total=times)
+
+
+def has_published(task: Task) -> bool:
+    """Since the last cut. The epoch lock is held."""
+    return isinstance(task.state, ManagedTask) and task.state.is_dirty
