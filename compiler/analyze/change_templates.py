@@ -17,7 +17,7 @@ from flowql.compiler.dialect.constants import Constant
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
 from flowql.compiler.plan.logical import NamedExpr
-from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.tables import ChangeForm, TableChange
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, SPAN, STRING, UUID, SqlType
 
 _THROUGH = frozenset(("and", "or", "not", "cast"))  # their own arguments are no constants that vary
@@ -47,6 +47,12 @@ class ChangeTemplate:
     def __init__(self, change: TableChange) -> None:
         self._change = change
         self._rows = any(isinstance(e, _Slot) for row in change.rows for e in row)
+        self._slots = [e for e in walk(*_exprs(change)) if isinstance(e, _Slot)]
+        names = tuple(f"\0{n}" for n in range(len(self._slots)))  # no column is named so
+        columns = {s: Column(s.type, n) for s, n in zip(self._slots, names, strict=True)}
+        settings = tuple(NamedExpr(s.name, _apart(s.expr, columns)) for s in change.settings)
+        where = None if change.where is None else _apart(change.where, columns)
+        self._form = ChangeForm(names, settings, where) if names else None
 
     @property
     def target(self) -> str:
@@ -61,9 +67,10 @@ class ChangeTemplate:
             )
             settings = tuple(NamedExpr(s.name, _filled(s.expr, constants)) for s in change.settings)
             where = None if change.where is None else _filled(change.where, constants)
+            values = tuple(_literal(slot, constants[slot.number]).value for slot in self._slots)
         except _Other:
             return None
-        return replace(change, rows=rows, settings=settings, where=where)
+        return replace(change, rows=rows, settings=settings, where=where, form=self._form, constants=values)
 
 
 def template_of(change: TableChange, text: str, constants: Sequence[Constant]) -> ChangeTemplate | None:
@@ -126,6 +133,20 @@ class _Places:
         return _Slot(e.type, number, is_negative, is_value)
 
 
+def _exprs(change: TableChange) -> list[Expr]:
+    """Those that are computed over the rows of the table."""
+    return [*(s.expr for s in change.settings), *([] if change.where is None else [change.where])]
+
+
+def _apart(e: Expr, columns: Mapping[_Slot, Column]) -> Expr:
+    """With a column for each constant."""
+    if isinstance(e, _Slot):
+        return columns[e]
+    if isinstance(e, Call):
+        return replace(e, args=tuple(_apart(a, columns) for a in e.args))
+    return e
+
+
 def _filled(e: Expr, constants: Sequence[Constant]) -> Expr:
     if isinstance(e, _Slot):
         return _literal(e, constants[e.number])
@@ -134,7 +155,7 @@ def _filled(e: Expr, constants: Sequence[Constant]) -> Expr:
     return e
 
 
-def _literal(slot: _Slot, constant: Constant) -> Expr:
+def _literal(slot: _Slot, constant: Constant) -> Literal:
     to = slot.type
     if constant.is_string and to == STRING:
         return Literal(to, constant.written)

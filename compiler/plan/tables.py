@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.logical import NamedExpr
@@ -65,6 +65,17 @@ class CopyFrom:
     listed: bool = False
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class ChangeForm:
+    """Condition and settings that statements have in common that differ in constants alone. names: of columns that hold these constants, which follow
+    those of the row.
+    """
+
+    names: tuple[str, ...]
+    settings: tuple[NamedExpr, ...]
+    where: Expr | None
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class TableChange:
     """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
@@ -77,6 +88,7 @@ class TableChange:
     returning: over the columns of each row that is inserted, as it is after an UPDATE or before a DELETE, and those of `beside`.
     Several may have one name.
     statement: its text, without comments and in one spelling.
+    form, constants: of a statement that was made from a bound one, the same settings and condition over constants that are apart.
     """
 
     target: str
@@ -92,3 +104,5 @@ class TableChange:
     beside: tuple[Field, ...] = ()
     copied: CopyFrom | None = None
     reads_files: bool = False
+    form: ChangeForm | None = field(default=None, compare=False, repr=False)
+    constants: tuple[Any, ...] = field(default=(), compare=False, repr=False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
-from flowql.compiler.functions.evaluate import compile_predicate, compile_row
+from flowql.compiler.functions.evaluate import Predicate, RowFunction, compile_predicate, compile_row
 from flowql.compiler.plan.expr import Expr, Literal, columns_of
 from flowql.compiler.plan.logical import NamedExpr
-from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
+from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, ChangeForm, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Row
@@ -18,6 +20,7 @@ from flowql.runtime.state.values import encode_value
 from flowql.runtime.topology.table_rows import Key, KeyOf, Rows
 
 _TEXT_MAX = 80
+COLUMNS_KEPT = 64  # lists of the columns of an INSERT for which defaults are compiled
 INT_MAX = 2**31 - 1
 
 
@@ -57,6 +60,34 @@ class RowRules:
     def __init__(self, source: SourceDef) -> None:
         self.source, self.key_of = source, KeyOf(source)
         self.stored, self.check, self.older = _stored(source, self.key_of), _checker(source), _older(source)
+        self.complete, self.numbered = lru_cache(COLUMNS_KEPT)(partial(_completer, source)), partial(_numberer, source)
+        self._kernels = WeakKeyDictionary[ChangeForm, tuple[Predicate, RowFunction]]()
+
+    def kernels(self, change: TableChange, names: Sequence[str]) -> tuple[Predicate, RowFunction]:
+        """Whether a row meets the condition, and the values of the settings. names: of the columns of the rows. Statements of one form share
+        what is compiled.
+        """
+        form = change.form
+        if form is None:
+            return _kernels(change, names)
+        known = self._kernels.get(form)
+        if known is None:
+            known = self._kernels[form] = _kernels(form, (*names, *form.names))
+        (matches, computed), constants = known, change.constants
+        return lambda row: matches((*row, *constants)), lambda row: computed((*row, *constants))
+
+
+def _kernels(change: TableChange | ChangeForm, names: Sequence[str]) -> tuple[Predicate, RowFunction]:
+    where, settings, apart = change.where, change.settings, isinstance(change, TableChange)
+    matches: Predicate = _every
+    if where is not None:
+        matches = compile_predicate(where, names, on_error=_failing("WHERE"), constants_apart=apart)
+    report = _failing("SET", [s.name for s in settings])
+    return matches, compile_row([s.expr for s in settings], names, on_error=report, constants_apart=apart)
+
+
+def _every(_row: Sequence[Any]) -> bool:
+    return True
 
 
 def given_rows(change: TableChange) -> list[Row]:
@@ -77,7 +108,7 @@ def given_rows(change: TableChange) -> list[Row]:
 def insert(rules: RowRules, change: TableChange, given: Sequence[Row], present: Present, first: int) -> Changed:
     """Insert rows. given: values of the statement's columns. first: the number of the first row, where rows are told apart by it."""
     source, key_of, changed, check, stored = rules.source, rules.key_of, Changed(), rules.check, rules.stored
-    complete, numbered = _completer(source, change.columns), _numberer(source, change.columns)
+    complete, numbered = rules.complete(change.columns), rules.numbered(change.columns)
     conflict = _Conflict(rules, change) if change.on_duplicate == "update" else None
     older, returning = rules.older, _returning(source, change)
     for row in _in_time(source, [stored(complete(values)) for values in given]):
@@ -169,7 +200,8 @@ def update(
     """
     source, key_of, changed, stored, check = rules.source, rules.key_of, Changed(), rules.stored, rules.check
     names = source.schema.names
-    matches, setting = _matcher(change, names), _setter(source, change, names)
+    matches: Callable[[Row], bool]
+    matches, setting = _changing(rules, change, names)
     beside: Callable[[Row], Row] = _nothing
     if selected is not None:
         matches, setting, beside = _by_query(source, change, selected, setting)
@@ -193,11 +225,12 @@ def update(
 
 
 def delete(
-    source: SourceDef, change: TableChange, rows: Iterable[tuple[Key, Row]], selected: Sequence[Row] | None = None
+    rules: RowRules, change: TableChange, rows: Iterable[tuple[Key, Row]], selected: Sequence[Row] | None = None
 ) -> Changed:
     """Delete the rows that meet the condition, or that the statement's query has selected. rows: at least all of these."""
-    changed = Changed()
-    matches, returning = _matcher(change, source.schema.names), _returning(source, change)
+    changed, source = Changed(), rules.source
+    matches: Callable[[Row], bool]
+    (matches, _), returning = rules.kernels(change, source.schema.names), _returning(source, change)
     beside: Callable[[Row], Row] = _nothing
     if selected is not None:
         matches, _, beside = _by_query(source, change, selected, lambda row: row)
@@ -275,12 +308,6 @@ def _stored(source: SourceDef, key_of: KeyOf) -> Callable[[Row], Row]:
     return stored
 
 
-def _matcher(change: TableChange, names: Sequence[str]) -> Callable[[Row], bool]:
-    if change.where is None:
-        return lambda _row: True
-    return compile_predicate(change.where, names, on_error=_failing("WHERE"), constants_apart=True)
-
-
 def _returning(source: SourceDef, change: TableChange) -> Callable[[Row], list[Row]]:
     """What RETURNING gives of a row, whose values of `beside` stand behind its own: one row, or none without RETURNING."""
     if not change.returning:
@@ -294,22 +321,19 @@ def _nothing(_row: Row) -> Row:
     return ()
 
 
-def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Callable[[Row], Row]:
-    computed = compile_row(
-        [s.expr for s in change.settings],
-        names,
-        on_error=_failing("SET", [s.name for s in change.settings]),
-        constants_apart=True,
-    )
-    places = [source.schema.names.index(s.name) for s in change.settings]
+def _changing(rules: RowRules, change: TableChange, names: Sequence[str]) -> tuple[Predicate, Callable[[Row], Row]]:
+    """Whether a row meets the condition, and the row with its new values. names: as for `RowRules.kernels`."""
+    matches, computed = rules.kernels(change, names)
+    own = rules.source.schema.names
+    places = [own.index(s.name) for s in change.settings]
 
     def made(row: Row) -> Row:
-        values = list(row[: len(source.schema.names)])
+        values = list(row[: len(own)])
         for i, value in zip(places, computed(row), strict=True):
             values[i] = value
         return tuple(values)
 
-    return made
+    return matches, made
 
 
 def _by_query(
@@ -355,7 +379,7 @@ class _Conflict:
     def __init__(self, rules: RowRules, change: TableChange) -> None:
         self.rules, source = rules, rules.source
         names = (*source.schema.names, *(f"{EXCLUDED}.{n}" for n in source.schema.names))
-        self._matches, self._set = _matcher(change, names), _setter(source, change, names)
+        self._matches, self._set = _changing(rules, change, names)
 
     def row(self, there: Row, given: Row) -> Row | None:
         """The existing row with its new values; None where the condition does not hold."""

@@ -107,14 +107,14 @@ class Table:
 
     def changed(self, statement: Statement, pending: Pending, first: int) -> Changed:
         """The changes of a statement. first: the number of the first row that it inserts. Raises StatementFailed."""
-        source, change, selected = self.source, statement.change, statement.selected
+        change, selected = statement.change, statement.selected
         if change.kind == "insert":
             given = given_rows(change) if selected is None else selected
             return insert(self._rules, change, given, {} if self.by_number else pending, first)
         rows = self._candidates(change, pending, selected)
         if change.kind == "update":
             return update(self._rules, change, rows, pending, selected)
-        return delete(source, change, rows, selected)
+        return delete(self._rules, change, rows, selected)
 
     def _candidates(
         self, change: TableChange, pending: Pending, selected: Sequence[Row] | None

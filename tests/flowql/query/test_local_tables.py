@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import duckdb
 import pytest
 
 from flowql.query.changing import carry_out
@@ -50,3 +51,39 @@ def test_statements_that_wait_when_the_process_ends_are_carried_out(monkeypatch:
     closing.join(20)
     assert not closing.is_alive()
     assert sorted(row[0] for row in rows_in(log, source).values()) == [1, 2, 3, 4]
+
+
+FORMS = (
+    "INSERT INTO t VALUES ({}, {}) ON CONFLICT DO NOTHING",
+    "INSERT INTO t VALUES ({}, 7) ON CONFLICT (k) DO UPDATE SET n = t.n + {}",
+    "UPDATE t SET n = n * {} WHERE k = {}",
+    "UPDATE t SET n = n - {} WHERE k IN ({}, {}) AND n > -{}",
+    "UPDATE t SET n = {} WHERE n < {} OR k = {}",
+    "DELETE FROM t WHERE k = {} AND n <> {}",
+)
+
+
+def test_statements_of_one_form_each_have_their_own_constants() -> None:
+    """They share what is compiled; DuckDB carries out the same ones."""
+    log, plan, db = MemoryLog(), plan_of(TABLE), duckdb.connect()
+    ensure_sources(plan, log)
+    tables, numbers = LocalTables(lambda: log, "app", "one"), iter([n % 5 + 1 for n in range(0, 400, 3)])
+    (source,) = plan.sources
+    db.execute(TABLE)
+    tables.writers()
+    for _ in range(4):
+        for form in FORMS:
+            sql = form.format(*(next(numbers) for _ in range(form.count("{}"))))
+            begun = tables.begin(sql, plan.sources, "standard")
+            if begun is not None:
+                count = begun.result(timeout=20).rows
+            else:
+                options: dict[str, Any] = {"dialect": "standard", "variables": {}, "bound": tables.bound}
+                (done,) = carry_out(
+                    sql, plan.sources, tables.writers(), lambda sql: pytest.fail("no query"), "app", **options
+                )
+                count = done.rows
+            assert db.execute(sql).fetchone() == (count,), sql
+            assert sorted(rows_in(log, source).values()) == db.execute("SELECT k, n FROM t ORDER BY k").fetchall(), sql
+    assert begun is not None, "the form is known by then"
+    tables.close()
