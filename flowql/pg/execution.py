@@ -168,6 +168,24 @@ class Execution:
         finally:
             self._is_running = False
 
+    async def look_up(
+        self, statement: Statement, sql: str, formats: Sequence[int], transaction: Transaction, *, takes_all: bool
+    ) -> Produced | None:
+        """The rows of a point look-up that waits for nothing; a turn of threads would take longer than the look-up. None for any other statement, which
+        `produce` is for. Raises as it does. takes_all: the client takes all rows without a break.
+        """
+        if not statement.is_read or transaction.is_open:
+            return None
+        plan = self.shared.plan_of_now()
+        found = None if plan is None else self.shared.reading.look_up(sql, plan, self._visible)
+        if found is None or self.shared.catalogue.has(statement, self._visible):
+            return None
+        self._authorize(statement)
+        rows = Rows.of(found, formats)
+        if takes_all:
+            rows.read_ahead()
+        return Produced("SELECT", rows)
+
     async def write(
         self, statement: Statement, sql: str, formats: Sequence[int], transaction: Transaction, timeout_ms: int
     ) -> Produced | None:

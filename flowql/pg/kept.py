@@ -154,6 +154,9 @@ class PinnedRelation(TopicRelation):
     def points(self, keys: Sequence[Key], room: Room) -> list[pa.RecordBatch] | None:
         return self._topics.pinned(self._pin, self, room, lambda _, table: points_of(table.batches, table.get, keys))
 
+    def points_now(self, keys: Sequence[Key]) -> None:
+        """The table may have to be read up to the pin."""
+
 
 def _is_beyond(one: Ends, other: Ends) -> bool:
     """Whether one has records after the other's end."""

@@ -40,6 +40,7 @@ from flowql.query.kept import kept_if_table
 from flowql.query.letters import LettersRelation
 from flowql.query.limits import QueryLimits
 from flowql.query.local_tables import LocalTables, folder_of
+from flowql.query.looking_up import looked_up_now
 from flowql.query.of_plan import OfPlan
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.room import Room
@@ -50,6 +51,7 @@ from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.log.repairs import topic_name as repairs_topic
 from flowql.runtime.state.store import Snapshot
+from flowql.runtime.task.dead_letters import TABLE as LETTERS
 from flowql.server.access import visible_plan
 from flowql.server.address import LOST, read_address
 from flowql.server.client import Client
@@ -228,6 +230,21 @@ class Reading:
                 pass
         return self._of_instance(sql)
 
+    def look_up(self, sql: str, plan: Plan, visible: Visible = None) -> Answer | None:
+        """As `ask` outside of a transaction, for point look-ups that wait for nothing; None for all other statements. Quick enough for the loop of the
+        process. plan: the serving one.
+        """
+        language = self.settings.interactive_queries.dialect
+        take = partial(self._newest, plan, visible)
+        return looked_up_now(sql, language, take, self.database) if self._reads_log else None
+
+    def _newest(self, plan: Plan, visible: Visible, relation: str) -> Commit | None:
+        name, app = relation.casefold(), self.settings.application_id
+        if (visible is not None and name not in visible) or name not in _in_topics(plan):
+            return None
+        state = _NoState(self._log.last_sequence(app))
+        return _OfLog(plan, state, self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
+
     def pin(self) -> Pin:
         """Pins the newest commit for a transaction. Raises CommandError, PgError."""
         views = {q.id for q in makers(self.plan()).values()} if self.is_standard else set()
@@ -361,11 +378,11 @@ class Reading:
         plan, app = self.plan() if pin is None else pin.plan, self.settings.application_id
         if visible is not None and any(name.casefold() not in visible for name in relations):
             # As for a name that does not exist.
-            names = visible & _in_topics(plan, app)
+            names = visible & _in_topics(plan)
             return _OfLog(plan, _NoState(0), self._repaired, app, topics=self._kept, visible=names)  # type: ignore[arg-type]
         if not self._reads_log:
             raise NeedsInstance
-        known = _in_topics(plan, app)
+        known = _in_topics(plan)
         stores = {name.casefold() for name, _ in store_views_of(plan)} - known
         if any(name.casefold() in stores for name in relations):
             raise NeedsInstance
@@ -419,9 +436,10 @@ def _topics(plan: Plan, application_id: str, relations: Collection[str] | None =
 store_views_of = OfPlan(lambda plan: list(store_views(plan)))
 
 
-def _in_topics(plan: Plan, application_id: str) -> frozenset[str]:
-    """The folded names of relations that are read from topics alone."""
+def _topic_names(plan: Plan) -> frozenset[str]:
     stores = {name for name, _ in store_views_of(plan)}
-    letters = dead_letter_source(application_id).name
     found = {s.name.casefold() for s in plan.sources if s.relation or s.name not in stores}
-    return frozenset(found | ({letters.casefold()} if letters not in stores else set()))
+    return frozenset(found | ({LETTERS.casefold()} if LETTERS not in stores else set()))
+
+
+_in_topics = OfPlan(_topic_names)  # the folded names of relations that are read from topics alone

@@ -333,6 +333,10 @@ class Session:
                 return Produced(done.tag)
             columns, table = done.shown
             return Produced(done.tag, Rows.of_table(table, columns, formats))
+        looked_up = self.execution.look_up(statement, sql.sql, formats, self.transaction, takes_all=takes_all)
+        found: Produced | None = await self._outcome(looked_up)
+        if found is not None:
+            return found
         timeout_ms = self.settings.ms("statement_timeout")
         written = await self._outcome(self.execution.write(statement, sql.sql, formats, self.transaction, timeout_ms))
         if written is not None:

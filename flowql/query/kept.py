@@ -69,6 +69,16 @@ class KeptTopics:
         self.trim()
         return found
 
+    def points_now(self, relation: TopicRelation, keys: Sequence[Key]) -> list[pa.RecordBatch] | None:
+        """As `points`, without waiting: None if records have to be read, or another thread reads them."""
+        kept = self._kept.get(relation.source.topic)
+        if kept is None or kept.source != relation.source or not kept.lock.acquire(blocking=False):
+            return None
+        try:
+            return kept.points(keys) if kept.has_all(relation) else None
+        finally:
+            kept.lock.release()
+
     def trim(self) -> None:
         """Forgets those that were asked for longest ago, until the others fit."""
         with self._lock:
@@ -111,6 +121,12 @@ class Kept:
         if self._dead > max(DEAD_ROWS_MIN, len(self._index)):
             self._compact()
         return True
+
+    def has_all(self, relation: TopicRelation) -> bool:
+        """Whether it has the rows of the relation, and no later ones."""
+        repaired_to = relation.log.repairs.position if isinstance(relation.log, RepairedLog) else 0
+        spans = {tp: (self.begins.get(tp, 0), end) for tp, end in self.ends.items()}
+        return spans == relation.spans and self._repaired_to == repaired_to and relation.log.drops_with_commits
 
     def reach(self, relation: TopicRelation, ends: Ends, room: Room, share: Share | None = None) -> None:
         """Reads on to these ends. Arguments as of `advance`."""
@@ -224,6 +240,10 @@ class ByKey(Protocol):
         """The rows with these keys; None if more was read already than the relation has."""
         ...
 
+    def points_now(self, keys: Sequence[Key]) -> list[pa.RecordBatch] | None:
+        """The same without waiting; None if something has to be waited for."""
+        ...
+
 
 class KeptRelation(TopicRelation):
     """A table whose rows come from what is kept of it."""
@@ -253,6 +273,9 @@ class KeptRelation(TopicRelation):
 
     def points(self, keys: Sequence[Key], room: Room) -> list[pa.RecordBatch] | None:
         return self._topics.points(self, keys, room)
+
+    def points_now(self, keys: Sequence[Key]) -> list[pa.RecordBatch] | None:
+        return self._topics.points_now(self, keys)
 
     def _found(self, kept: Kept, conditions: Sequence[Condition]) -> list[pa.RecordBatch]:
         keys = keys_left(self, conditions)

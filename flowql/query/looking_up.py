@@ -1,9 +1,13 @@
-"""The answer to a point look-up over one commit: its rows from the state, or from what is kept of a table's topic."""
+"""The answer to a point look-up over one commit: its rows from the state, or from what is kept of a table's topic.
+
+Loops of servers call `looked_up_now`. It needs no thread, and takes the interpreter lock once for all requests of a turn of the loop. If it
+declines, a thread calls `looked_up`, which binds new shapes, waits for commits and reads topics.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,8 +17,9 @@ from flowql.query.answer import Answer, Begun
 from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
 from flowql.query.errors import APART, BUSY, SEQUENCE, QueryError, broken_off
 from flowql.query.kept import ByKey, kept_if_table
+from flowql.query.moments import why_separate
 from flowql.query.point_lookups import WAY, Known, PointLookup, Shape, lookup_of, table_of
-from flowql.query.relations import Relation, StoreRelation, TopicRelation
+from flowql.query.relations import Relation, StoreRelation, TopicRelation, as_shown
 from flowql.query.room import Room
 from flowql.query.statement import EXPLAIN
 from flowql.query.united import restored, said
@@ -24,6 +29,8 @@ from flowql.runtime.state.rows import Key
 
 if TYPE_CHECKING:
     from flowql.query.database import QueryDatabase
+
+Columns = Sequence[pa.Array]  # of the answer, for some rows
 
 
 def looked_up(sql: str, language: str, take: Take, begun: Begun, database: QueryDatabase) -> Answer | None:
@@ -51,6 +58,34 @@ def looked_up(sql: str, language: str, take: Take, begun: Begun, database: Query
     if found is None or explain is None:
         return found
     return Answer.of(pa.table({"explain_key": ["way"], "explain_value": [WAY]}))
+
+
+def looked_up_now(
+    sql: str, language: str, take: Callable[[str], Commit | None], database: QueryDatabase
+) -> Answer | None:
+    """The answer to a point look-up whose shape is known, without waiting for anything: for loops of servers, as a turn of threads takes longer
+    than a look-up. None for all others, which are for `session.answer`. take: gives the newest commit for a relation; None where it
+    would have to wait, or may not be read.
+    """
+    shape = Shape.of(sql) if language != "duckdb" else None
+    known = database.lookups.get(language, shape) if shape is not None else None
+    if shape is None or known is None or known.lookup is None:
+        return None
+    commit, lookup = take(known.table), known.lookup
+    if commit is None:
+        return None
+    try:
+        points = lookup.points(shape.constants) if known.plan is commit.plan else None
+        if points is None or commit.apart or why_separate(commit, (lookup.relation,)):
+            return None
+        in_state = _in_state(commit, lookup)
+        if in_state is not None:
+            return _answer(lookup, _of_store(in_state, lookup, points.keys), commit, {})
+        kept = _kept(commit, known.table, database)
+        rows = kept.points_now(points.keys) if kept is not None and commit.at_rest() else None
+        return _answer(lookup, map(lookup.of_rows, rows), commit, {}) if rows is not None else None
+    finally:
+        commit.snapshot.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +124,7 @@ class _Asked:
                     return None
                 found = self._rows(commit, relation, lookup, points.keys)
                 if found is not None:
-                    return _answer(lookup, found, commit, relation)
+                    return _answer(lookup, found, commit, {relation.name: relation})
             except OffsetOutOfRange:  # a rebuild has replaced its records meanwhile
                 pass
             finally:
@@ -116,17 +151,30 @@ class _Asked:
 
     def _rows(
         self, commit: Commit, relation: Relation, lookup: PointLookup, keys: Sequence[Key]
-    ) -> Sequence[pa.RecordBatch] | None:
+    ) -> Iterable[Columns] | None:
         """None if a topic has records after this commit."""
         if isinstance(relation, TopicRelation):
             in_state = _in_state(commit, lookup)
             if in_state is None:
                 kept = kept_if_table(relation, self.database.kept)
                 assert isinstance(kept, ByKey), "a table"
-                return kept.points(keys, self.room) if commit.at_rest() else None
+                rows = kept.points(keys, self.room) if commit.at_rest() else None
+                return map(lookup.of_rows, rows) if rows is not None else None
             relation = in_state
         assert isinstance(relation, StoreRelation)
-        return relation.points(keys, lookup.columns)
+        return _of_store(relation, lookup, keys)
+
+
+def _of_store(relation: StoreRelation, lookup: PointLookup, keys: Sequence[Key]) -> list[Columns]:
+    shown = relation.points(keys)
+    return [] if shown is None else [lookup.of_store(relation.view, shown)]
+
+
+def _kept(commit: Commit, table: str, database: QueryDatabase) -> ByKey | None:
+    """A table of the embedded log whose rows are kept; a broker would have to be waited for."""
+    relation = _named(commit, table) if commit.log.drops_with_commits else None
+    kept = kept_if_table(relation, database.kept) if isinstance(relation, TopicRelation) else None
+    return kept if isinstance(kept, ByKey) else None
 
 
 def _in_state(commit: Commit, lookup: PointLookup) -> StoreRelation | None:
@@ -139,15 +187,16 @@ def _in_state(commit: Commit, lookup: PointLookup) -> StoreRelation | None:
     return StoreRelation(lookup.relation, lookup.view(), snapshot)
 
 
-def _answer(lookup: PointLookup, rows: Sequence[pa.RecordBatch], commit: Commit, relation: Relation) -> Answer:
+def _answer(lookup: PointLookup, rows: Iterable[Columns], commit: Commit, relations: Mapping[str, Relation]) -> Answer:
+    """relations: of which rows may be missing."""
     metadata = {
         **(lookup.schema.metadata or {}),
         SEQUENCE: str(commit.snapshot.sequence).encode(),
-        **said(restored(commit, {relation.name: relation}), commit, {relation.name: relation}),
+        **(said(restored(commit, relations), commit, relations) if relations else {}),
         **({APART: commit.apart.encode()} if commit.apart else {}),
     }
     told = lookup.schema.with_metadata(metadata)
-    shown = [lookup.shown(b, told) for b in rows]
+    shown = [as_shown(columns, told) for columns in rows]
     return Answer(told, (b for b in shown))
 
 

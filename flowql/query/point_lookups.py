@@ -36,12 +36,12 @@ from flowql.query.relations import (
     TopicRelation,
     ambiguous,
     answered_schema,
-    as_shown,
     zoned_schema,
 )
 from flowql.query.statement import Condition, Literal
 from flowql.query.view_rows import KeyedRows, keyed_rows
-from flowql.query.views import ViewMaker
+from flowql.query.views import Shown, StoreView, ViewMaker
+from flowql.runtime.batch import to_arrow
 
 if TYPE_CHECKING:
     from flowql.compiler.analyze.relations.asked import AskedQuery
@@ -113,7 +113,7 @@ class Slot:
 class PointLookup:
     """relation: its name in a commit. conditions: columns (folded) with the kind of their literals, and the values that they may have. fields: columns of the
     relation that the answer has. schema: of the answer, without the number of a commit. limit: the constant of LIMIT. key: of the relation, or of the
-    store `view` in which the query of a view keeps its rows.
+    store `view` in which the query of a view keeps its rows. view: None for rows that are in a topic alone.
     """
 
     relation: str
@@ -142,14 +142,14 @@ class PointLookup:
             for column, kind, slots in self.conditions
         )
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """The folded names of `fields`."""
-        return frozenset(f.casefold() for f in self.fields)
+    def of_rows(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of the answer that rows of the relation give."""
+        return [rows.column(f) for f in self.fields]
 
-    def shown(self, rows: pa.RecordBatch, told: pa.Schema) -> pa.RecordBatch:
-        """The columns of the answer. told: the schema with what is told of the commit."""
-        return as_shown([rows.column(f) for f in self.fields], told)
+    def of_store(self, view: StoreView, shown: Shown) -> list[pa.Array]:
+        """The columns of the answer that rows of a store give."""
+        fields = map(view.schema.get, self.fields)
+        return [to_arrow(shown.columns[f.name](), f.type) for f in fields if f is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,8 @@ def lookup_of(
     if not isinstance(relation, StoreRelation | TopicRelation) or ambiguous(relation.schema):
         return None
     if isinstance(relation, StoreRelation):
-        keyed = KeyedRows(relation.view.key, {f.name.casefold(): f for f in relation.view.key if f is not None})
+        parts = {f.name.casefold(): f for f in relation.view.key if f is not None}
+        keyed = KeyedRows(relation.view.key, parts, relation.make)
     elif relation.source.kind == "table" and relation.columns is None:
         keyed = keyed_rows(plan, relation.source)
     else:

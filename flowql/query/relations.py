@@ -85,10 +85,10 @@ class StoreRelation:
             if shown.rows:
                 yield _batch(self.schema, shown, columns)
 
-    def points(self, keys: Sequence[Key], columns: frozenset[str] | None = None) -> list[pa.RecordBatch]:
-        """The rows with these keys. columns: as of `batches`."""
+    def points(self, keys: Sequence[Key]) -> Shown | None:
+        """The rows with these keys; None if there are none."""
         shown = self.view.show(*self._at(keys)) if self.present else None
-        return [_batch(self.schema, shown, columns)] if shown is not None and shown.rows else []
+        return shown if shown is not None and shown.rows else None
 
     def _at(self, keys: Sequence[Key]) -> Rows:
         rows = [(key, v) for key in keys if (v := self.snapshot.get(self.view.spec.name, key)) is not None]

@@ -132,6 +132,10 @@ class Engine(Protocol):
         """A commit for an interactive query over these relations; the caller closes its snapshot."""
         ...
 
+    def newest(self) -> Commit | None:
+        """The last commit, without waiting for anything; None where rows may have to be fetched, or are on other instances."""
+        ...
+
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
         """What a member of a group has of these relations as of a tick; None if it has not kept it."""
         ...

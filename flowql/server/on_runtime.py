@@ -225,6 +225,14 @@ class RuntimeEngine:
     def take_copied(self, relations: Sequence[str]) -> Commit:
         return self._taken(relations, self._copied)
 
+    def newest(self) -> Commit | None:
+        instance = self.instance
+        config = instance.config
+        if self.shared or config.remote_state or instance.state.is_restoring:
+            return None
+        snapshot = instance.snapshot()
+        return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, config.application_id)
+
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
         instance = self.instance
         if not isinstance(instance.ticks, MemberTicks):

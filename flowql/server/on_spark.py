@@ -193,6 +193,9 @@ class SparkEngine:
         newest, files = (lambda: instance.sequence), instance.file_rows()
         return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=newest, files=files)
 
+    def newest(self) -> Commit | None:
+        return None  # its rows are in files
+
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
         return None  # it is alone
 

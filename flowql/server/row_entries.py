@@ -134,7 +134,8 @@ async def _query(call: Call) -> Response:
         except QueryError as error:
             raise bound.placed(error) from error
 
-    return await answered(call, ask)
+    now = partial(service.look_up, bound.sql, asked.engine, call.caller.visible("read"))
+    return await answered(call, ask, now)
 
 
 def _only(call: Call) -> dict[str, Any]:
@@ -224,7 +225,8 @@ async def _look_up(call: Call) -> Response:
     service, name = call.server.service, call.given["name"]
     source = source_named(name, service.plan)
     sql = select(source, call.given.get(COLUMNS, {}))
-    return await answered(call, lambda begun: service.query(sql, begun, call.client, None, **_only(call)))
+    now = partial(service.look_up, sql, None, call.caller.visible("read"))
+    return await answered(call, lambda begun: service.query(sql, begun, call.client, None, **_only(call)), now)
 
 
 async def _dead_letters(call: Call) -> Response:

@@ -449,6 +449,11 @@ class StateManager:
         with self.epoch_lock.join():
             return dict(self._restoring)
 
+    @property
+    def is_restoring(self) -> bool:
+        """Whether rows of a task are not all here, at this moment. Without a lock."""
+        return bool(self._restoring)
+
     def end_restore(self, task_id: str, positions: Mapping[str, ChangelogPosition] | None = None) -> None:
         """All changelog records of the task are here: it may run now. positions: by store, the ends of its changelogs."""
         with self.epoch_lock.join():
