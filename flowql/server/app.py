@@ -12,13 +12,14 @@ from starlette.types import ASGIApp
 from flowql.server import parts
 from flowql.server.access import Tokens
 from flowql.server.answers import Rows
-from flowql.server.entries import Call, Entry, Server, router
-from flowql.server.limits import Limit, Limited, Limits, RequestCounts
+from flowql.server.entries import Call, Entry, Server, app_of, missing
+from flowql.server.limits import Limited, RequestCounts
 from flowql.server.openapi import document
 from flowql.server.operations import METRICS, OPERATIONS
+from flowql.server.routes import WEBSOCKET, Limit, Route, Routes, routed
 from flowql.server.row_entries import QUERIES, ROWS, SUBSCRIPTIONS_LIMIT
 from flowql.server.streaming import paced
-from flowql.server.subscription_sockets import socket_route
+from flowql.server.subscription_sockets import socket_of
 from flowql.server.topic_records import TOPIC_RECORDS
 
 
@@ -31,7 +32,7 @@ OPENAPI = Entry(
 )
 REFUSED_MAX = 4  # subscriptions above their number that get its error at the same time
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
-ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, OPENAPI)  # routes are tried in this order
+ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, OPENAPI)
 
 
 def make_app(
@@ -91,18 +92,19 @@ def _limited(
     origins: Sequence[str] = (),
 ) -> ASGIApp:
     """names, running: see `Limited`."""
-    entries = tuple(entries)
     at_once = {
         QUERIES.group: server.service.database.limits.settings.at_once,
         SUBSCRIPTIONS_LIMIT.group: server.rows.subscriptions_max + REFUSED_MAX,
     }
-    limits: dict[tuple[str, str], Limit] = {
-        (e.method, e.path): replace(e.limit, at_once=at_once.get(e.limit.group, e.limit.at_once)) for e in entries
-    }
-    sockets = [socket_route(e, server, tokens) for e in entries if e.follow is not None]
-    app: ASGIApp = router(entries, server, tokens, sockets)
+    routes = list[Route]()
+    for e in entries:
+        limit = replace(e.limit, at_once=at_once.get(e.limit.group, e.limit.at_once))
+        routes.append(Route(e.method, e.path, limit, app_of(e, server, tokens)))
+        if e.follow is not None:
+            routes.append(Route(WEBSOCKET, e.path, limit, socket_of(e, server, tokens)))
+    app: ASGIApp = routed
     if origins:
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=HEADERS, expose_headers=["*"]
         )
-    return Limited(app, Limits(limits), names, running, origins)
+    return Limited(app, Routes(routes, missing), names, running, origins)

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.types import Receive, Send
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from flowql.errors import CommandError, CompileError, RuntimeFailure
@@ -34,7 +31,7 @@ from flowql.server.failures import (
     to_wire,
     unauthorized,
 )
-from flowql.server.limits import DEFAULT, Limit
+from flowql.server.routes import DEFAULT, WEBSOCKET, Limit
 from flowql.server.signatures import signer
 
 if TYPE_CHECKING:
@@ -129,14 +126,15 @@ class Entry:
     local: bool = False
 
 
-def router(
-    entries: Iterable[Entry], server: Server, tokens: Tokens | None, sockets: Iterable[WebSocketRoute] = ()
-) -> Starlette:
-    """An application of these entries, each for requests with a token that permits it. None: for everyone."""
-    routes = [Route(e.path, _guarded(e, server, tokens), methods=[e.method]) for e in entries]
-    made = Starlette(routes=[*routes, *sockets], exception_handlers={HTTPException: _no_route})
-    made.router.default = _nowhere
-    return made
+def app_of(entry: Entry, server: Server, tokens: Tokens | None) -> ASGIApp:
+    """Answers requests of an entry, for those with a token that permits it. None: for everyone."""
+    guarded = _guarded(entry, server, tokens)
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        answer = await guarded(Request(scope, receive, send))
+        await answer(scope, receive, send)
+
+    return app
 
 
 def response(error: Failure, status: int | None = None) -> Response:
@@ -267,21 +265,11 @@ async def _body_of(entry: Entry, request: Request) -> Any:
     return None if cls is None else await read_body(request, lambda body: cls(**fields_of(body, cls)))
 
 
-async def _nowhere(scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """A path that does not exist; as WebSocket, it gets its answer before the handshake ends."""
-    if scope["type"] == "http":
-        raise HTTPException(404)
-    await _no_such("WebSocket", scope["path"], 404)(scope, receive, send)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    """A path or method that does not exist."""
-    assert isinstance(error, HTTPException)
-    refused = _no_such(request.method, request.url.path, error.status_code)
-    refused.headers.update(error.headers or {})
-    return refused
-
-
-def _no_such(method: str, path: str, status: int) -> Response:
+def missing(method: str, path: str, methods: Sequence[str]) -> Response:
+    """The answer for a path or method that does not exist; a WebSocket gets it before the handshake ends. methods: that the path has."""
+    what = "WebSocket" if method == WEBSOCKET else method
     help_ = "GET /v1/openapi.json  lists the requests"
-    return refusal(NO_ROUTE, f"there is no {method} {path[:200]}", help_, status)
+    refused = refusal(NO_ROUTE, f"there is no {what} {path[:200]}", help_, 405 if methods else 404)
+    if methods:
+        refused.headers["Allow"] = ", ".join(methods)
+    return refused

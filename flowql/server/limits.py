@@ -10,55 +10,19 @@ import ipaddress
 import json
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from re import Pattern
+from functools import lru_cache
 from typing import Any
 
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flowql.errors import CommandError
 from flowql.server.failures import FORBIDDEN, LIMITED, to_wire
+from flowql.server.routes import APP, WEBSOCKET, Limit, Routes
 
 RETRY_AFTER_S = b"1"  # of 503
 HEAD_BYTES_MAX = 1 << 16  # parsers have their own limit for heads that come in parts
 BODY_S = 30.0  # from the headers to the end of a body
 ANY_NAME = ("localhost",)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The limit of one request. body_bytes: the longest body. at_once: requests that are being answered; more are turned away. group: requests of
-    one group are counted together.
-    """
-
-    body_bytes: int = 1 << 16
-    at_once: int = 16
-    group: str = ""
-
-
-DEFAULT = Limit()
-Request = tuple[str, str]  # method and path
-
-
-class Limits:
-    """The limits of routes. limits: by method and path, whose parameters are in braces. Requests without a route have the default."""
-
-    def __init__(self, limits: Mapping[Request, Limit]) -> None:
-        self._fixed = {request: limit for request, limit in limits.items() if "{" not in request[1]}
-        self._patterns: list[tuple[str, Pattern[str], str, Limit]] = [
-            (method, compile_path(path)[0], path, limit) for (method, path), limit in limits.items() if "{" in path
-        ]
-
-    def of(self, method: str, path: str) -> tuple[str, Limit]:
-        """The name under which the request is counted, and its limit."""
-        found = self._fixed.get((method, path))
-        if found is not None:
-            return found.group or f"{method} {path}", found
-        for its_method, pattern, template, limit in self._patterns:
-            if method == its_method and pattern.match(path):
-                return limit.group or f"{method} {template}", limit
-        return path, DEFAULT
 
 
 class RequestCounts:
@@ -84,7 +48,7 @@ class RequestCounts:
 
 
 class Limited:
-    """An application behind limits. names: hosts by which it may be called; an address always may be. running: shared with other ports.
+    """The routes of a port behind limits. app: calls that of the route (`routed`). names: hosts by which it may be called; an address always may be. running: shared with other ports.
     origins: of web pages whose scripts may open a WebSocket, besides those of the port itself; for other requests, browsers ask for CORS.
 
     A page in a browser can have its own name lead to this machine; then Host has that name, and it is turned away.
@@ -93,23 +57,21 @@ class Limited:
     def __init__(
         self,
         app: ASGIApp,
-        limits: Limits,
+        routes: Routes,
         names: Collection[str] = (),
         running: RequestCounts | None = None,
         origins: Collection[str] = (),
     ) -> None:
-        self._app, self._limits = app, limits
+        self._app, self._routes = app, routes
         self._origins = frozenset(origins)
         self._names = {n.casefold() for n in (*ANY_NAME, *names)}
         self._running = running or RequestCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
         is_socket = scope["type"] == "websocket"
         headers = {k.lower(): v for k, v in scope["headers"]}
-        counted, limit = self._limits.of("GET" if is_socket else scope["method"], scope["path"])
+        route, scope["path_params"] = self._routes.find(WEBSOCKET if is_socket else scope["method"], scope["path"])
+        counted, limit, scope[APP] = route.counted, route.limit, route.app
         head_bytes = sum(len(k) + len(v) for k, v in scope["headers"])
         refused = self._refused(headers, head_bytes, limit, is_socket=is_socket)
         if refused is None and not self._running.begin(counted, limit.at_once):
@@ -160,13 +122,7 @@ class Limited:
     def _is_known(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
         name = name.removeprefix("[").removesuffix("]").casefold()
-        if name in self._names:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+        return name in self._names or _is_address(name)
 
 
 class _TooMuch(BaseException):
@@ -205,6 +161,15 @@ class _Body:
             if not self._whole and message["status"] >= 400:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         await self._send(message)
+
+
+@lru_cache(256)
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _length(headers: Mapping[bytes, bytes]) -> int:

@@ -20,10 +20,10 @@ from flowql.runtime.log.appending import Redelivery, redelivery_of
 from flowql.server.bodies import Malformed, fields_of, text_field, typed
 from flowql.server.client import PROTOCOL
 from flowql.server.entries import Call, Entry, Parameter
-from flowql.server.limits import Limit
 from flowql.server.logs import LEVELS, Wanted, parsed
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.replays import Part
+from flowql.server.routes import Limit
 from flowql.server.service import Service
 
 T = TypeVar("T")

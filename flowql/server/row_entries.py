@@ -27,8 +27,8 @@ from flowql.server.change_stream import Form
 from flowql.server.entries import COLUMNS, JSON, Call, Entry, Parameter
 from flowql.server.event_stream import Events, Messages
 from flowql.server.frames import MEDIA_TYPE
-from flowql.server.limits import Limit
 from flowql.server.lookup import select
+from flowql.server.routes import Limit
 from flowql.server.row_forms import FORMS, LINES
 from flowql.server.row_service import RETRY_MAX, Statements, Subscriber
 from flowql.server.statement_streams import done_streams

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from flowql.server.access import Caller, Tokens
@@ -26,9 +26,14 @@ SUBPROTOCOL, BEARER = "flowql", "bearer."
 _CODES: Mapping[int, int] = {413: TOO_LARGE, 500: FAILED, 503: LATER}  # by status; POLICY for others
 
 
-def socket_route(entry: Entry, server: Server, tokens: Tokens | None) -> WebSocketRoute:
-    """The route of an entry with `follow`. tokens: see `router`."""
-    return WebSocketRoute(entry.path, _guarded(entry, server, tokens))
+def socket_of(entry: Entry, server: Server, tokens: Tokens | None) -> ASGIApp:
+    """Answers requests of an entry with `follow` that become WebSockets. tokens: see `app_of`."""
+    guarded = _guarded(entry, server, tokens)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await guarded(WebSocket(scope, receive, send))
+
+    return app
 
 
 @dataclass(frozen=True, slots=True)
