@@ -228,7 +228,7 @@ class RuntimeEngine:
     def newest(self) -> Commit | None:
         instance = self.instance
         config = instance.config
-        if self.shared or config.remote_state or instance.state.is_restoring:
+        if self.shared or config.remote_state or instance.state.restoring():
             return None
         snapshot = instance.snapshot()
         return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, config.application_id)

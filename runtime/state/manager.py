@@ -445,14 +445,8 @@ class StateManager:
             self._note_owned()
 
     def restoring(self) -> dict[str, TaskRecord]:
-        """Tasks whose rows are not all here; they may be open, but must not run."""
-        with self.epoch_lock.join():
-            return dict(self._restoring)
-
-    @property
-    def is_restoring(self) -> bool:
-        """Whether rows of a task are not all here, at this moment. Without a lock."""
-        return bool(self._restoring)
+        """Tasks whose rows are not all here; they may be open, but must not run. Without the lock: a dictionary is copied in one step."""
+        return dict(self._restoring)
 
     def end_restore(self, task_id: str, positions: Mapping[str, ChangelogPosition] | None = None) -> None:
         """All changelog records of the task are here: it may run now. positions: by store, the ends of its changelogs."""
