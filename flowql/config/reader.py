@@ -125,7 +125,9 @@ class Reader:
         for key, (key_node, value) in pairs.items():
             known = shape.keys.get(key)
             if known is None:
-                hint = did_you_mean(key, shape.keys) or f"known are {listing(shape.keys)}"
+                within = [k for k, sub in shape.keys.items() if isinstance(sub.shape, Record) and key in sub.shape.keys]
+                hint = f"`{key}` is a key of {listing(within)}:  {within[0]}: {{{key}: ...}}" if within else ""
+                hint = hint or did_you_mean(key, shape.keys) or f"known are {listing(shape.keys)}"
                 self._mistake("FQ3003", f"unknown key `{key}` in {where}", key_node, "not a key here", hint)
                 continue
             item = self.read(value, known.shape, key)

@@ -251,6 +251,16 @@ def test_a_setting_that_does_not_exist_is_refused_instead_of_ignored() -> None:
     assert [(d.code, d.span.line) for d in found] == [("FQ3003", 3), ("FQ3003", 3), ("FQ3003", 4)]
 
 
+def test_a_key_of_another_place_is_named_with_its_place() -> None:
+    keys = "{instances: many, port: 8321, thread: 2}"
+    found = read(f"name: demo\ntargets:\n  a: {keys}\n").diagnostics
+    assert [d.help for d in found] == [
+        "`instances` is a key of kafka:  kafka: {instances: ...}",
+        "`port` is a key of metrics, api, pg and members:  metrics: {port: ...}",
+        "did you mean `threads`?",
+    ]
+
+
 def test_a_port_that_is_none_is_shown_where_it_stands() -> None:
     (found,) = read("name: demo\ntargets:\n  a: {metrics: none}\n").diagnostics
     assert (found.code, found.span.line) == ("FQ3004", 3)
