@@ -8,6 +8,7 @@ the wall clock.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -78,3 +79,12 @@ class VirtualClock:
     def spend(self, ns: int) -> None:
         """Let a slice appear to have cost `ns`."""
         self._cost_ns += ns
+
+
+def iso_time(ms: float, digits: str = "milliseconds") -> str:
+    """ISO-8601 in UTC of a time in ms since 1970. digits: as `timespec` of `datetime.isoformat`.
+
+    >>> iso_time(1767225600123), iso_time(1767225600123, "seconds")
+    ('2026-01-01T00:00:00.123Z', '2026-01-01T00:00:00Z')
+    """
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec=digits).replace("+00:00", "Z")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.diagnostics.source import NOWHERE
-from flowql.compiler.dialect.ast import Ast, Func
+from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.sql_jsonb import TEXTS
@@ -14,7 +14,6 @@ from flowql.compiler.functions.sql_jsonb_order import holds_json
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import JSONB, NULL, STRING
 
-Bind = Callable[[Ast], Expr]
 # Function -> the places of its arguments that are JSON, and of those that are arrays of texts.
 ARGUMENTS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     **dict.fromkeys(("JSONB_PATH", "JSONB_PATH_TEXT", "JSONB_HAS_ANY", "JSONB_HAS_ALL"), ((0,), (1,))),

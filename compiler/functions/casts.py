@@ -230,10 +230,6 @@ def _reference(r: Resolution) -> Reference:
     return caster(r.args[0], r.result)
 
 
-def _duckdb(args: tuple[str, ...] | list[str], r: Resolution) -> str:
-    return duckdb_cast(args[0], r.args[0], r.result)
-
-
 def has_duckdb_cast(source: SqlType, target: SqlType) -> bool:
     """Whether `duckdb_cast` covers the pair exactly, apart from the rows of `duckdb_cast_declines`."""
     s, t = source.kind, target.kind

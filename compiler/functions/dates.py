@@ -23,7 +23,6 @@ UNIT_MS = {
     "HOURS": 3_600_000,
     "DAYS": DAY_MS,
 }
-INTERVAL_UNITS = frozenset(UNIT_MS) | {u[:-1] for u in UNIT_MS}
 INTERVAL_FUNCTIONS = frozenset({"DATEADD", "DATESUB", "TIMEADD", "TIMESUB", "TIMESTAMPADD", "TIMESTAMPSUB"})
 
 

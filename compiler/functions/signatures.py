@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, TIME, TIMESTAMP, Kind, SqlType, array, decimal, map_of
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, array, decimal, map_of
 
 
 class FunctionTypeError(Exception):
@@ -265,6 +265,3 @@ def describe(p: Pattern) -> str:
 def not_accepted(name: str, types: Sequence[SqlType], hint: str = "") -> FunctionTypeError:
     """The error of a call that fits no overload."""
     return FunctionTypeError(f"Function '{name}' does not accept parameters ({', '.join(map(str, types))})", hint)
-
-
-TEMPORAL = (DATE, TIME, TIMESTAMP)

@@ -191,10 +191,6 @@ def _reversed(s: str) -> str:
     return s[::-1]
 
 
-def _texts(sql: Callable[[Sequence[str]], str]) -> Lowering:
-    return lambda a, r: sql(a) if r.args[0].kind is Kind.STRING else ""
-
-
 standard(
     "CHAR_LENGTH",
     takes(STRING, gives=INT),

@@ -56,7 +56,6 @@ _PARTS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("URL_EXTRACT_QUERY", lambda u: _part(u, "query")),
     ("URL_EXTRACT_FRAGMENT", lambda u: _part(u, "fragment")),
 )
-_DECODED = ("path", "query", "fragment")
 for _name, _of in _PARTS:
     _what = _name.rpartition("_")[2].lower()
     scalar(_name, takes(STRING, gives=INT if _what == "port" else STRING), by=_of)

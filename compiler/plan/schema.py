@@ -64,6 +64,9 @@ class Schema:
     def get(self, name: str) -> Field | None:
         return self._by_name.get(name)
 
+    def field(self, name: str) -> Field:
+        return self._by_name[name]
+
     @cached_property
     def _by_name(self) -> dict[str, Field]:
         return {f.name: f for f in self.fields}

@@ -17,7 +17,6 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.errors import NOTHING
 from flowql.runtime.app.plan_topic import deployed_ms
-from flowql.runtime.app.uploads import iso
 from flowql.runtime.backup.keeping import Keep, superfluous
 from flowql.runtime.backup.manifest import (
     Manifest,
@@ -29,7 +28,7 @@ from flowql.runtime.backup.manifest import (
 from flowql.runtime.backup.pieces import PieceUploads
 from flowql.runtime.backup.pinned import Held, NotWhole, check_whole, held, pinned_log, unpin
 from flowql.runtime.backup.place import Place
-from flowql.runtime.clock import SystemClock
+from flowql.runtime.clock import SystemClock, iso_time
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.named import held_still
@@ -118,8 +117,8 @@ def _taken(settings: Settings, place: Place, put: list[str], begin: Begin, advan
         application_id=settings.application_id,
         commit=files.commit,
         state_commit=state_commit,
-        deployed_at=None if deployed is None else iso(deployed),
-        taken_at=iso(taken_at),
+        deployed_at=None if deployed is None else iso_time(deployed),
+        taken_at=iso_time(taken_at),
         by="command",
         folders=files.folders,
         files=entries,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from flowql.cli.place import place_of
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.plan.deployed import Entry
 from flowql.deploy.history import counts_of, entry_of, result_of, to_data
+from flowql.runtime.clock import iso_time
 
 HELP = """Show recent deployments: when, what changed, and the outcome.
 
@@ -35,7 +35,10 @@ def ls(scope: Scope) -> None:
     if scope.as_json:
         print_json([to_data(e, entries, deployed) for e in entries])
         return
-    rows = [(e.id, _time(e.ms), e.about.how, _counted(e), _took(e), result_of(e, entries, deployed)) for e in entries]
+    rows = [
+        (e.id, iso_time(e.ms, "seconds"), e.about.how, _counted(e), _took(e), result_of(e, entries, deployed))
+        for e in entries
+    ]
     print_rows(("id", "when", "how", "queries", "took", "result"), rows)
 
 
@@ -60,7 +63,7 @@ def show(
 
 def _print(data: Mapping[str, Any]) -> None:
     took = "" if data["seconds"] is None else f", {duration(data['seconds'] * 1000)}"
-    note(f"deployment {data['id']}: {data['how']} at {_time(data['ms'])}, {data['result']}{took}")
+    note(f"deployment {data['id']}: {data['how']} at {iso_time(data['ms'], 'seconds')}, {data['result']}{took}")
     for name, digest in data["files"].items():
         note(f"{name} {digest}")
     rows = [(c["query"], WORDS.get(c["action"], c["action"]), c["because"] or "") for c in data["changes"]]
@@ -81,7 +84,3 @@ def _counted(entry: Entry) -> str:
 
 def _took(entry: Entry) -> str:
     return "" if entry.done_ms is None else duration(entry.done_ms - entry.ms)
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

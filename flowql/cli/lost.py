@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from flowql.cli.monitoring.amounts import duration
+from flowql.runtime.clock import iso_time
 
 _KINDS = (
     ("late_records", "late row", "late rows"),
@@ -38,6 +38,6 @@ def late_rows(query: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
 def shown_moment(ms: int) -> str:
     """ISO-8601 in UTC; the number itself where no calendar has it."""
     try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return iso_time(ms)
     except (ValueError, OverflowError, OSError):
         return str(ms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,7 @@ from flowql.errors import CommandError
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.backup.keeping import Keep, superfluous
 from flowql.runtime.backup.place import Place
+from flowql.runtime.clock import iso_time
 from flowql.runtime.remote.objects import Objects, objects_at
 from flowql.runtime.state.remote.collecting import KEPT_MS, Garbage, dropped, garbage_of
 from flowql.runtime.state.remote.listing import StoredTask, problems, stored_tasks
@@ -167,7 +167,7 @@ def _as_data(task: StoredTask) -> dict[str, Any]:
     return {
         "task": task.task,
         "commit": None if newest is None else newest.commit,
-        "at": None if newest is None else _time(newest.as_of_ms),
+        "at": None if newest is None else iso_time(newest.as_of_ms, "seconds"),
         "runs": None if newest is None else sum(len(s.runs) for s in newest.stores),
         "objects": task.objects,
         "bytes": task.size,
@@ -178,7 +178,3 @@ def _as_data(task: StoredTask) -> dict[str, Any]:
 def _row(task: StoredTask) -> tuple[Any, ...]:
     found = _as_data(task)
     return tuple(size(found[c]) if c == "bytes" else found[c] for c in _COLUMNS)
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

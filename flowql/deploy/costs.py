@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from flowql.compiler.functions.user import plain_name
@@ -16,6 +15,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.deploy.extents import Extent
 from flowql.errors import CommandError
+from flowql.runtime.clock import iso_time
 
 HISTORY, NO_ROOM = "FQ5208", "FQ5209"
 RATE = 50_000  # records a second, of a query that nothing is known about
@@ -155,7 +155,7 @@ def _lost(topic: str, extent: Extent, deployed: Deployed) -> list[str]:
     where = ", ".join(f"{topic}-{p} begins at offset {begin}" for p, begin in gone)
     if extent.from_ms is None:
         return [where]
-    return [f"{where} ({datetime.fromtimestamp(extent.from_ms / 1000, UTC).isoformat(timespec='seconds')[:19]}Z)"]
+    return [f"{where} ({iso_time(extent.from_ms, 'seconds')})"]
 
 
 def _compacted(query: QueryPlan, extent: Extent, writers: Sequence[QueryPlan]) -> str:

@@ -262,7 +262,7 @@ def send_rows(
 def _selected(source: SourceDef, change: TableChange, ask: Ask) -> Batch:
     """The rows of the query as values of the target's columns."""
     table = ask(change.select)
-    fields = [*(_field(source, n) for n in change.columns), *change.beside]
+    fields = [*(source.schema.field(n) for n in change.columns), *change.beside]
     if table.num_columns != len(fields):  # of an INSERT; the other queries are ours
         wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
         title = f"INSERT INTO {source.name}: the query gives {table.num_columns} columns, and there are {wanted}"
@@ -281,12 +281,6 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> Batch:
         return project(columns_batch(given, pa.RecordBatch.from_arrays(columns, schema=arrow_schema(given))))
     except RowFailed as error:
         raise StatementFailed(f"row {error.row + 1} of the query, {error}") from error
-
-
-def _field(source: SourceDef, name: str) -> Field:
-    field = source.schema.get(name)
-    assert field is not None
-    return field
 
 
 def _as(e: Column, field: Field, source: SourceDef, *, bare: bool) -> Expr:

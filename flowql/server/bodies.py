@@ -121,12 +121,12 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def fields_of(body: Mapping[str, Any], cls: type[T], *, ignore: bool = False) -> dict[str, Any]:
+def fields_of(body: Mapping[str, Any], cls: type[T]) -> dict[str, Any]:
     """The fields of a dataclass that a body has, checked. KeyError for one that is missing, TypeError for one of another type, or
-    unknown. ignore: leave unknown fields out.
+    unknown.
     """
     hints, known = _hints(cls), {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    if unknown := [name for name in body if name not in known and not ignore]:
+    if unknown := [name for name in body if name not in known]:
         raise TypeError(f"the field `{unknown[0]}` is unknown; known fields: {', '.join(known)}")
     for name, field in known.items():
         if name not in body and field.default is MISSING and field.default_factory is MISSING:

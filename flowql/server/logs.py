@@ -8,12 +8,12 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 from flowql.compiler.plan.generations import MARK
+from flowql.runtime.clock import iso_time
 from flowql.runtime.events import EVENT, LOGGER
 
 FILE = "instance.log"
@@ -27,7 +27,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         parts: dict[str, Any] = dict(getattr(record, EVENT, {"event": record.name, "query": None, "task": None}))
         line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:23] + "Z",
+            "time": iso_time(record.created * 1000),
             "level": record.levelname.lower(),
             **{k: parts.pop(k) for k in ("event", "query", "task")},
             "message": record.getMessage(),

@@ -71,7 +71,7 @@ class TableFile:
                 )
             if name in names[:i]:
                 raise self.mistake(f"it has the column {name} twice", "rename one of them")
-        return [_field(self.source, n) for n in names]
+        return [self.source.schema.field(n) for n in names]
 
 
 def opened(path: Path, source: SourceDef, change: TableChange) -> TableFile:
@@ -132,12 +132,6 @@ def converter(
     return convert
 
 
-def _field(source: SourceDef, name: str) -> Field:
-    field = source.schema.get(name)
-    assert field is not None
-    return field
-
-
 def _converted(
     file: TableFile, convert: Callable[[pa.RecordBatch], Batch], columns: pa.RecordBatch, line: Callable[[int], int]
 ) -> Piece:
@@ -155,7 +149,7 @@ def _texts(file: TableFile, fields: Sequence[Field]) -> Callable[[pa.RecordBatch
 
 
 def _positional(file: TableFile) -> list[Field]:
-    return [_field(file.source, n) for n in file.change.columns]
+    return [file.source.schema.field(n) for n in file.change.columns]
 
 
 def _csv(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
@@ -292,7 +286,7 @@ def _json(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piec
             hint = did_you_mean(name, file.change.columns) or f"columns are {', '.join(file.change.columns)}"
             raise file.mistake(f"{file.source.name} has no column {name}, which line {at} has", hint)
     given = file.change.columns if file.origin.listed else [n for n in file.change.columns if n in names]
-    fields = [Field(n, _field(file.source, n).type) for n in given]
+    fields = [Field(n, file.source.schema.field(n).type) for n in given]
     return fields, _json_pieces(file, fields, advance)
 
 

@@ -224,7 +224,7 @@ class Instance:
             trouble=self.trouble,
             look=self.look,
         )
-        dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
+        dead_letters.ensure_topic(log, config.application_id, config.dead_letters)
         self.hung = HungQueries(self)
         self.placement = PlacementStep(
             log, config.application_id, config.process_id, clock.wall_ms, config.transactional_id_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from flowql.runtime.backup.manifest import FileEntry, Manifest, ManifestDamaged,
 from flowql.runtime.backup.pieces import PieceUploads
 from flowql.runtime.backup.pinned import UPLOAD, Held, held, pin, pinned_log, unpin
 from flowql.runtime.backup.place import Place
-from flowql.runtime.clock import Clock
+from flowql.runtime.clock import Clock, iso_time
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.events import ERROR, WARNING, say
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -260,8 +260,8 @@ class InstanceUploads:
             application_id=self._app,
             commit=files.commit,
             state_commit=self._state_commit,
-            deployed_at=None if deployed is None else iso(deployed),
-            taken_at=iso(at_ms),
+            deployed_at=None if deployed is None else iso_time(deployed),
+            taken_at=iso_time(at_ms),
             by="instance",
             folders=files.folders,
             files=[*log, *self._state_files],
@@ -313,8 +313,3 @@ class InstanceUploads:
             "manifests": self.manifests,
             "to_copy_bytes": 0,
         }
-
-
-def iso(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -91,9 +91,9 @@ def held(data_dir: Path, application_id: str, name: str = BACKUP) -> Held:
     return Held(commit, redo_lost, folders, log_files, sources)
 
 
-def check_whole(data_dir: Path, application_id: str, state_commit: int, name: str = BACKUP) -> None:
+def check_whole(data_dir: Path, application_id: str, state_commit: int) -> None:
     """NotWhole unless state of this commit and the log's redo make the state of the last commit, as they would at a start."""
-    log, why = EmbeddedLog(pinned_log(data_dir, name)), ""
+    log, why = EmbeddedLog(pinned_log(data_dir, BACKUP)), ""
     try:
         commit = log.last_sequence(application_id)
         redone = sum(1 for _ in log.redo_after(application_id, state_commit))

@@ -15,7 +15,6 @@ from flowql.runtime.spark import worker_daemon
 from flowql.runtime.spark.settings import SparkSettings
 
 LOG_LEVEL = "FLOWQL_SPARK_LOG"
-MIB = 1 << 20
 
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 _STATE_SHARE = 4  # the state stores of a local master may take this part of the target's memory, beside the heap

@@ -15,7 +15,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch
 from flowql.runtime.log.policy import SEGMENT_BYTES
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.state.changelog import in_topic_name
@@ -24,7 +24,6 @@ TABLE = "DEAD_LETTERS"
 IMPORT = "topic import"  # in place of a query: of lines that an import could not read
 SEGMENT_BYTES_MIN = 1 << 20  # brokers take no less
 SEGMENT_AGE_MS = 86_400_000  # where letters are kept for ever
-_SEGMENT_AGE = "segment.ms"
 MESSAGE_MAX = 200  # of a letter that is too large otherwise
 NOT_REPLAYABLE = (
     " (the row came through a repartition, and no single record is known that it was made from: it cannot be replayed)"
@@ -55,21 +54,14 @@ def staging_topic(application_id: str, query: str) -> str:
     return f"{topic_name(application_id)}-of-{in_topic_name(query)}"
 
 
-def ensure_topic(log: Log, application_id: str, kept: LetterRetention, now_ms: int) -> None:
-    """Make the topic, or give it another retention. Raises LogError if it can be neither made nor read.
-
-    Letters of older versions carry the times of their records, by which retention would drop them at once: a record without a
-    value, of now, keeps the segment that they share with it for as long as a letter of now.
-    """
+def ensure_topic(log: Log, application_id: str, kept: LetterRetention) -> None:
+    """Create the topic, or set its retention. Raises LogError if it can be neither created nor read."""
     admin, name, wanted = log.admin(), topic_name(application_id), topic_config(kept)
     config = admin.create_topic(name, 1, wanted).config
     changes: dict[str, str | None] = {option: value for option, value in wanted.items() if config.get(option) != value}
     if not changes:
         return
-    tp = TopicPartition(name, 0)
     try:
-        if _SEGMENT_AGE not in config and admin.end_offset(tp) > admin.begin_offset(tp):
-            _write_marker(log, tp, now_ms)
         admin.alter_topic(name, changes)
     except LogError as error:
         say(WARNING, "dead_letters.retention", f"{name} keeps the retention that it has: {error}")
@@ -80,18 +72,7 @@ def topic_config(kept: LetterRetention) -> dict[str, str]:
     config = {"cleanup.policy": "delete", "retention.ms": str(kept.age_ms), "retention.bytes": str(kept.size_bytes)}
     size = SEGMENT_BYTES if kept.size_bytes < 0 else min(SEGMENT_BYTES, max(SEGMENT_BYTES_MIN, kept.size_bytes // 8))
     age = SEGMENT_AGE_MS if kept.age_ms < 0 else max(1, kept.age_ms // 7)
-    return config | {"segment.bytes": str(size), _SEGMENT_AGE: str(age)}
-
-
-def _write_marker(log: Log, tp: TopicPartition, now_ms: int) -> None:
-    arrays = [pa.array([now_ms if f.name == "timestamp" else None], f.type) for f in PRODUCE_SCHEMA]
-    producer = log.producer(f"{tp.topic}-retention")
-    try:
-        producer.begin()
-        producer.send(tp, pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA))
-        producer.commit()
-    finally:
-        producer.close()
+    return config | {"segment.bytes": str(size), "segment.ms": str(age)}
 
 
 @dataclass(frozen=True, slots=True)

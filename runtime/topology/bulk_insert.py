@@ -120,7 +120,7 @@ class BulkInsert:
         self._numbered = ROW_NUMBER in self._names
         identity = source.rules.identity_column
         self._identity = None if identity is None or identity in change.columns else source.schema.get(identity)
-        fields = [_field(source, n) for n in change.columns]
+        fields = [source.schema.field(n) for n in change.columns]
         self._completed = _completing(source, fields)
         self._generated = Projected(source.rules.generated, source.schema) if source.rules.generated else None
         self._checks = (*source.rules.limits, *source.rules.checks)
@@ -327,12 +327,6 @@ def _completing(source: SourceDef, fields: Sequence[Field]) -> Projected:
         return defaults.get(field.name, Literal(field.type, None))
 
     return Projected([NamedExpr(f.name, value(f)) for f in source.schema], Schema(tuple(fields)))
-
-
-def _field(source: SourceDef, name: str) -> Field:
-    field = source.schema.get(name)
-    assert field is not None
-    return field
 
 
 def _pieces(given: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,7 @@ from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import nodes, operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
-from flowql.compiler.dialect.ast import Lit, Name, Star
+from flowql.compiler.dialect.ast import Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -38,8 +38,6 @@ from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.types import Kind, SqlType
 
-TRUE = Lit("bool", True)
-INLINED_MAX = 64
 NESTED_MAX = 400  # sub-queries bound: each level of nesting may bind those inside it twice
 
 

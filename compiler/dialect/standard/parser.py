@@ -31,16 +31,14 @@ STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memor
 RULES = Rules(parse_expr, lambda cur: parse_expr(cur, OTHER), parse_query, parse_order_items, parse_window)
 
 
-def parse_trees(
-    source: SourceText, variables: MutableMapping[str, str] | None = None
-) -> tuple[list[StandardStatement], list[Diagnostic]]:
+def parse_trees(source: SourceText) -> tuple[list[StandardStatement], list[Diagnostic]]:
     """All statements that could be read, and every mistake; after one, reading goes on behind the next semicolon.
 
     >>> statements, mistakes = parse_trees(SourceText("a.sql", "SELECT 1; SELECT FROM; SELECT a FROM b"))
     >>> len(statements), mistakes[0].title
     (2, 'expected an expression, found `FROM`')
     """
-    return _parse(source, variables, lambda tree: tree)
+    return _parse(source, None, lambda tree: tree)
 
 
 def parse_lowered(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -55,15 +55,6 @@ def chars(text: str) -> Ranges:
 def between(*pairs: str) -> Ranges:
     """`between("az", "09")`: ranges by their first and last characters."""
     return union(tuple((ord(p[0]), ord(p[1])) for p in pairs))
-
-
-def size(ranges: Ranges) -> int:
-    return sum(high - low + 1 for low, high in ranges)
-
-
-def points(ranges: Ranges) -> Iterable[int]:
-    for low, high in ranges:
-        yield from range(low, high + 1)
 
 
 # Surrogates, planes 4 to 13 and what is behind the tags of plane 14 have one category each, as the two planes of private use have.

@@ -28,7 +28,6 @@ from flowql.compiler.functions.patterns.tree import (
     Pattern,
     Position,
     Repeat,
-    alternation,
     sequence,
     walk,
 )
@@ -79,15 +78,6 @@ class _Parser(Reader):
         self.groups = 0
         self.names: dict[str, int] = {}
         self.stale: set[int] = set()
-
-    def alternatives(self) -> Node:
-        """Up to a closing bracket or the end. Flags that are set within hold to its end."""
-        self.opened()
-        options = [self.branch()]
-        while self.took("|"):
-            options.append(self.branch())
-        self.depth -= 1
-        return alternation(options)
 
     def branch(self) -> Node:
         parts: list[Node] = []

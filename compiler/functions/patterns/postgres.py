@@ -23,7 +23,6 @@ from flowql.compiler.functions.patterns.tree import (
     Position,
     Repeat,
     Where,
-    alternation,
     sequence,
 )
 
@@ -148,14 +147,6 @@ class _Parser(Reader):
         if self.peek():
             self.invalid("a closing bracket without an opening one")
         return root
-
-    def alternatives(self) -> Node:
-        self.opened()
-        options = [self.branch()]
-        while self.took("|"):
-            options.append(self.branch())
-        self.depth -= 1
-        return alternation(options)
 
     def branch(self) -> Node:
         parts: list[Node] = []

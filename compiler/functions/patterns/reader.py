@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from flowql.compiler.functions.patterns.errors import PatternError, PatternNotSupported, PatternTooLarge
+from flowql.compiler.functions.patterns.tree import Node, alternation
 
 REPEATED_MAX = 1_000  # times of a counted repetition: the limit of RE2
 PATTERN_MAX = 5_000  # characters, which take milliseconds to read
@@ -51,6 +52,19 @@ class Reader:
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise PatternTooLarge(self.text, f"more than {DEPTH_MAX} brackets are within each other")
+
+    def branch(self) -> Node:
+        """One alternative."""
+        raise NotImplementedError
+
+    def alternatives(self) -> Node:
+        """Up to a closing bracket or the end. Flags that are set within hold to its end."""
+        self.opened()
+        options = [self.branch()]
+        while self.took("|"):
+            options.append(self.branch())
+        self.depth -= 1
+        return alternation(options)
 
     def invalid(self, reason: str) -> NoReturn:
         raise PatternError(self.text, f"{reason} at character {min(self.at, len(self.text)) + 1}")

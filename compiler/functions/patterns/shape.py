@@ -124,14 +124,6 @@ def is_of_one_way(node: Node) -> bool:
     return not any(isinstance(n, Alternation) or (isinstance(n, Repeat) and n.least != n.most) for n in walk(node))
 
 
-def optional_groups(node: Node, *, optional: bool = False) -> set[int]:
-    """Numbers of groups that may be left out of a match."""
-    if isinstance(node, Group):
-        return optional_groups(node.body, optional=optional) | ({node.number} if optional else set())
-    optional = optional or isinstance(node, Alternation) or (isinstance(node, Repeat) and node.least == 0)
-    return set().union(*(optional_groups(child, optional=optional) for child in children(node)))
-
-
 def empties_repeated(node: Node) -> bool:
     """Whether something is repeated that may be empty, and it matters how often: engines differ there."""
     for n in walk(node):

@@ -116,7 +116,7 @@ def prepare(
     ensure_fed_topics(plan, site.settings.files, site.log.admin())
     ensure_topics(plan, site.log.admin())
     ensure_own_topics(site.log.admin(), site.application_id)
-    ensure_letters(site.log, site.application_id, site.dead_letters, now_ms)
+    ensure_letters(site.log, site.application_id, site.dead_letters)
     fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
     old = bounds(site.log, topics_to_replace(site, before, whole, fresh))[1]
     known_topics = topics_with_results(site, before)

@@ -85,9 +85,9 @@ def names(schema: Schema) -> list[str]:
     return [quoted(f.name) for f in schema]
 
 
-def any_present(fields: Iterable[Field], prefix: str = "") -> str:
+def any_present(fields: Iterable[Field]) -> str:
     """Spark SQL: the record had a key, some part of it is not NULL. "" for no fields."""
-    return " OR ".join(f"{quoted(prefix + f.name)} IS NOT NULL" for f in fields)
+    return " OR ".join(f"{quoted(f.name)} IS NOT NULL" for f in fields)
 
 
 def shown_time() -> str:

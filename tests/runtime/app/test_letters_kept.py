@@ -13,7 +13,7 @@ from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.task.dead_letters import ensure_topic, topic_config, topic_name
+from flowql.runtime.task.dead_letters import topic_config, topic_name
 from tests.runtime.app.engine import APP, DOUBLED, make, produce
 from tests.runtime.log.records import produce as append
 from tests.simulated_disk import SimulatedDisk
@@ -73,22 +73,6 @@ def test_segments_are_an_eighth_of_what_is_kept_within_what_brokers_take() -> No
     for kept_mib, segment_mib in ((1, 1), (8, 1), (80, 10), (8_000, 64)):
         config = topic_config(LetterRetention(size_bytes=kept_mib * MIB))
         assert config["segment.bytes"] == str(segment_mib * MIB)
-
-
-def test_letters_of_an_older_version_do_not_go_the_moment_retention_begins() -> None:
-    log = EmbeddedLog("/log", SimulatedDisk())
-    log.create_topic(LETTERS.topic, 1)
-    put(log, (1_000, b'{"QUERY":"Q"}'), (2_000, b'{"QUERY":"R"}'))
-    clock = VirtualClock(NOW)
-    instance = Instance(log, MemoryPhysical(), clock, InstanceConfig())
-    log.maintain(NOW + DAY)
-    assert [v and v["QUERY"] for _, v in kept(log)] == ["Q", "R", None]
-    assert topic_config(LetterRetention()).items() <= log.admin().topics()[LETTERS.topic].config.items()
-    ensure_topic(log, APP, LetterRetention(), NOW + DAY)
-    assert len(kept(log)) == 3  # said once
-    log.maintain(NOW + 9 * DAY)
-    assert kept(log) == []
-    instance.close()
 
 
 def test_another_retention_of_the_target_is_that_of_the_topic_after_a_start() -> None:
