@@ -13,14 +13,17 @@ machine hits both alike. --rebuild: the table's text changes every so many minut
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.queues import Queue
 from pathlib import Path
+from queue import Empty
 from typing import Any
 from unittest.mock import patch
 
@@ -47,6 +50,7 @@ from flowql.runtime.state.remote.pace import IDLE_MS
 
 PARTITIONS, REPORT_S, TICK_S, SAMPLE = 4, 30.0, 0.1, 1_000
 MIB = 1 << 20
+START_S = 20.0  # whose results do not count
 TABLE = "CREATE TABLE C WITH (KAFKA_TOPIC='{app}-c') AS SELECT K, COUNT(*) AS N, SUM(V + {n}) AS T FROM S GROUP BY K EMIT CHANGES;"
 SQL = f"""CREATE STREAM S (K BIGINT KEY, V BIGINT)
   WITH (KAFKA_TOPIC='{{app}}-s', PARTITIONS={PARTITIONS}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
@@ -55,33 +59,46 @@ CREATE STREAM P (K BIGINT KEY, V BIGINT)
 CREATE STREAM A WITH (KAFKA_TOPIC='{{app}}-a', PRIORITY='critical') AS SELECT K, V + 1 AS V FROM P EMIT CHANGES;"""
 
 
+def write_load(folder: Path, kafka: KafkaSettings, app: str, keys: int, rate: int) -> None:
+    """Records at a rate, and a tenth of that for the critical query, at most 200 a second, until the process is ended."""
+    log = log_at(folder / "log2", kafka, f"{app}-input")
+    rng, producer = np.random.default_rng(1), log.producer(f"{app}-input")
+    due = time.monotonic()
+    while True:
+        now_ms = int(time.time() * 1000)
+        producer.begin()
+        chosen = rng.integers(0, keys, int(rate * TICK_S))
+        for p in range(PARTITIONS):
+            _send(producer, TopicPartition(f"{app}-s", p), chosen[chosen % PARTITIONS == p], now_ms)
+        _send(producer, TopicPartition(f"{app}-p", 0), chosen[: int(min(rate / 10, 200) * TICK_S)], now_ms)
+        producer.commit()
+        due += TICK_S
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def read_results(folder: Path, kafka: KafkaSettings, app: str, found: Queue[tuple[float, list[float]]]) -> None:
+    """For each batch of results of the critical query, the time by `time.monotonic` and the ms since its records, until the process is ended."""
+    log = log_at(folder / "log3", kafka, f"{app}-results")
+    reader = log.reader(TopicPartition(f"{app}-a", 0))
+    while True:
+        batch = reader.read(10_000, MIB)
+        if batch is None or not batch.records.num_rows:
+            time.sleep(0.002)
+            continue
+        times = batch.records.column("timestamp").to_numpy()
+        found.put((time.monotonic(), (time.time() * 1000 - times).tolist()))
+
+
 @contextmanager
-def load(log: Log, app: str, keys: int, rate: int) -> Iterator[None]:
-    """Records at a rate, and a tenth of that for the critical query, at most 200 a second."""
-    ended = threading.Event()
-
-    def write() -> None:
-        rng, producer = np.random.default_rng(1), log.producer(f"{app}-input")
-        due = time.monotonic()
-        while not ended.is_set():
-            now_ms = int(time.time() * 1000)
-            producer.begin()
-            chosen = rng.integers(0, keys, int(rate * TICK_S))
-            for p in range(PARTITIONS):
-                _send(producer, TopicPartition(f"{app}-s", p), chosen[chosen % PARTITIONS == p], now_ms)
-            _send(producer, TopicPartition(f"{app}-p", 0), chosen[: int(min(rate / 10, 200) * TICK_S)], now_ms)
-            producer.commit()
-            due += TICK_S
-            ended.wait(max(0.0, due - time.monotonic()))
-        producer.close()
-
-    thread = threading.Thread(target=write)
-    thread.start()
+def beside(target: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """In a process of its own, so that the instance's interpreter is not shared with what measures it."""
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments, daemon=True)
+    process.start()
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        process.kill()
+        process.join()
 
 
 def _send(producer: Any, tp: TopicPartition, keys: np.ndarray[Any, Any], now_ms: int) -> None:
@@ -92,45 +109,37 @@ def _send(producer: Any, tp: TopicPartition, keys: np.ndarray[Any, Any], now_ms:
 
 
 class Turns:
-    """The thread `remote` works in every other turn of `seconds`. Collects the ms from each record of the critical query until its result is read."""
+    """The thread `remote` works in one turn of `seconds` of every two, drawn, so that no deployment falls into those of one kind. Collects the ms from each record of the critical query until its result is read."""
 
-    def __init__(self, log: Log, tp: TopicPartition, seconds: float) -> None:
-        self._log, self._tp, self._seconds, self._begin = log, tp, seconds, time.monotonic()
-        self._found: dict[bool, list[np.ndarray[Any, Any]]] = {True: [], False: []}
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._begin = seconds, time.monotonic()
+        self.results: Queue[tuple[float, list[float]]] = multiprocessing.get_context("spawn").Queue()
+        self._found: dict[bool, list[list[float]]] = {True: [], False: []}
         self._step = RemoteCheckpoints.run_once
 
-    @property
-    def works(self) -> bool:
-        return not self._seconds or int((time.monotonic() - self._begin) / self._seconds) % 2 == 0
+    def works_at(self, at: float) -> bool:
+        if not self._seconds:
+            return True
+        pair, second = divmod(int((at - self._begin) / self._seconds), 2)
+        return random.Random(pair).random() < 0.5 if second else random.Random(pair).random() >= 0.5
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        ended = threading.Event()
-
-        def read() -> None:
-            reader = self._log.reader(self._tp)
-            while not ended.is_set():
-                batch = reader.read(10_000, MIB)
-                if batch is None or not batch.records.num_rows:
-                    time.sleep(0.002)
-                    continue
-                times = batch.records.column("timestamp").to_numpy()
-                if time.monotonic() > self._begin + 2 * self._seconds:  # the first turns are those of a start
-                    self._found[self.works].append(time.time() * 1000 - times)
-
         def step(checkpoints: RemoteCheckpoints, now_ms: int) -> int:
-            return self._step(checkpoints, now_ms) if self.works else IDLE_MS
+            return self._step(checkpoints, now_ms) if self.works_at(time.monotonic()) else IDLE_MS
 
-        thread = threading.Thread(target=read)
-        thread.start()
-        try:
-            with patch.object(RemoteCheckpoints, "run_once", step):
-                yield
-        finally:
-            ended.set()
-            thread.join()
+        with patch.object(RemoteCheckpoints, "run_once", step):
+            yield
+
+    def _take(self) -> None:
+        with suppress(Empty):
+            while True:
+                at, found = self.results.get_nowait()
+                if at > self._begin + START_S:
+                    self._found[self.works_at(at)].append(found)
 
     def line(self) -> str:
+        self._take()
         said = []
         for works, name in ((True, "with the store"), (False, "without")):
             if self._found[works]:
@@ -216,10 +225,12 @@ def main() -> None:
         instance.start()
         stack.callback(instance.stop)
         instance.deploy(plan_of(app, 0))
-        log = log_at(folder / "log2", kafka, f"{app}-input")
+        log = log_at(folder / "log4", kafka, f"{app}-figures")
         stack.callback(log.close)
-        turns, texts = Turns(log, TopicPartition(f"{app}-a", 0), options.turns), 0
-        with load(log, app, options.keys, options.rate), turns.taken():
+        turns, texts = Turns(options.turns), 0
+        stack.enter_context(beside(write_load, folder, kafka, app, options.keys, options.rate))
+        stack.enter_context(beside(read_results, folder, kafka, app, turns.results))
+        with turns.taken():
             figures, begin = Figures(instance, log, app, folder / "state", url), time.monotonic()
             for n in range(int(options.minutes * 60 / REPORT_S)):
                 time.sleep(max(0.0, begin + (n + 1) * REPORT_S - time.monotonic()))

@@ -6,11 +6,11 @@ Needs the package moto:  pip install 'moto[server]' boto3
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -26,7 +26,6 @@ class SlowProxy:
     def __init__(self, port: int, latency_s: float, bytes_per_s: float) -> None:
         self._port, self._half_s, self._bytes_per_s = port, latency_s / 2, bytes_per_s
         self._free_at = 0.0
-        self.requests = self.bytes = 0
 
     async def serve(self, listening: socket.socket) -> None:
         server = await asyncio.start_server(self._connect, sock=listening)
@@ -57,12 +56,16 @@ class SlowProxy:
             while data := await reader.read(CHUNK):
                 now = time.monotonic()
                 self._free_at = max(now, self._free_at) + len(data) / self._bytes_per_s
-                self.bytes += len(data)
                 await queue.put((max(now + self._half_s, self._free_at), data))
         finally:
             await queue.put((0.0, b""))
             with suppress(OSError):
                 await delivering
+
+
+def _serve(port: int, latency_s: float, bytes_per_s: float, listening: socket.socket) -> None:
+    os.nice(19)
+    asyncio.run(SlowProxy(port, latency_s, bytes_per_s).serve(listening))
 
 
 @contextmanager
@@ -71,18 +74,24 @@ def slow_s3(latency_s: float = 0.02, bytes_per_s: float = 200e6) -> Iterator[str
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    # As if it were another machine's: the store gets processor time that nobody else here wants.
+    command = ["nice", "-n", "19", sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    proxy = SlowProxy(port, latency_s, bytes_per_s)
-    threading.Thread(target=lambda: asyncio.run(proxy.serve(listening)), daemon=True).start()
+    # A process of its own: the one that is measured does not pay for it.
+    proxy = multiprocessing.get_context("fork").Process(
+        target=_serve, args=(port, latency_s, bytes_per_s, listening), daemon=True
+    )
+    proxy.start()
+    listening.close()
     known = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
     os.environ.update({**known, "AWS_ENDPOINT_URL": address})
     try:
         _make_bucket(f"http://127.0.0.1:{port}/bucket")
         yield "s3://bucket/state"
     finally:
+        proxy.kill()
         server.kill()
         server.wait()
 

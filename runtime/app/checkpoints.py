@@ -34,7 +34,7 @@ _CURRENT: Mapping[str, Any] = {"behind_commits": 0, "behind_ms": 0, "waiting_byt
 FREE_LEAST_BYTES, FREE_ENOUGH_BYTES = 256 << 20, 1 << 30
 FREE_LOOK_MS = 10_000
 FOLD_ROWS = 2_000  # rows that are in no run, from which on they become one before a checkpoint
-FOLD_WAIT_MS = 2_000  # for the commit that does so
+FOLD_WAIT_MS = 5_000  # for that
 
 
 @dataclass(slots=True)
@@ -261,12 +261,12 @@ class RemoteCheckpoints:
             self.copier.missing.add(run.prefix)
 
     def _fold(self, prefixes: list[bytes], now_ms: int) -> Walk[None]:
-        """Rows in no run become one with the next commit that writes to their store. A store that nothing is written to keeps them."""
-        writer = self._state.writer
-        writer.folding.update(prefixes)
-        while writer.folding.intersection(prefixes) and self._clock.timer_ms() < now_ms + FOLD_WAIT_MS:
+        """Rows in no run become one, beside the commits."""
+        wanted = self._state.writer.to_fold
+        wanted.update(prefixes)
+        while wanted.intersection(prefixes) and self._clock.timer_ms() < now_ms + FOLD_WAIT_MS:
             yield
-        writer.folding.difference_update(prefixes)
+        wanted.difference_update(prefixes)
 
     def _collect(self, owned: OwnedTask) -> Walk[None]:
         uploads = owned.uploads

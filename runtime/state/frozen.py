@@ -118,12 +118,9 @@ class EncodedStore:
         entry, partition, fresh = self.store.entry, self.store.partition, self.store.detached
         if writer is None:
             return entry.place(self.keys, partition), self.values
-        flat = self.flat
-        if flat is None and self.keys and entry.prefix(partition) in writer.folding:
-            flat = newest([FlatRows.of(self.keys, self.values)])
-        if flat is not None:
+        if self.flat is not None:
             bound_ms = max(self.bound_ms, self.store.committed_bound_ms)
-            return writer.run(entry, partition, flat, sequence, bound_ms, fresh=fresh)
+            return writer.run(entry, partition, self.flat, sequence, bound_ms, fresh=fresh)
         return writer.rows(entry, partition, self.keys, self.values, fresh=fresh)
 
 
@@ -243,6 +240,10 @@ class FrozenEpoch:
     def counted_rows(self) -> list[Sequence[int] | Ints]:
         """Bytes of key, without prefix, and value of each row, by store whose rows count as uncommitted ones."""
         return [e.sizes() for s, e in zip(self.stores, self._encode(), strict=True) if s.counts]
+
+    def forget_writes(self) -> None:
+        """The physical store was opened again, and may have other runs."""
+        self._writes = None
 
     def writes(self) -> Writes:
         """Everything in a fixed order: drops, expired segments, catalog, rows by store, metadata of tasks last."""

@@ -38,6 +38,7 @@ from flowql.runtime.state.redo import RedoAfter, replay
 from flowql.runtime.state.remote.copying import BlockCopier, Lost
 from flowql.runtime.state.restored_rows import RestoredRows
 from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
+from flowql.runtime.state.runs.folding import FoldBegin, RowFolder
 from flowql.runtime.state.runs.merging import RunMerger
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import RunsReader
@@ -110,8 +111,7 @@ class StateManager:
         with self.epoch_lock.join():
             if task_id in self._tasks:
                 raise StateError(f"task {task_id} is open already")
-            entries = [self._catalog.ensure(spec, partition) for spec in stores]
-            opened = [self._task_store(e, partition) for e in entries]
+            opened = [self._task_store(self._catalog.ensure(spec, partition), partition) for spec in stores]
             record = self._task_record(task_id)
             task = ManagedTask(task_id, partition, opened, record, self.epoch_lock, self._generation, self._published)
             self._tasks[task_id] = task
@@ -345,6 +345,8 @@ class StateManager:
         sources = None if redo_after is None and changelogs is None else RollForwardSources(redo_after, changelogs)
         with self._commit_lock:
             self._openings += 1
+            if self._in_flight is not None:
+                self._in_flight.forget_writes()
             self.writer.wrote(list(self.writer.versions))  # what comes back may be in other runs, or in none
             self._physical.reopen(partial(self._roll_forward, sources))
         if sources is None:
@@ -406,8 +408,6 @@ class StateManager:
 
     def incomplete(self) -> dict[str, TaskRecord]:
         """Tasks that have lost rows here, open or restored, as of the last commit: they are to be restored anew."""
-        if not self.lost:
-            return {}
         with self.epoch_lock.join():
             records = {t: self._task_record(t) for t in {*self._tasks, *self._restoring}}
             return {t: record for t, record in records.items() if record is not None and self.lost.of(record)}
@@ -454,10 +454,8 @@ class StateManager:
             record = self._restoring[task_id]
             entries = [e for e in map(self._catalog.get, record.stores) if e is not None]
         with self._commit_lock:
-            openings, writes = (
-                self._openings,
-                restore.end_writes(self._physical, entries, task_id, record, self.writer.floor),
-            )
+            openings = self._openings
+            writes = restore.end_writes(self._physical, entries, task_id, record, self.writer.floor)
             for entry in entries:
                 if (position := (positions or {}).get(entry.spec.name)) is not None:
                     writes.keys.append(entry.position_key(record.partition))
@@ -521,8 +519,14 @@ class StateManager:
             return None if task_id in self._restoring else self._tasks.get(task_id)
 
     def merger(self, clock: Clock) -> RunMerger:
-        """The step that merges runs of stores."""
-        return RunMerger(self._physical, self._write_between, self.committed_stores, self.writer.written, clock)
+        """The step that merges runs of stores, and makes those that `writer` wants."""
+        write = self._write_between
+        folder = RowFolder(self._physical, self.writer, write, self._begin_fold, lambda: self._in_flight)
+        return RunMerger(self._physical, write, self.committed_stores, self.writer.written, clock, folder)
+
+    def _begin_fold(self, prefix: bytes) -> FoldBegin:
+        with self._commit_lock:
+            return FoldBegin(self._physical.snapshot(), self._physical.watch(prefix), self.applied_sequence)
 
     def block_copier(self, on_lost: Lost) -> BlockCopier:
         """Brings blocks here that are in a remote store."""

@@ -14,6 +14,7 @@ from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.physical import BATCH_ROWS_MAX, Writes
+from flowql.runtime.state.runs.folding import RowFolder, Write
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import Runs, merge_sources, run_sources
 from flowql.runtime.state.runs.run import (
@@ -30,12 +31,9 @@ SLICE_MS = 2
 _IDLE_MS = 500
 ROWS_LEAST = 4_096  # runs below this size are taken for equal
 
-Write = Callable[[Writes, Callable[[], bool]], bool]
-"""Writes if the condition holds, between two commits; whether it did."""
-
 
 class RunMerger:
-    """A step of its own thread. stores: all that may have runs, asked for at the start; written: prefixes that got some since."""
+    """A step of its own thread, with the folds of `folder` before merges. stores: all that may have runs, asked for at the start; written: prefixes that got some since."""
 
     def __init__(
         self,
@@ -44,30 +42,44 @@ class RunMerger:
         stores: Callable[[], Mapping[str, StoreEntry]],
         written: set[bytes],
         clock: Clock,
+        folder: RowFolder,
     ) -> None:
         self._physical, self._write, self._stores = physical, write, stores
-        self._written, self._clock = written, clock
+        self._written, self._clock, self._folder = written, clock, folder
         self._walk: Iterator[None] | None = None
+        self._fold: Iterator[int] | None = None
         self._begun = False
 
     def run_once(self, now_ms: int) -> int:
         """Works for about `SLICE_MS`; ms until it wants to go on."""
-        if self._walk is None:
-            if not self._begun:
-                self._begun, self._walk = True, self._from_start()
-            elif self._written:
-                self._walk = self._merge(self._written.pop())
-            else:
-                return _IDLE_MS
         start = self._clock.cost_ns()
+        while (wait_ms := self._step()) == 0:
+            if self._clock.cost_ns() - start >= SLICE_MS * 1_000_000:
+                return SLICE_MS
+        return wait_ms
+
+    def _step(self) -> int:
         try:
-            while next(self._walk, self) is not self:
-                if self._clock.cost_ns() - start >= SLICE_MS * 1_000_000:
-                    return SLICE_MS
-            self._walk = None
+            self._fold = self._fold or self._folder.next()
+            if self._fold is not None:
+                wait_ms = next(self._fold, None)
+                if wait_ms is None:
+                    self._fold = None
+                return wait_ms or 0
+            self._walk = self._walk or self._next()
+            if self._walk is None:
+                return _IDLE_MS
+            if next(self._walk, self) is self:
+                self._walk = None
         except StateError:  # it is being opened again, say: the next commit of the store will lead here again
-            self._walk = None
-        return SLICE_MS
+            self._walk = self._fold = None
+        return 0
+
+    def _next(self) -> Iterator[None] | None:
+        if not self._begun:
+            self._begun = True
+            return self._from_start()
+        return self._merge(self._written.pop()) if self._written else None
 
     def _from_start(self) -> Iterator[None]:
         for prefix in [e.prefix(p) for e in self._stores().values() for p in e.partitions]:

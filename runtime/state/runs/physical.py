@@ -14,6 +14,25 @@ _NO_RUNS = Runs()
 _TRIES = 1_000
 
 
+class RowChanges:
+    """Which rows of a prefix that are in no run were written since one moment, under the lock of whoever writes.
+
+    are_lost: the prefix was dropped, took in files, or the store was opened again. Ranges of expired rows do not count: a floor hides those of runs.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix, self._end = prefix, prefix + AREA
+        self.keys: set[bytes] = set()
+        self.are_lost = False
+
+    def note(self, keys: Sequence[bytes], ranges: Sequence[ByteRange]) -> None:
+        self.keys.update(k for k in keys if self._prefix <= k < self._end)
+        self.are_lost |= any(low <= self._end < high for low, high in ranges)
+
+    def have_none_of(self, keys: Sequence[bytes]) -> bool:
+        return not self.are_lost and self.keys.isdisjoint(keys)
+
+
 class RunsPhysical:
     """Implements `Physical`. Writes are those of the store below; `runs` tells what to write.
 
@@ -27,6 +46,7 @@ class RunsPhysical:
         self._lists: dict[bytes, Runs] = {}
         self._without: set[bytes] = set()  # prefixes that have no runs
         self._coming: set[bytes] = set()  # prefixes of which that cannot be said, as a commit brings some
+        self._watched: tuple[RowChanges, ...] = ()
 
     def runs(self, prefix: bytes) -> Runs:
         """The runs of a prefix."""
@@ -68,12 +88,13 @@ class RunsPhysical:
         prefix = prefix_of(low)
         if prefix is None:
             return self.inner.scan(low, high)
-        if self.runs(prefix).runs:
-            rows = self._scan_runs(self.snapshot(), low, high)
-            next(rows)  # a generator that has begun closes the snapshot, whatever becomes of it
-            return rows
-        rows = self.inner.scan(low, min(high, prefix + AREA))
-        return ((k, v) for k, v in rows if v != TOMBSTONE)
+        if not self.runs(prefix).runs:
+            rows = self.inner.scan(low, min(high, prefix + AREA))
+            if not self.runs(prefix).runs:  # still: none has taken rows in meanwhile
+                return ((k, v) for k, v in rows if v != TOMBSTONE)
+        rows = self._scan_runs(self.snapshot(), low, high)
+        next(rows)  # a generator that has begun closes the snapshot, whatever becomes of it
+        return rows
 
     def _scan_runs(self, snapshot: RunsReader, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
@@ -85,12 +106,15 @@ class RunsPhysical:
     def write_batch(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: Sequence[ByteRange] = ()
     ) -> None:
+        for changes in self._watched:
+            changes.note(keys, ranges)
         try:
             self.inner.write_batch(keys, values, ranges)
         finally:
             self._lists = {}
 
     def ingest(self, path: Path) -> None:
+        self._lose_changes()
         try:
             self.inner.ingest(path)
         finally:
@@ -131,3 +155,17 @@ class RunsPhysical:
     def forget(self) -> None:
         """Runs may be gone, and others be there, also with the same names."""
         self._lists, self._without, self.cache = {}, set(), RunCache()
+        self._lose_changes()
+
+    def watch(self, prefix: bytes) -> RowChanges:
+        """Until `unwatch`. Nothing is written meanwhile."""
+        changes = RowChanges(prefix)
+        self._watched = (*self._watched, changes)
+        return changes
+
+    def unwatch(self, changes: RowChanges) -> None:
+        self._watched = tuple(c for c in self._watched if c is not changes)
+
+    def _lose_changes(self) -> None:
+        for changes in self._watched:
+            changes.are_lost = True

@@ -22,13 +22,14 @@ RowList = tuple[list[bytes], list[bytes | None]]
 class RunWriter:
     """Asked between two commits. written: prefixes that have got runs, for the merger.
 
-    folding: prefixes whose next commit writes a run, however few its rows are, and so takes in rows that are in none; loose: about how many
-    those are. versions: how often rows of a prefix that are in no run have changed (under the commit lock).
+    loose: about how many rows of a prefix are in no run; to_fold: prefixes whose are wanted in one; folding: those that may get it at any time, see
+    `flowql.runtime.state.runs.folding`. versions: how often commits have written to a prefix (under the commit lock).
     """
 
     def __init__(self, physical: RunsPhysical, rows_min: int) -> None:
         self._physical, self.rows_min = physical, rows_min
         self.written: set[bytes] = set()
+        self.to_fold: set[bytes] = set()
         self.folding: set[bytes] = set()
         self.loose: dict[bytes, int] = {}
         self.versions: dict[bytes, int] = {}
@@ -39,7 +40,7 @@ class RunWriter:
         """Encoded keys and values as rows of the physical store. fresh: what is there of the store is deleted with the same commit."""
         prefix = entry.prefix(partition)
         self.loose[prefix] = self.loose.get(prefix, 0) + len(keys)
-        if not fresh and None in values and self._physical.runs(prefix).runs:
+        if not fresh and None in values and self._has_runs(prefix):
             values = [TOMBSTONE if v is None else v for v in values]
         return entry.place(keys, partition), values
 
@@ -54,7 +55,7 @@ class RunWriter:
         if not fresh and self._physical.has_rows(prefix):
             low = prefix if bound_ms == BEGINNING_MS else entry.expired_range(partition, bound_ms)[1]
             rows, gone = self._take_in(prefix, low, rows)
-        if fresh or not self._physical.runs(prefix).runs:
+        if fresh or not self._has_runs(prefix):
             rows = rows.without_deleted()
         writes: dict[bytes, bytes | None] = {}
         if len(rows):
@@ -64,13 +65,19 @@ class RunWriter:
         writes |= dict.fromkeys(gone)
         self._physical.expect_runs(prefix)
         self.written.add(prefix)
-        self.folding.discard(prefix)
         return list(writes), list(writes.values())
 
     def _unused(self, prefix: bytes, sequence: int) -> int:
-        """The number of a new run: above all that are there. A crash may have left a run of a commit whose marker it lost."""
-        runs = self._physical.runs(prefix).runs
-        return max(sequence, sequence_of(runs[0].name) + 1) if runs else sequence
+        """The number of a new run: above all that are there, and above the one of rows that are being folded.
+
+        A crash may have left a run of a commit whose marker it lost.
+        """
+        folding, runs = prefix in self.folding, self._physical.runs(prefix).runs
+        return max(sequence, sequence_of(runs[0].name) + 1 + folding) if runs else sequence
+
+    def _has_runs(self, prefix: bytes) -> bool:
+        """Whether a deleted row has to hide others. First those that come, then those that are there: one may come in between."""
+        return prefix in self.folding or bool(self._physical.runs(prefix).runs)
 
     def wrote(self, prefixes: Iterable[bytes]) -> None:
         """A commit has written to these. The commit lock is held."""
@@ -80,7 +87,7 @@ class RunWriter:
     def floor(self, entry: StoreEntry, partition: int, bound_ms: int) -> dict[bytes, bytes]:
         """The row that hides segments below a bound, if there are runs; ranges delete those that are in none."""
         prefix = entry.prefix(partition)
-        if not self._physical.runs(prefix).runs:
+        if not self._has_runs(prefix):
             return {}
         return {floor_key(prefix): entry.expired_range(partition, bound_ms)[1][PREFIX_BYTES:]}
 

@@ -21,7 +21,7 @@ from flowql.runtime.state.layout import BEGINNING_MS, store_key_codec
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.runs import blocks, merging, writing
+from flowql.runtime.state.runs import blocks, folding, merging, writing
 from flowql.runtime.state.state_memory import FIRST_BYTES
 from tests.runtime.state.support import Forgetful, publish, table, window
 
@@ -45,6 +45,9 @@ LIMITS = [
     (merging, "FAN_IN", 2),
     (merging, "ROWS_LEAST", 2),
     (writing, "TAKEN_IN_MIN", 1),
+    (folding, "ROWS_MAX", 6),
+    (folding, "PART_ROWS", 2),
+    (folding, "DELETED_ROWS", 2),
 ]
 
 
@@ -99,7 +102,7 @@ class Histories(RuleBasedStateMachine):
         self.committed = [Layer(), Layer()]
         self.redo = []
         self.snapshots = []
-        self.value = 0
+        self.value, self.folded = 0, False
         self.start()
 
     def new_physical(self):
@@ -215,18 +218,34 @@ class Histories(RuleBasedStateMachine):
         for _ in range(steps):
             self.merger.run_once(0)
 
+    @rule(steps=st.sampled_from((100, 8, 6, 4, 3, 2, 1)), t=TASK, keys=st.lists(ANY_KEY, min_size=1, max_size=6))
+    def fold(self, steps, t, keys):
+        """Rows in no run become one, or are on their way to."""
+        self.put(t, keys, 6, publish=True)
+        self.commit_and_apply()
+        entries = [(self.tasks[t].store(name).entry, t) for t in (0, 1) for name in UNIVERSE]
+        self.manager.writer.to_fold.update(entry.prefix(t) for entry, t in entries)
+        self.merge(steps)
+        self.folded = True
+
     @rule()
     def flush(self):
-        flushed = self.manager.flush()
+        flushed, self.folded = self.manager.flush(), False
         self.redo = [r for r in self.redo if r[0] > flushed]
 
     @rule(kept=st.integers(0, 8), committed=st.booleans())
     def crash(self, kept, committed):
+        self.keep_folds()
         if committed and self.frozen is not None:
             self.commit()
         self.snapshots = []
         self.physical = self.physical.after_crash(kept)
         self.start()
+
+    def keep_folds(self):
+        """Redo comes back here, and it must not meet rows that were folded when it was written: see `folding`."""
+        if self.folded:
+            self.flush()
 
     @rule()
     def take_snapshot(self):
@@ -328,6 +347,7 @@ class RocksHistories(Histories):
 
     @rule(kept=st.integers(0, 8), committed=st.booleans())
     def crash(self, kept, committed):
+        self.keep_folds()
         if committed and self.frozen is not None:
             self.commit()
         for snapshot, _ in self.snapshots:
@@ -361,7 +381,7 @@ class RocksHistories(Histories):
 
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-Histories.TestCase.settings = settings(max_examples=120, stateful_step_count=40, **COMMON)
+Histories.TestCase.settings = settings(max_examples=600, stateful_step_count=40, **COMMON)
 RocksHistories.TestCase.settings = settings(max_examples=5, stateful_step_count=30, **COMMON)
 TestHistories = Histories.TestCase
 TestRocksHistories = RocksHistories.TestCase
