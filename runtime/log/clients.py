@@ -332,12 +332,14 @@ class LogProducer:
         self._failure: str | None = None
         self.ends: Mapping[TopicPartition, int] = {}
         self._counts: dict[str, int] = {}  # partitions of topics when they were first written to
-        self._sequence = committer.last_sequence(transactional_id)
+        self._sequence: int | None = None  # of the last commit with this id, from the first transaction on
 
     def begin(self) -> None:
         self._check()
         if self._transaction is not None:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
+        if self._sequence is None:
+            self._sequence = self._committer.last_sequence(self.transactional_id)
         self._transaction, self.ends = Transaction(), {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
@@ -412,7 +414,7 @@ class LogProducer:
         return sequence
 
     def has_committed(self) -> bool | None:
-        return self._committer.last_sequence(self.transactional_id) > self._sequence
+        return self._sequence is not None and self._committer.last_sequence(self.transactional_id) > self._sequence
 
     def abort(self) -> None:
         self._open()

@@ -18,7 +18,7 @@ from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage, stages_of
-from flowql.runtime.ticks.patience import Patience, has_published, say_split
+from flowql.runtime.ticks.patience import Patience, has_published, is_outranked, say_split
 from flowql.runtime.ticks.record import Line, Lines, Report
 from flowql.runtime.ticks.ticks import STALE_MS, TakenSnapshot, TickHost
 
@@ -363,8 +363,10 @@ class MemberTicks:
     def _is_patience_over(self, lined: _Lined, waited_ms: int) -> bool:
         if waited_ms < GRACE_MS or not lined.stage.is_combined:
             return waited_ms >= GRACE_MS
-        coming = list(self._coming(lined))
-        return lined.patience.is_over(waited_ms, self._host.commit.interval_ms, coming, is_first=not lined.finished)
+        if is_outranked(lined.stage.queries, self._host.running, self._host.tasks_of):
+            return True
+        coming, is_first = list(self._coming(lined)), not any(other.finished for other in self._stages.values())
+        return lined.patience.is_over(waited_ms, self._host.commit.interval_ms, coming, is_first=is_first)
 
     def _note_splits(self) -> None:
         """At a cut: it has a part of the tick of these."""

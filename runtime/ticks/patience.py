@@ -1,19 +1,21 @@
 """How long a commit waits for queries on their way to the end of a tick: a tick that is in one commit leaves no row in a topic that shows a part of it.
 
-The wait is bounded: by commit intervals, which are short where a query has a latency target, and by half of the memory for what is not committed.
+The wait is bounded: by commit intervals, which are short where a query has a latency target, by half of the memory for what is not committed, and by
+queries of more weight, whose rows never wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from flowql.compiler.plan.topology import Plan
 from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
-# In commit intervals. FIRST: the first tick after a start is all history, and nothing is shown before it. STILL: without a row read, such as in a function
+# In commit intervals. FIRST: no view of this instance has finished a tick, so the tick is all history, and nothing is shown before it. STILL: without a row read, such as in a function
 # that hangs, which must not hold up the commits of others.
 WHOLE, FIRST, STILL = 10, 100, 3
 
@@ -37,6 +39,13 @@ class Patience:
     def begin(self) -> None:
         """At a cut."""
         self.reached, self.at_ms = -1, 0
+
+
+def is_outranked(queries: Collection[str], running: Plan, tasks_of: Callable[[str], Sequence[Task]]) -> bool:
+    """Whether rows of a query with more weight than these wait for a commit."""
+    weights = {q.id: q.weight for q in running.queries}
+    most = max((weights.get(q, 0) for q in queries), default=0)
+    return any(has_published(task) for query, weight in weights.items() if weight > most for task in tasks_of(query))
 
 
 def say_split(query: str, tick: int, times: int) -> None:

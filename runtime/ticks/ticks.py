@@ -35,7 +35,7 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
 from flowql.runtime.ticks.numbers import aligned, worth_keeping
-from flowql.runtime.ticks.patience import Patience, has_published, say_split
+from flowql.runtime.ticks.patience import Patience, has_published, is_outranked, say_split
 
 GRACE_MS = 20  # that a commit waits for queries on their way to the line
 LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
@@ -446,7 +446,10 @@ class Ticks:
     def _is_patience_over(self, f: Follower, waited_ms: int) -> bool:
         if waited_ms < GRACE_MS or not f.writers.is_combined:
             return waited_ms >= GRACE_MS
-        return f.patience.is_over(waited_ms, self._host.commit.interval_ms, self._tasks(f), is_first=not f.done)
+        if is_outranked(f.writers.queries, self._host.running, self._host.tasks_of):
+            return True
+        is_first = not any(other.done for other in self._followers.values())
+        return f.patience.is_over(waited_ms, self._host.commit.interval_ms, self._tasks(f), is_first=is_first)
 
     def _note_split(self, f: Follower, tick: int) -> None:
         """At a cut that does not find them at the line."""

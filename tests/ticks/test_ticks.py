@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.status import statuses
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks import patience, ticks
@@ -203,6 +204,40 @@ def test_a_view_with_a_present_moment_of_its_own_is_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(ticks, "_set_lines", own_clock)
     with pytest.raises(AssertionError, match="two moments"):
         look_at_moments(0)
+
+
+URGENT = """
+CREATE TABLE seen (id INT PRIMARY KEY, at TIMESTAMP) WITH (PARTITIONS = 2);
+CREATE VIEW urgent WITH (PRIORITY = 'critical') AS SELECT id FROM seen;
+"""
+
+
+def longest_wait_ms(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of commits with rows of a critical view, while other views read a large transaction."""
+    bank, waits, is_ready = Bank(1, more=URGENT, rows_per_run=50), [0], Ticks.is_ready
+    bank.transact()
+    bank.driver.run_until_caught_up()
+    bank.driver = Driver(bank.instance, seed=1, tick=lambda: bank.clock.advance(30))  # type: ignore[attr-defined]
+
+    def noted(self: Ticks, now_ms: int) -> bool:
+        waits.append(0 if self._asked_ms is None else now_ms - self._asked_ms)
+        return is_ready(self, now_ms)
+
+    bank.write_history(4_000, 1_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ticks, "is_ready", noted)
+        for n in range(1, 12):
+            bank.write_seen(n)
+            while len(bank.rows("urgent")[0]["urgent"]) < n:
+                bank.driver.round()
+    bank.instance.close()
+    return max(waits)
+
+
+def test_a_critical_view_waits_for_no_large_tick_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert longest_wait_ms(monkeypatch) == 30, "the first look after the grace"
+    monkeypatch.setattr(ticks, "is_outranked", lambda *_: False)
+    assert longest_wait_ms(monkeypatch) > 30
 
 
 def test_an_instance_at_rest_draws_no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:

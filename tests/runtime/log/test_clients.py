@@ -240,6 +240,9 @@ class Committer:
 
     def check_epoch(self, transactional_id: str, epoch: int) -> None: ...
     def check_partition(self, tp: TopicPartition) -> None: ...
+    def last_sequence(self, transactional_id: str) -> int:
+        return 0
+
     def topics(self) -> dict[str, TopicInfo]:
         return {"A": TopicInfo("A", 2)}
 
