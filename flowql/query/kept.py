@@ -75,9 +75,12 @@ class KeptTopics:
         if kept is None or kept.source != relation.source or not kept.lock.acquire(blocking=False):
             return None
         try:
-            return kept.points(keys) if kept.has_all(relation) else None
+            found = kept.points(keys) if kept.has_all(relation) else None
         finally:
             kept.lock.release()
+        if found is not None:
+            self.of(relation.source)  # now the one that was asked for last
+        return found
 
     def trim(self) -> None:
         """Forgets those that were asked for longest ago, until the others fit."""

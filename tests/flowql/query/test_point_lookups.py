@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flowql.query import session as answering
 from flowql.query.errors import QueryError
+from flowql.query.kept import KeptTopics
 from flowql.query.looking_up import looked_up_now
 from flowql.query.point_lookups import WAY, PointLookups, Shape
 from flowql.query.session import evaluate
@@ -230,6 +231,27 @@ def test_a_constant_that_is_no_key_is_an_error_as_ever(session: SqlSession, ways
     with pytest.raises(QueryError, match="not a uuid"):
         session.ask("SELECT k FROM ids WHERE k = 'not a uuid'")
     assert ways.found == [True, False]
+
+
+def test_tables_that_loops_look_up_are_the_last_to_be_forgotten(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory ran out: a table that only loops asked for was forgotten first, and then read again from its beginning."""
+    kept = KeptTopics(1 << 30, DATABASE.share)
+    monkeypatch.setattr(DATABASE, "kept", kept)
+    tables = {"ints": "12", "bigs": "12", "texts": "'twelve'"}
+    for name, key in tables.items():
+        session.execute(f"INSERT INTO {name} (k) VALUES ({key}) ON CONFLICT (k) DO NOTHING")
+        session.ask(f"SELECT k FROM {name} WHERE k = {key}")
+
+    def at_once(name: str) -> bool:
+        sql = f"SELECT k FROM {name} WHERE k = {tables[name]}"
+        return looked_up_now(sql, "standard", lambda table: session.commit([table]), DATABASE) is not None
+
+    assert at_once("ints")
+    kept._bytes_max = sum(k.size for k in kept._kept.values()) - 1
+    kept.trim()
+    assert [at_once(name) for name in tables] == [True, False, True]
 
 
 def test_a_deployment_changes_what_is_looked_up(ways: Ways) -> None:
