@@ -160,7 +160,7 @@ class UpstreamWaits:
         self._host.query_states.wait_for(name, "")
 
     def _ends(self, stage: Stage) -> Ends:
-        """Of topics that queries write all that is written: committed and visible is not the same."""
+        """The ends of what a stage reads. For topics that queries write, these include records that are committed and not visible yet."""
         running, admin = self._host.running, self._host.admin
         tps, outer = set(self._progress.reads(stage)), {s.topic for s in running.sources} - running.writers.keys()
         ends = {tp: admin.written_offset(tp) for tp in sorted(tps) if tp.topic not in outer}
@@ -175,7 +175,7 @@ class UpstreamWaits:
 
 
 class LocalProgress:
-    """Of an instance alone, which has all tasks: a query is one stage."""
+    """The progress of stages in a single instance, which has all tasks: each query is one stage."""
 
     interval_ms = 0
 

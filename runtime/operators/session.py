@@ -36,7 +36,7 @@ class SessionAggregateOperator:
 
     EMIT FINAL gives a session once, with the row that closes it, by end, start and key.
 
-    Large batches are folded by columns, but for keys of which the order of rows matters (`flowql.runtime.operators.session_columns`).
+    Large batches are folded by columns, except for keys whose rows depend on their order (`flowql.runtime.operators.session_columns`).
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:

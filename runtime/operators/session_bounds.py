@@ -1,4 +1,4 @@
-"""Which rows are in one session: rows of a key in order of time, each at most the gap behind what the session reaches before it."""
+"""Which rows form one session: rows of a key, in order of time, each no further than the gap behind the end of the session before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """For each code of a key the session that the state has, if it has one."""
+    """For each code of a key, whether the state has a session, and its bounds."""
 
     there: Flags
     first: Ints
@@ -23,7 +23,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Numbered by code and time. of_rows: the session of each row. of_known: that of each known session, -1 where there is none."""
+    """Numbered by code and time. of_rows: the session of each row. of_known: the session that each known one becomes, -1 without a known one."""
 
     of_rows: Ints
     of_known: Ints

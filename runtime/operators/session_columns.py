@@ -1,8 +1,8 @@
-"""Sessions by whole batches: the rows of a batch are put into sessions with the newest session that the state has of each key.
+"""Folds the rows of a whole batch into sessions, together with the newest stored session of each key.
 
-A key goes row by row (`Columned.left`) where the order of its rows may matter or an older session may be met: where a row is behind stream time by more
-than the grace, so that a session may have closed before it; where a row is before the newest session and meets it not, or meets an older one too;
-and where the value of the key does not fit columns.
+The rows of a key are folded row by row (`Columned.left`) if their order may matter, or if they may meet an older session: a row is behind stream
+time by more than the grace, so a session may have closed before it; a row is before the newest session and does not meet it; the newest session
+grows until it meets an older one; or the stored value of the key does not fit columns.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Columned:
-    """What columns made of a batch.
+    """The result of folding a batch by columns.
 
-    out: changes, with the place of the row that made each as `seq`. left: which rows taken are left. added: how many sessions are new. ends: of
-    new and changed ones.
+    out: changes, with the place of the row that made each as `seq`. left: which rows taken are to be folded row by row. added: the number of new
+    sessions. ends: the last times of new and changed sessions.
     """
 
     out: Batch | None
@@ -234,7 +234,7 @@ class _Both:
 
 
 class _Held:
-    """What the state has of the keys of a batch, by code."""
+    """The stored sessions of the keys of a batch, by code."""
 
     def __init__(self, values: RowValues, width: int) -> None:
         self.values, self._width = values, width

@@ -1,7 +1,7 @@
-"""The live sessions of a key as columns: the newest one by its parts, older ones as the bytes that a store has of them.
+"""The live sessions of a key as columns: the newest one by its parts, older ones as the bytes of the stored value.
 
-A value is ((first time, last time, accumulators)...), rising. Nearly all rows fall into the newest session of their key or begin the next one, so
-older sessions are only appended to, and their bytes are never decoded for that.
+A value is ((first time, last time, accumulators)...), rising. Nearly all rows fall into the newest session of their key or begin the next one. So
+older sessions are only appended to, without decoding their bytes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SessionLayout(ValueLayout):
         return [(*_unpacked(count, older), (first, last, tuple(accs))) for *accs, first, last, count, _, older in flat]
 
     def encode(self, columns: Sequence[ValueColumn]) -> pa.Array | None:
-        """None for a session that is longer than columns write."""
+        """None for a session that columns do not write: it is too long, or has an object without columns."""
         n = len(columns[0].data)
         newest = self._session(columns[:-OLDER], n)
         if newest is None:
@@ -82,13 +82,16 @@ class SessionLayout(ValueLayout):
         return [_packed(value) or b"" for value in self.tuples(without)]
 
     def _session(self, columns: Sequence[ValueColumn], n: int) -> list[Fixed | Varying] | None:
-        """columns: accumulators and bounds. None for a session that is too long."""
+        """columns: accumulators and bounds. None for a session that columns do not write."""
         accs = self.part_columns([*columns, *self.empty(0)[-OLDER:]])[: -BOUNDS - OLDER]
         if not n:
             return None
         kept: list[Fixed | Varying] = [constant(array_header(len(accs)), n)]
         for part in accs:
-            kept += part_blocks(part, n, tagged=True) or []
+            blocks = part_blocks(part, n, tagged=True)
+            if blocks is None:
+                return None
+            kept += blocks
         bounds: list[Fixed | Varying] = [constant(array_header(_SESSION_PARTS), n)]
         for column in columns[-BOUNDS:]:
             bounds += part_blocks((column,), n, tagged=True) or []

@@ -134,12 +134,13 @@ def test_no_row_goes_row_by_row_unless_an_older_session_or_lateness_matters():
     assert by_row((0, 70), (1, 49), (2, 70)) == 1  # so late that a session may have closed
 
 
-LAYOUT = SessionLayout.of((("integer",), ("double", "integer"), (Scaled(2),), (Wide(None), "integer")))
+LAYOUT = SessionLayout.of((("integer",), ("double", "integer"), (Scaled(2),), (Wide(None), "integer"), ("object",)))
 ACCUMULATORS = st.tuples(
     st.none() | st.integers(-LARGE, LARGE) | st.integers(-9, 9),
     st.tuples(st.floats(allow_nan=False), st.integers(0, 300)),
     st.none() | st.integers(-999, 999).map(lambda n: Decimal(n).scaleb(-2)),
     st.tuples(st.integers(-(1 << 100), 1 << 100), st.integers(0, 3)),
+    st.none() | st.booleans() | st.text(max_size=300) | st.binary(max_size=9),
 )
 SESSIONS = st.lists(
     st.tuples(st.integers(-99, 1 << 50), st.integers(-99, 1 << 50), ACCUMULATORS), min_size=1, max_size=20
