@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flowql.query.database import QueryDatabase
 
 Columns = Sequence[pa.Array]  # of the answer, for some rows
+NOW_KEYS_MAX = 256  # more keys would hold up other clients of the loop
 
 
 def looked_up(sql: str, language: str, take: Take, begun: Begun, database: QueryDatabase) -> Answer | None:
@@ -76,7 +77,12 @@ def looked_up_now(
         return None
     try:
         points = lookup.points(shape.constants) if known.plan is commit.plan else None
-        if points is None or commit.apart or why_separate(commit, (lookup.relation,)):
+        if (
+            points is None
+            or len(points.keys) > NOW_KEYS_MAX
+            or commit.apart
+            or why_separate(commit, (lookup.relation,))
+        ):
             return None
         in_state = _in_state(commit, lookup)
         if in_state is not None:
