@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
+from flowql.runtime.placement.record import read_fields
 from flowql.runtime.state.changelog import COMPACTED, changes
 
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
@@ -67,5 +68,5 @@ class MemberReader:
             for key, value in changes(batch):
                 self._members.pop(key.decode(), None)
                 if value is not None:
-                    self._members[key.decode()] = MemberAddress(**json.loads(value))
+                    self._members[key.decode()] = read_fields(MemberAddress, value)
         return dict(self._members)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
+from flowql.runtime.placement.record import read_fields
 from flowql.runtime.state.changelog import changes
 
 RETENTION_MS = 24 * 3_600_000
@@ -47,7 +48,7 @@ class WrittenKeys:
             for (found, value), time in zip(changes(batch), times, strict=True):
                 self._known.pop(found, None)
                 if value is not None:
-                    self._known[found] = WrittenRequest(**json.loads(value)), time
+                    self._known[found] = read_fields(WrittenRequest, value), time
             while len(self._known) > KEPT_MAX:
                 del self._known[next(iter(self._known))]
         written = self._known.get(key)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.placement.record import read_fields
 
 BEAT_MS = 750  # between two heartbeats; KIP-848 has 5 s, and sessions of 45 s
 MISSED_MAX = 4
@@ -38,8 +39,8 @@ class Heartbeat:
     @classmethod
     def decode(cls, value: bytes) -> Heartbeat:
         """ValueError, TypeError."""
-        fields = json.loads(value)
-        return cls(**{**fields, "warm": tuple(TopicPartition(*at) for at in fields.get("warm", ()))})
+        found = read_fields(cls, value)
+        return replace(found, warm=tuple(TopicPartition(*at) for at in found.warm))
 
 
 class Heartbeats:

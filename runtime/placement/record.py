@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flowql.runtime.log.base import TopicPartition
 
 NOBODY = ""
 KEY = b"placement"
+T = TypeVar("T")
+
+
+def read_fields(cls: type[T], value: bytes) -> T:
+    """An object whose fields a record of JSON holds. Fields that a newer version has added are left out. ValueError, TypeError."""
+    data = json.loads(value)
+    return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})  # type: ignore[arg-type]
 
 
 class Place(NamedTuple):
@@ -90,19 +97,19 @@ class Placement:
 
     @classmethod
     def decode(cls, value: bytes) -> Placement:
-        fields = json.loads(value)
-        names, places = fields["members"], dict[TopicPartition, Place]()
-        for topic, partitions in fields["topics"].items():
+        data = json.loads(value)
+        names, places = data["members"], dict[TopicPartition, Place]()
+        for topic, partitions in data["topics"].items():
             for partition, at in partitions.items():
                 owner, following = at if isinstance(at, list) else (at, at)
                 places[TopicPartition(topic, int(partition))] = Place(names[owner], names[following])
         copies = {
             TopicPartition(topic, int(partition)): tuple(names[n] for n in at)
-            for topic, partitions in fields["copies"].items()
+            for topic, partitions in data["copies"].items()
             for partition, at in partitions.items()
         }
-        dead, fencing = fields["dead"], frozenset(fields["fencing"])
-        return cls(fields["number"], fields["leader"], fields["plan"], places, copies, dead, fencing)
+        dead, fencing = data["dead"], frozenset(data["fencing"])
+        return cls(data["number"], data["leader"], data["plan"], places, copies, dead, fencing)
 
 
 class PlacementChange(Enum):

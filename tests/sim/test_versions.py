@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.compiler.plan import codec
+from flowql.runtime.placement.heartbeats import Heartbeat
 from tests.sim import project
 from tests.sim.test_scenarios import ends_well, feed, running, tasks, world
 
@@ -44,4 +45,18 @@ def test_a_member_that_cannot_read_a_newer_plan_leaves_its_tasks_to_those_that_c
     older.clear()  # it is upgraded
     world.run_until(lambda: tasks(first))
     assert not first.group.plans.outdated
+    ends_well(world)
+
+
+def test_members_whose_heartbeats_say_more_than_this_version_knows_are_not_taken_for_dead(world, monkeypatch):
+    encode = Heartbeat.encode
+
+    def says_more(heartbeat):
+        key, value = encode(heartbeat)
+        return key, value[:-1] + b',"formats":{"plan":[1,2]}}'
+
+    first = running(world)
+    monkeypatch.setattr(Heartbeat, "encode", says_more)
+    second = world.start()
+    world.run_until(lambda: len(tasks(first)) == len(tasks(second)) == 5)
     ends_well(world)

@@ -169,6 +169,14 @@ def test_a_member_is_silent_by_the_heartbeats_of_who_reads_them() -> None:
     assert not heard.is_silent("you")
 
 
+def test_heartbeats_of_a_newer_version_that_say_more_are_heard() -> None:
+    """They told nothing, so members of the older version declared those of the newer one dead."""
+    heard = Heartbeats("me")
+    _, value = Heartbeat("you", 5, 5, 1).encode()
+    heard.take([value[:-1] + b',"formats":{"plan":[1,2]}}'])
+    assert heard.members() == {"you"}
+
+
 def test_heartbeats_of_a_process_that_was_replaced_tell_nothing() -> None:
     heard = Heartbeats("me")
     heard.take([Heartbeat("you", 5, 5, 1).encode()[1], Heartbeat("you", 3, 4, 9).encode()[1], b"{}", b"no JSON", None])
