@@ -78,4 +78,4 @@ def test_a_seed_gives_the_same_world_in_any_process():
 def test_a_planted_bug_is_found(plant):
     """Those that few seeds find; `python -m tests.sim --plant NAME` has more."""
     with planted(plant):
-        assert any(live(seed)[1] for seed in range(60))
+        assert any(live(seed)[1] for seed in range(150))

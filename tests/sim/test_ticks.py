@@ -149,7 +149,7 @@ PLANTS: dict[str, tuple[int, type, str, Callable[..., Any]]] = {
     "ends with rows of a later tick": (0, Course, "learn", ends_too_far),
     "a line that a task passes": (1, MemberTicks, "_set_line", passed),
     "NOW() of each member": (0, MemberTicks, "_set_line", own_clock),
-    "a mark before the commit": (3, MemberTicks, "at_cut", before_the_commit),
+    "a mark before the commit": (11, MemberTicks, "at_cut", before_the_commit),
 }
 
 
