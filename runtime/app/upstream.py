@@ -99,7 +99,7 @@ class UpstreamWaits:
             say(INFO, "query.waits", said, query=query.id)
 
     def next(self) -> Coroutine | None:
-        """What brings a query that waits a step further, if there is one. After a LogError it is looked again."""
+        """The step that a waiting query takes next, if there is one. After a LogError it is looked again."""
         now_ms = self._host.clock.timer_ms()
         if not self._waiting or now_ms < self._look_at_ms:
             return None

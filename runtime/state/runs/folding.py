@@ -55,7 +55,7 @@ class RowFolder:
 
     def next(self) -> Iterator[int] | None:
         """The fold of a prefix that somebody waits for, in steps; each says after how many ms the next one makes sense."""
-        prefix = next(iter(self._writer.to_fold), None)
+        prefix = next(iter(tuple(self._writer.to_fold)), None)  # other threads change it
         return None if prefix is None else self._fold(prefix)
 
     def _fold(self, prefix: bytes) -> Iterator[int]:
