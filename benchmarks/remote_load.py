@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import parent_process
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
@@ -64,7 +65,7 @@ def write_load(folder: Path, kafka: KafkaSettings, app: str, keys: int, rate: in
     log = log_at(folder / "log2", kafka, f"{app}-input")
     rng, producer = np.random.default_rng(1), log.producer(f"{app}-input")
     due = time.monotonic()
-    while True:
+    while parent_process().is_alive():  # type: ignore[union-attr]
         now_ms = int(time.time() * 1000)
         producer.begin()
         chosen = rng.integers(0, keys, int(rate * TICK_S))
@@ -80,7 +81,7 @@ def read_results(folder: Path, kafka: KafkaSettings, app: str, found: Queue[tupl
     """For each batch of results of the critical query, the time by `time.monotonic` and the ms since its records, until the process is ended."""
     log = log_at(folder / "log3", kafka, f"{app}-results")
     reader = log.reader(TopicPartition(f"{app}-a", 0))
-    while True:
+    while parent_process().is_alive():  # type: ignore[union-attr]
         batch = reader.read(10_000, MIB)
         if batch is None or not batch.records.num_rows:
             time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""What someone meant whose operands do not fit: what to write, and the edit that writes it."""
+"""Advice for operands that do not fit: the probable meaning, how to write it, and the edit that does so."""
 
 from __future__ import annotations
 

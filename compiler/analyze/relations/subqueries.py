@@ -349,7 +349,7 @@ def _op_of_rows(node: t.Quantified) -> str:
 
 
 def _shown(query: t.Query, operands: Sequence[t.Expr]) -> Sequence[t.Expr]:
-    """What the messages of a comparison with the values of a query call them: as they are selected, where each is."""
+    """How messages call the values of a query: by the selected expressions where each value has one, else by the operands."""
     items = [i.expr for i in query.body.items] if isinstance(query.body, t.Select) else []
     return items if len(items) == len(operands) and not any(isinstance(i, Star) for i in items) else operands
 

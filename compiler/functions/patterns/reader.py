@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NoReturn
 
 from flowql.compiler.functions.patterns.errors import PatternError, PatternNotSupported, PatternTooLarge
@@ -14,7 +15,7 @@ HEX, DIGITS, OCTAL = frozenset("0123456789abcdefABCDEF"), frozenset("0123456789"
 _LOOKS = {"?=": "look-ahead (?=", "?!": "look-ahead (?!", "?<=": "look-behind (?<=", "?<!": "look-behind (?<!"}
 
 
-class Reader:
+class Reader(ABC):
     """A place in a pattern. depth: of open brackets."""
 
     def __init__(self, text: str) -> None:
@@ -53,9 +54,9 @@ class Reader:
         if self.depth > DEPTH_MAX:
             raise PatternTooLarge(self.text, f"more than {DEPTH_MAX} brackets are within each other")
 
+    @abstractmethod
     def branch(self) -> Node:
         """One alternative."""
-        raise NotImplementedError
 
     def alternatives(self) -> Node:
         """Up to a closing bracket or the end. Flags that are set within hold to its end."""
