@@ -115,6 +115,8 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
         manifest = msgspec.json.decode(body, type=Manifest)
     except msgspec.DecodeError as error:
         raise ManifestDamaged(f"{name} is not a valid manifest: {error}") from error
+    if manifest.flowql != envelope.flowql:  # the checksum covers only the manifest's
+        raise ManifestDamaged(f"{name} is not as it was written")
     _check_paths(manifest, name)
     return manifest
 
