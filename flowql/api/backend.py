@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import pyarrow as pa
-
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document
 from flowql.compiler.plan.deployed import Deployed, Entry
@@ -17,7 +15,7 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
-from flowql.query.answer import Answer, QueryEngine
+from flowql.query.answer import Answer, Done, QueryEngine
 
 NOT_HERE = "FQ5310"
 Start = Literal["latest", "earliest"]
@@ -37,11 +35,13 @@ class Backend(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]: ...
+    def answer(
+        self, query: str, engine: QueryEngine | None = None, at_least: str | None = None
+    ) -> AbstractContextManager[Answer]: ...
 
-    def execute(self, statements: str, retry: int) -> int: ...
+    def execute(self, statements: str, retry: int) -> list[Done]: ...
 
-    def returning(self, statement: str, retry: int) -> pa.Table: ...
+    def returning(self, statement: str, retry: int) -> list[Done]: ...
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription: ...
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -26,7 +28,8 @@ from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import QueryEngine
+from flowql.query.answer import QueryEngine, returned
+from flowql.query.tick_text import as_ends, as_text, later
 from flowql.server.remote_client import BAD_URL, WRONG_TOKEN, RemoteClient
 
 _NO_VARIABLES: Mapping[str, str] = {}
@@ -44,8 +47,7 @@ def connect(
     """Connects to a project's folder, with or without a running instance, or to an instance by URL.
 
     project: a folder in the project, its `flowql.yaml`, or the URL of an instance with `api`. token: of `api`.
-    certificate: file of certificates to trust for https, instead of the system's. target, variables: for `deploy`;
-    `execute` uses the variables too. Raises ProjectError with all mistakes, CommandError if no instance answers.
+    certificate: file of certificates to trust for https, instead of the system's. target, variables: for `deploy` and `execute`. Raises ProjectError with all mistakes, CommandError if no instance answers.
 
         >>> with flowql.connect("pipelines/quickstart") as project:  # doctest: +SKIP
         ...     delays = project.sql("SELECT CARRIER, AVG(DELAY) AS MEAN FROM DELAYS GROUP BY CARRIER").df()
@@ -72,12 +74,13 @@ def connect(
 class Connection:
     """A project's results, changes, topics and deployments. Thread-safe; close it, or use it in a `with`.
 
-    `title`, `code` and `help` of a CommandError say what is wrong and what to do. FQ5302: the instance at the URL
-    does not answer.
+    `title`, `code` and `help` of a CommandError say what is wrong and what to do.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._lock = threading.Lock()  # guards the one below
+        self._tick = ""
 
     def __enter__(self) -> Connection:
         return self
@@ -100,13 +103,22 @@ class Connection:
         """The target's settings. Raises CommandError over a URL."""
         return self._backend.settings
 
-    def sql(self, query: str, *, engine: QueryEngine | None = None) -> Result:
+    @property
+    def tick(self) -> str:
+        """Shows what this connection has written, and read with `at_least`."""
+        return self._tick
+
+    def sql(self, query: str, *, engine: QueryEngine | None = None, at_least: str | None = None) -> Result:
         """Runs one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's SQL.
+
+        at_least: waits until the views show this `tick`.
 
         Raises QueryError for malformed SQL, unknown names, and exceeded limits.
         """
-        with self._backend.answer(text(query, "query"), engine) as answer:
-            return Result(answer.table())
+        with self._backend.answer(text(query, "query"), engine, at_least) as answer:
+            found = Result(answer.table())
+        self._seen(found.tick)
+        return found
 
     def batches(self, query: str, *, engine: QueryEngine | None = None) -> Iterator[pa.RecordBatch]:
         """As `sql`, in batches as they are computed. Close the iterator to end early."""
@@ -120,16 +132,20 @@ class Connection:
         after its query has read it (FQ4063), from 0 to 100. Raises CompileError before any change, CommandError,
         RuntimeFailure.
         """
-        return self._backend.execute(text(statements, "statements"), times(retry, "retry"))
+        done = self._backend.execute(text(statements, "statements"), times(retry, "retry"))
+        self._seen(*(d.tick for d in done))
+        return sum(d.rows for d in done)
 
     def returning(self, statement: str, *, retry: int = 0) -> Result:
         """Runs INSERT, UPDATE or DELETE with RETURNING as one transaction. Returns rows after INSERT and UPDATE or
         before DELETE.
 
-        One of several statements may have RETURNING. retry: as in `execute`. Raises CompileError or QueryError before
+        retry: as in `execute`. Raises CompileError or QueryError before
         any change, CommandError, RuntimeFailure.
         """
-        return Result(self._backend.returning(text(statement, "statement"), times(retry, "retry")))
+        done = self._backend.returning(text(statement, "statement"), times(retry, "retry"))
+        self._seen(*(d.tick for d in done))
+        return Result(returned(done))
 
     def subscribe(
         self, what: str, *, start: Literal["latest", "earliest"] = "latest", limit: int | None = None
@@ -205,7 +221,7 @@ class Connection:
         accept_history: bool = False,
         dry_run: bool = False,
     ) -> Document:
-        """Deploys the plan of an earlier deployment; files are unchanged. Returns the document of `flowql deploy
+        """Deploys the plan of an earlier deployment. Returns the document of `flowql deploy
         --rollback -o json`.
 
         number: of `deployments`; default: the previous one. Raises CommandError.
@@ -229,14 +245,18 @@ class Connection:
     def pause(self, query: str, *others: str) -> list[str]:
         """Pauses queries by id or result, keeping state and positions. Returns their ids.
 
-        A pause survives restarts and deployments, until `resume`. Raises CommandError, for example if no instance runs.
+        A pause survives restarts and deployments, until `resume`. Raises CommandError.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
-        """Resumes paused queries where they stopped. Returns their ids. Raises CommandError as `pause` does."""
+        """Resumes paused queries where they stopped. Returns their ids. Raises CommandError."""
         return self._backend.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:
         """Stops the running instance after a commit. False if none runs. Raises CommandError over a URL."""
         return self._backend.stop()
+
+    def _seen(self, *ticks: str) -> None:
+        with self._lock:
+            self._tick = as_text(reduce(later, map(as_ends, ticks), as_ends(self._tick)))

@@ -9,8 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
 from flowql.api.changing import execute, local_tables
@@ -26,7 +24,7 @@ from flowql.config.storage import open_log
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, QueryEngine, returned
+from flowql.query.answer import Answer, Done, QueryEngine
 from flowql.server.choice import at_rest
 from flowql.server.ending import end_instance
 from flowql.server.following import Deployed, compile_text, deployed, follow
@@ -60,16 +58,16 @@ class Folder:
     def settings(self) -> Settings:
         return self._settings
 
-    def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
-        return answer_of(self._settings, query, engine)
+    def answer(
+        self, query: str, engine: QueryEngine | None = None, at_least: str | None = None
+    ) -> AbstractContextManager[Answer]:
+        return answer_of(self._settings, query, engine, at_least)
 
-    def execute(self, statements: str, retry: int) -> int:
-        done = execute(self._project, self._settings, statements, retry=retry, tables=self._tables)
-        return sum(d.rows for d in done)
+    def execute(self, statements: str, retry: int) -> list[Done]:
+        return execute(self._project, self._settings, statements, retry=retry, tables=self._tables)
 
-    def returning(self, statement: str, retry: int) -> pa.Table:
-        done = execute(self._project, self._settings, statement, retry=retry, one_returns=True, tables=self._tables)
-        return returned(done)
+    def returning(self, statement: str, retry: int) -> list[Done]:
+        return execute(self._project, self._settings, statement, retry=retry, one_returns=True, tables=self._tables)
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         closed = threading.Event()

@@ -18,7 +18,7 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, QueryEngine, returned
+from flowql.query.answer import Answer, Done, QueryEngine
 from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
 from flowql.topics.producing import RowWriter
@@ -41,14 +41,16 @@ class Remote:
     def settings(self) -> Settings:
         raise self._not_here("the settings are where the instance runs", "status() shows what runs")
 
-    def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
-        return self._client.answer(query, engine)
+    def answer(
+        self, query: str, engine: QueryEngine | None = None, at_least: str | None = None
+    ) -> AbstractContextManager[Answer]:
+        return self._client.answer(query, engine, at_least)
 
-    def execute(self, statements: str, retry: int) -> int:
+    def execute(self, statements: str, retry: int) -> list[Done]:
         return self._client.execute(statements, self._variables, retry)
 
-    def returning(self, statement: str, retry: int) -> pa.Table:
-        return returned(self._client.statements(statement, self._variables, retry=retry, one_returns=True))
+    def returning(self, statement: str, retry: int) -> list[Done]:
+        return self._client.statements(statement, self._variables, retry=retry, one_returns=True)
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         told = self._client.changes(what, start, limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flowql.errors import CommandError
-from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE
+from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE, TICK
 from flowql.query.far_times import far_time
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ class Result:
         return int(found) if found else None
 
     @property
+    def tick(self) -> str:
+        """The tick that it shows, if one was asked for."""
+        return self._said(TICK)
+
+    @property
     def note(self) -> str:
         """Missing partitions, or why rows may belong to different commits; else empty."""
         parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART), self._said(MOMENTS)]
@@ -69,12 +74,12 @@ class Result:
         return self._table
 
     def df(self) -> pandas.DataFrame:
-        """A pandas frame; pandas must be installed."""
+        """A pandas frame."""
         _need("pandas", "df()")
         return self._table.to_pandas()
 
     def pl(self) -> polars.DataFrame:
-        """A polars frame; polars must be installed."""
+        """A polars frame."""
         _need("polars", "pl()")
         import polars
 

@@ -48,7 +48,12 @@ def command(
 
 
 def _document(done: Done) -> dict[str, object]:
-    found: dict[str, object] = {"statement": done.verb.lower(), "table": done.table, "rows": done.rows}
+    found: dict[str, object] = {
+        "statement": done.verb.lower(),
+        "table": done.table,
+        "rows": done.rows,
+        "tick": done.tick,
+    }
     if done.returned is not None:
         names = done.returned.column_names
         rows = python_rows(iter(done.returned.to_batches()))

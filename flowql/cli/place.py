@@ -81,7 +81,9 @@ class Place(Protocol):
         """The reader of the target's topics, for ASSERT. None if ASSERT reads the project's log."""
         ...
 
-    def answer(self, sql: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]: ...
+    def answer(
+        self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None
+    ) -> AbstractContextManager[Answer]: ...
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]: ...
 
@@ -157,10 +159,12 @@ class Here:
     def topics(self) -> None:
         return None
 
-    def answer(self, sql: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
+    def answer(
+        self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None
+    ) -> AbstractContextManager[Answer]:
         from flowql.api.querying import answer_of
 
-        return answer_of(self.settings, sql, engine)
+        return answer_of(self.settings, sql, engine, at_least)
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:
         from flowql.api.changing import execute
@@ -277,8 +281,8 @@ class There:
         return there
 
     @contextmanager
-    def answer(self, sql: str, engine: QueryEngine | None = None) -> Iterator[Answer]:
-        with closing(self._open()) as client, client.answer(sql, engine) as answer:
+    def answer(self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None) -> Iterator[Answer]:
+        with closing(self._open()) as client, client.answer(sql, engine, at_least) as answer:
             yield answer
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:

@@ -35,6 +35,16 @@ EngineOption = Annotated[
     ),
 ]
 
+AtLeastOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at-least",
+        help="Waits until the views show this tick of `flowql exec -o json`.",
+        metavar="TICK",
+        show_default=False,
+    ),
+]
+
 
 @scoped("project target var")
 def command(
@@ -42,6 +52,7 @@ def command(
     sql: Annotated[str, typer.Argument(help="One SELECT, WITH, DESCRIBE, EXPLAIN or SHOW; - reads stdin.")],
     output: ResultOption = None,
     engine: EngineOption = None,
+    at_least: AtLeastOption = None,
 ) -> None:
     """Query tables and internal stores with SQL.
 
@@ -56,7 +67,7 @@ def command(
     """
     form, file = destination(output or [], scope.output)
     place = place_of(scope.load())
-    with place.answer(sys.stdin.read() if sql == "-" else sql, engine) as answer:
+    with place.answer(sys.stdin.read() if sql == "-" else sql, engine, at_least) as answer:
         say_apart(answer)
         if ENGINE in (answer.schema.metadata or {}):
             note("note: computed in DuckDB's SQL, whose functions and types are not those of views")

@@ -42,12 +42,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What INSERT, UPDATE or DELETE did. verb: in upper case. rows: how many it changed. returned: what RETURNING gives, if it has one."""
+    """What INSERT, UPDATE or DELETE did. verb: in upper case. rows: how many it changed. returned: what RETURNING gives, if it has one.
+    tick: shows it (`flowql.query.tick_text`).
+    """
 
     verb: str
     table: str
     rows: int
     returned: pa.Table | None = None
+    tick: str = ""
 
 
 def returned(done: Sequence[Done]) -> pa.Table:

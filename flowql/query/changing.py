@@ -26,6 +26,7 @@ from flowql.query.bound_changes import BoundChanges
 from flowql.query.errors import INVALID, REFUSED, TYPES, QueryError
 from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
+from flowql.query.tick_text import as_text
 from flowql.runtime.batch import Batch, Row, to_arrow
 from flowql.runtime.errors import RowFailed, StatementFailed, TableBusy, TopicMissing
 from flowql.runtime.log.base import Log, Producer, TopicPartition
@@ -96,8 +97,8 @@ def carry_out_bound(
     for change in _grouped(changes):
         if not isinstance(change, TableChange):
             with tables.inserting:
-                rows = write_rows(tables.log, sources, change, writer, wall_ms())
-            done.append(Done("INSERT", change[0].target, rows))
+                ends = write_rows(tables.log, sources, change, writer, wall_ms())
+            done.append(Done("INSERT", change[0].target, len(change), tick=as_text(ends)))
             continue
         try:
             done.append(_repeated(tables, known[change.target], change, ask, retry, files))
@@ -159,13 +160,17 @@ def execute_change(
     given = rows_given(source, change, ask, files)
     if given is None:
         changed = tables.change(source, change, now_ms, before=before)
-        return Done(change.kind.upper(), change.target, changed.count, *returned)
+        return _done(change.kind.upper(), change, changed, returned)
     verb = "COPY" if change.copied is not None else change.kind.upper()
     of_files = change.copied is not None or change.reads_files
     if (of_files or len(given) >= BULK_ROWS_MIN) and takes_columns(source, given.change):
-        return Done(verb, change.target, _inserted(tables, source, given, now_ms))
+        return _done(verb, change, _inserted(tables, source, given, now_ms), returned)
     changed = tables.change(source, given.change, now_ms, given.rows(), seen, before=before)
-    return Done(verb, change.target, changed.count, *returned)
+    return _done(verb, change, changed, returned)
+
+
+def _done(verb: str, change: TableChange, changed: Changed, returned: Sequence[pa.Table]) -> Done:
+    return Done(verb, change.target, changed.count, next(iter(returned), None), as_text(changed.ends))
 
 
 def begin_change(
@@ -188,7 +193,7 @@ def begin_change(
         elif isinstance(found, BaseException):
             outcome.set_exception(found)
         else:
-            outcome.set_result(Done(change.kind.upper(), change.target, found.count, *returned))
+            outcome.set_result(_done(change.kind.upper(), change, found, returned))
 
     tables.begin(source, change, now_ms, told, own, before=before if change.returning else None)
     return outcome
@@ -211,8 +216,8 @@ def _of_query(error: RowFailed) -> StatementFailed:
     return StatementFailed(f"row {error.row + 1} of the query: {error}")
 
 
-def _inserted(tables: TableWriters, source: SourceDef, given: GivenRows, now_ms: int) -> int:
-    """Inserts rows by columns; their number."""
+def _inserted(tables: TableWriters, source: SourceDef, given: GivenRows, now_ms: int) -> Changed:
+    """Inserts rows by columns."""
     try:
         return tables.insert(source, given.change, now_ms, given.columns())
     except RowFailed as error:
@@ -234,16 +239,16 @@ def returned_table(change: TableChange, rows: Sequence[Row]) -> pa.Table:
 
 def write_rows(
     log: Log, sources: Sequence[SourceDef], inserts: Sequence[InsertValues], transactional_id: str, now_ms: int
-) -> int:
-    """Rows of INSERT ... VALUES into streams and tables over topics, all in one transaction; their number."""
+) -> Mapping[TopicPartition, int]:
+    """Rows of INSERT ... VALUES into streams and tables over topics, all in one transaction; the ends of what it wrote."""
     producer = log.producer(transactional_id)
     try:
         producer.begin()
         send_rows(producer, log, sources, inserts, now_ms)
         producer.commit()
+        return producer.ends
     finally:
         producer.close()
-    return len(inserts)
 
 
 def send_rows(

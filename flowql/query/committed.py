@@ -15,12 +15,12 @@ from flowql.compiler.plan.generations import plain, runtime_name
 from flowql.compiler.plan.logical import Format
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef, stores_of
 from flowql.config.storage import log_at
-from flowql.query.errors import NOTHING, QueryError
+from flowql.query.errors import APART, NOTHING, SEQUENCE, TICK, QueryError
 from flowql.query.of_plan import OfPlan
 from flowql.query.room import Room
 from flowql.runtime.app.plan_topic import read_plan
 from flowql.runtime.errors import LogCorrupt, StateDamaged, StateError
-from flowql.runtime.log.base import Log
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.repairs import RepairedLog
@@ -83,6 +83,8 @@ class Commit:
     writer: transactional id of the instance that made the commit, if it is a member of a group; others: reads rows of the other members.
     restoring: tasks of a single instance whose rows are not all restored. is_whole: views show the same records of all their inputs
     (`flowql.runtime.ticks`). tick: of a member, the tick that `snapshot` is of; 0 if it is that of the last commit.
+    cut: ends of the sources as of the tick that it shows; {}: it is between two ticks; None: its queries follow no ticks. told: that tick as text,
+    for an answer that was asked for one.
     """
 
     plan: Plan
@@ -95,6 +97,14 @@ class Commit:
     restoring: frozenset[str] = frozenset()
     is_whole: bool = False
     tick: int = 0
+    cut: Mapping[TopicPartition, int] | None = None
+    told: str = ""
+
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """What an answer says of it."""
+        said = {SEQUENCE: str(self.snapshot.sequence), APART: self.apart, TICK: self.told}
+        return {key: text.encode() for key, text in said.items() if text}
 
     def at_rest(self) -> bool:
         """The log holds this commit and no later one, so that topics and state can be read together."""

@@ -18,6 +18,7 @@ NOTHING = "FQ5105"  # nothing was ever deployed here
 TOO_LARGE = "FQ5108"  # it needs more memory and disk than interactive queries have
 NO_ROOM = "FQ5110"  # other interactive queries hold the memory that it needs
 NO_PROCESS = "FQ5111"  # it needs a child process, and none can be started
+BEHIND = "FQ5112"  # its views do not show the tick that is asked for
 TOO_LONG = "FQ5109"  # more rows or time than an answer may have
 
 SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of its commit
@@ -26,6 +27,7 @@ MISSING = b"flowql.missing"
 MOMENTS = b"flowql.moments"  # the same: what it combines though it may be of different moments (`flowql.query.moments`)
 APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at the same offsets of their input
 
+TICK = b"flowql.tick"  # the same, where a tick was asked for: the tick that it shows (`flowql.query.tick_text`)
 
 TYPES = b"flowql.types"  # in the metadata of an answer in standard SQL: the types of its columns, as plans have them
 NAMES = (

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flowql.query.answer import Answer, Begun
 from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
-from flowql.query.errors import APART, BUSY, SEQUENCE, QueryError, broken_off
+from flowql.query.errors import BUSY, QueryError, broken_off
 from flowql.query.kept import ByKey, kept_if_table
 from flowql.query.moments import why_separate
 from flowql.query.point_lookups import WAY, Known, PointLookup, Shape, lookup_of, table_of
@@ -197,9 +197,8 @@ def _answer(lookup: PointLookup, rows: Iterable[Columns], commit: Commit, relati
     """relations: of which rows may be missing."""
     metadata = {
         **(lookup.schema.metadata or {}),
-        SEQUENCE: str(commit.snapshot.sequence).encode(),
+        **commit.metadata,
         **(said(restored(commit, relations), commit, relations) if relations else {}),
-        **({APART: commit.apart.encode()} if commit.apart else {}),
     }
     told = lookup.schema.with_metadata(metadata)
     shown = [as_shown(columns, told) for columns in rows]

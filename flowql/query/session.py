@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import CHUNK_ROWS, Answer, Begun, QueryEngine, named_schema
+from flowql.query.at_least import waiting
 from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.errors import (
-    APART,
+    BEHIND,
     BUSY,
     ENGINE,
     INVALID,
-    SEQUENCE,
     UNKNOWN,
     QueryError,
     no_process,
@@ -35,6 +35,7 @@ from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
 from flowql.query.statement import Statement, parse
+from flowql.query.tick_text import as_ends
 from flowql.query.united import Coverage, restored, said, unite
 from flowql.runtime.state.copy import StateCopy
 
@@ -60,6 +61,7 @@ def answer(
     statement: Statement | None = None,
     engine: QueryEngine | None = None,
     looks_up: bool = True,
+    at_least: str | None = None,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
@@ -68,10 +70,15 @@ def answer(
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
     share the database. statement: of standard SQL, if it is bound already. engine: whose SQL it is, if that is not the dialect's.
-    looks_up: False where it is known that it is no point look-up.
+    looks_up: False where it is known that it is no point look-up. at_least: the tick that its views have to show (`flowql.query.at_least`).
     """
     language = engine or database.limits.settings.dialect
-    if looks_up and statement is None:
+    wanted = None if at_least is None else as_ends(at_least)
+    if wanted is not None:
+        take, copied = waiting(take, wanted), None if copied is None else waiting(copied, wanted)
+    if (
+        looks_up and statement is None and wanted is None
+    ):  # a look-up may show more than its tick, and a later answer less
         found = looked_up(sql, language, take, begun, database)
         if found is not None:
             return found
@@ -222,11 +229,17 @@ def _gathered(
             return statement, commit, relations, said(restored(commit, relations), commit, relations)
         united, coverage = _closing(commit, partial(unite, commit, relations, statement, query.room))
         left_s = limit - time.monotonic()
-        if not coverage.whole and commit.tick and left_s < MOVING_S / 2:  # a member has not kept the tick
+        if (
+            not coverage.whole and commit.tick and not commit.told and left_s < MOVING_S / 2
+        ):  # a member has not kept the tick
             query.room.back()
             newest = commit.as_newest("an instance does not have the rows of one tick")
             united, coverage = _closing(commit, partial(unite, newest, relations, statement, query.room))
             commit = replace(newest, snapshot=commit.snapshot)
+        if commit.told and not coverage.whole and left_s < 0:
+            commit.snapshot.close()
+            title = "an instance does not have the rows of the tick that is asked for"
+            raise QueryError(title, code=BEHIND, help="repeat the query")
         if coverage.whole or left_s < 0:
             return statement, commit, united, said(coverage, commit, relations)
         commit.snapshot.close()
@@ -328,17 +341,14 @@ def _elsewhere(
         schema, batches = answer_from_copy(query, statement, commit.snapshot, stores)
     else:
         schema, batches = answer_from_rows(query, statement, commit, relations)
-    apart = {APART: commit.apart.encode()} if commit.apart else {}
-    named = schema.with_metadata({**schema.metadata, **said, **apart})
+    named = schema.with_metadata({**schema.metadata, **said, **commit.metadata})
     return named, query.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)
 
 
 def _result(
     query: InteractiveQuery, statement: Statement, commit: Commit, said: Mapping[bytes, bytes]
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    metadata = {SEQUENCE: str(commit.snapshot.sequence).encode(), **said}
-    if commit.apart:
-        metadata[APART] = commit.apart.encode()
+    metadata = {**commit.metadata, **said}
     if query.is_other_engine:
         metadata[ENGINE] = query.language.encode()
     if statement.asked is not None:

@@ -128,12 +128,12 @@ class Calls:
             return answer.table()
 
     @contextmanager
-    def answer(self, sql: str, engine: QueryEngine | None = None) -> Iterator[Answer]:
-        """The answer, as far as it is taken. engine: whose SQL it is, if not the dialect's."""
+    def answer(self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None) -> Iterator[Answer]:
+        """The answer, as far as it is taken. engine: whose SQL it is, if not the dialect's. at_least: the tick that it has to show."""
         from flowql.server.streaming import ARROW, decode  # Arrow: 0.2 s
 
         try:
-            body = json.dumps({"sql": sql, "engine": engine}).encode()
+            body = json.dumps({"sql": sql, "engine": engine, "at_least": at_least}).encode()
             with self._http.request("POST", "/v1/query", body, headers={"Accept": ARROW}) as reply:
                 if not reply.is_success:
                     raise self._refused(reply, reply.read())

@@ -276,6 +276,7 @@ class RuntimeEngine:
             restoring,
             taken.is_whole,
             taken.tick,
+            taken.cut,
         )
 
     def whole_ends(self) -> Mapping[TopicPartition, int]:

@@ -21,6 +21,7 @@ from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import SourceDef
 from flowql.deploy.assertions import UNKNOWN_REPLICAS
 from flowql.errors import CommandError
+from flowql.query.answer import Done
 from flowql.query.arrow_changes import of_batch
 from flowql.query.change import Change, Rebuilt
 from flowql.query.dead_letters import Letter, letter_of
@@ -116,11 +117,12 @@ class RemoteClient(Calls):
         written: int = self._exactly("POST", path + asked, arrow_stream(rows), {"Content-Type": ARROW})["rows"]
         return written
 
-    def execute(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> int:
-        """The number of rows that INSERT, UPDATE and DELETE have changed."""
+    def execute(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> list[Done]:
+        """As `statements`, without the rows of RETURNING, which are for those who may read."""
         body = json.dumps({"statements": statements, "variables": dict(variables), "retry": retry}).encode()
-        changed: int = self._exactly("POST", "/v1/execute", body)["rows"]
-        return changed
+        said = self._exactly("POST", "/v1/execute", body)
+        with self._understood():
+            return [Done(d["statement"].upper(), d["table"], d["rows"], tick=d["tick"]) for d in said["statements"]]
 
     def letters(self) -> list[Letter]:
         """All open dead letters, with their records."""

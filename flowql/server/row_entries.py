@@ -49,6 +49,7 @@ _ROWS = {
     "type": "object",
     "properties": {
         "commit": {"type": "integer"},
+        "tick": {"type": "string"},
         "columns": {
             "type": "array",
             "items": {"type": "object", "properties": {"name": {"type": "string"}, "type": {"type": "string"}}},
@@ -70,6 +71,7 @@ _DONE = {
                     "statement": {"type": "string"},
                     "table": {"type": "string"},
                     "rows": {"type": "integer"},
+                    "tick": {"type": "string"},
                 },
             },
         },
@@ -80,11 +82,14 @@ _COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}}}
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """sql: a SELECT. parameters: values of $1, $2, ...: strings, numbers, booleans or null. engine: `duckdb` for DuckDB's SQL."""
+    """sql: a SELECT. parameters: values of $1, $2, ...: strings, numbers, booleans or null. engine: `duckdb` for DuckDB's SQL. at_least: the tick
+    of a statement or an answer, which this answer has to show.
+    """
 
     sql: str
     parameters: list[Any] = field(default_factory=list)
     engine: QueryEngine | None = None
+    at_least: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +135,13 @@ async def _query(call: Call) -> Response:
 
     def ask(begun: Begun) -> Answer:
         try:
-            return service.query(bound.sql, begun, call.client, asked.engine, **_only(call))
+            return service.query(bound.sql, begun, call.client, asked.engine, at_least=asked.at_least, **_only(call))
         except QueryError as error:
             raise bound.placed(error) from error
 
-    now = partial(service.look_up, bound.sql, asked.engine, call.caller.visible("read"))
-    return await answered(call, ask, now)
+    if asked.at_least is not None:  # it may have to wait
+        return await answered(call, ask)
+    return await answered(call, ask, partial(service.look_up, bound.sql, asked.engine, call.caller.visible("read")))
 
 
 def _only(call: Call) -> dict[str, Any]:
@@ -151,7 +157,7 @@ async def _execute(call: Call) -> Response:
     done = await _carried_out(call, one_returns=call.body.one_returns)
     if is_arrow:
         return Response(done_streams(done), media_type=ARROW)
-    statements = [{"statement": d.verb.lower(), "table": d.table, "rows": d.rows} for d in done]
+    statements = [{"statement": d.verb.lower(), "table": d.table, "rows": d.rows, "tick": d.tick} for d in done]
     return JSONResponse({"rows": sum(d.rows for d in done), "statements": statements})
 
 

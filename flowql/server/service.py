@@ -184,8 +184,9 @@ class Service:
         client: str = "",
         engine: QueryEngine | None = None,
         visible: frozenset[str] | None = None,
+        at_least: str | None = None,
     ) -> Answer:
-        """Close it, or take all of it. begun, client, engine: see `flowql.query.session.answer`. visible: folded names of the relations that the
+        """Close it, or take all of it. begun, client, engine, at_least: see `flowql.query.session.answer`. visible: folded names of the relations that the
         query may read; None: all.
         """
         instance, database = self._engine, self.database
@@ -199,6 +200,7 @@ class Service:
             functions=offered,
             client=client,
             engine=engine,
+            at_least=at_least,
         )
 
     def look_up(

@@ -24,6 +24,7 @@ from flowql.runtime.ticks.ticks import STALE_MS, TakenSnapshot, TickHost
 
 GRACE_MS = 200  # that a commit waits for tasks on their way to the line
 FINISHED_MAX = 64  # ticks of a stage that are remembered as finished
+CUTS_MAX = 1_024  # ticks whose ends of sources are remembered, as stages far downstream finish them late
 
 
 @dataclass(slots=True)
@@ -60,6 +61,7 @@ class MemberTicks:
         self._of_sub: dict[tuple[str, int], _Lined] = {}
         self._stores: dict[str, str] = {}  # query and number of the sub-topology of each store
         self._done: dict[str, int] = {}  # to be reported
+        self._cuts: dict[int, dict[TopicPartition, int]] = {}  # ends of sources, by ticks that stages may be at
         self._newest, self._outruns = (
             0,
             False,
@@ -154,11 +156,16 @@ class MemberTicks:
             self._newest = max(self._newest, lines.newest)
             for name, line in lines.stages.items():
                 lined = self._stages.get(name)
+                if lined is not None:
+                    mine = {tp: end for tp, end in line.ends.items() if tp.topic in lined.stage.sources}
+                    self._cuts.setdefault(line.tick, {}).update(mine)
                 if lined is not None and line.tick > max(x.tick if x else 0 for x in (lined.line, lined.next)):
                     lined.next = line
             for name, tick in lines.done.items():
                 if (lined := self._stages.get(name)) is not None:
                     lined.finished = {*sorted(lined.finished)[-FINISHED_MAX:], tick}
+            for tick in sorted(self._cuts)[:-CUTS_MAX]:
+                del self._cuts[tick]
             self._let_go()
             if not self._host.commit.dirty and not self._cutting:
                 self._take_up()
@@ -210,8 +217,8 @@ class MemberTicks:
                 return None
             for tick in sorted(set.intersection(*(x.finished for x in stages)), reverse=True):
                 if (found := self._at(queries, tick)) is not None:
-                    return TakenSnapshot(found, is_whole=True, newest=False, tick=tick)
-        return TakenSnapshot(self._host.state.snapshot(), f"{min(queries)} is between two ticks")
+                    return TakenSnapshot(found, is_whole=True, newest=False, tick=tick, cut=self._cuts.get(tick, {}))
+        return TakenSnapshot(self._host.state.snapshot(), f"{min(queries)} is between two ticks", cut={})
 
     def snapshot_at(self, queries: Collection[str], tick: int) -> CombinedSnapshot | None:
         """The state of the tasks that are here as of one tick; None if it is not kept."""

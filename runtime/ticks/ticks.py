@@ -119,7 +119,8 @@ class Follower:
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
     """State for an answer. reason: why queries are not at one place of their inputs; empty if they are, or if nobody has looked.
-    is_whole: it is of one tick. newest: it is that of the last commit. tick: of a member, the tick that others are asked for; else 0.
+    is_whole: it is of one tick. newest: it is that of the last commit. tick: of a member, the tick that others are asked for; else 0. cut: ends
+    of sources as of the tick; {}: it is of none; None: the queries follow no ticks.
     """
 
     snapshot: Snapshot
@@ -127,6 +128,7 @@ class TakenSnapshot:
     is_whole: bool = False
     newest: bool = True
     tick: int = 0
+    cut: Ends | None = None
 
 
 class Ticks:
@@ -221,7 +223,8 @@ class Ticks:
                     self._advance(f, snapshot, now_ms)
             self._let_go(now_ms)
             snapshot.close()
-            self._sources = {n: self._sources[n] for n in worth_keeping(self._sources)}
+            shown = {n for f in self._followers.values() for n in f.whole}
+            self._sources = {n: self._sources[n] for n in worth_keeping(self._sources) | shown}
             self._walls = {n: self._walls[n] for n in self._sources}
         self._host.manager.signal()
 
@@ -309,7 +312,7 @@ class Ticks:
             look(LOOK_S)
         late = (q for q, f in followers.items() if f is not None and (f.late or not f.whole))
         behind = min(late, default=min(queries))
-        return TakenSnapshot(self._host.state.snapshot(), f"{behind} is between two ticks")
+        return TakenSnapshot(self._host.state.snapshot(), f"{behind} is between two ticks", cut={})
 
     def _combined(self, followers: Mapping[str, Follower]) -> TakenSnapshot | None:
         common = set.intersection(*(set(f.whole) for f in followers.values()))
@@ -319,9 +322,10 @@ class Ticks:
         at_rest = all(f.rested and f.done == tick for f in followers.values())
         newest = self._host.state.snapshot()
         if at_rest:
-            return TakenSnapshot(newest, is_whole=True)
+            return TakenSnapshot(newest, is_whole=True, cut=self._sources[tick])
         by_query = {q: f.whole[tick][0].retain() for q, f in followers.items()}
-        return TakenSnapshot(CombinedSnapshot(by_query, newest, self._stores), is_whole=True, newest=False)
+        combined = CombinedSnapshot(by_query, newest, self._stores)
+        return TakenSnapshot(combined, is_whole=True, newest=False, cut=self._sources[tick])
 
     def whole_ends(self) -> dict[TopicPartition, int]:
         """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} for none. A reader of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import StatementFailed
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.values import encode_value
 from flowql.runtime.topology.table_rows import Key, KeyOf, Rows
 
@@ -33,13 +34,15 @@ class Present(Protocol):
 @dataclass(slots=True)
 class Changed:
     """What a statement changes. count: the number of rows it is about. rows: by key, the row as it is afterwards. gone: the rows of keys
-    that nothing has afterwards. returned: what RETURNING gives of each of these rows, in the order in which they were changed.
+    that nothing has afterwards. returned: what RETURNING gives of each of these rows, in the order in which they were changed. ends: of the table's
+    topic, once it is committed.
     """
 
     count: int = 0
     rows: Rows = field(default_factory=dict)
     gone: Rows = field(default_factory=dict)
     returned: list[Row] = field(default_factory=list)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
     def put(self, key: Key, row: Row) -> None:
         self.gone.pop(key, None)

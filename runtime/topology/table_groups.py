@@ -138,7 +138,7 @@ class Table:
 class Group:
     """Statements carried out in order over the rows at the end of the topic, and what is to be written for them.
 
-    ends: of the topic. parts: records by partition. marks: see `Mark`.
+    ends: of the topic. parts: records by partition. marks: see `Mark`. written: the ends behind these records, once they are committed.
     """
 
     def __init__(
@@ -150,6 +150,7 @@ class Group:
     ) -> None:
         """over: what statements have changed before these that are not committed, in so many written rows."""
         self.source, self._over = table.source, over
+        self.written: Ends = {}
         self._table, self._now_ms = table, max(s.now_ms for s in statements)
         self.ends = table.image.look()
         if any(table.needs_rows(s.change) for s in statements):
@@ -184,6 +185,7 @@ class Group:
         """It is committed: tells the statements, and keeps what they changed."""
         for statement, found in self._outcomes:
             if isinstance(found, Changed):
+                found.ends = self.written or self.ends
                 statement.changed = found
             else:
                 statement.error = found
@@ -242,6 +244,7 @@ class BulkGroup:
 
     def __init__(self, log: Log, table: Table, statement: Statement, bulk: BulkInsert) -> None:
         self.source, self._statement, self._bulk = table.source, statement, bulk
+        self.written: Ends = {}
         self.ends = table.image.look()
         self.parts: list[tuple[int, pa.RecordBatch]] = []
         self.marks: list[tuple[TopicPartition, pa.RecordBatch]] = []
@@ -272,4 +275,4 @@ class BulkGroup:
         if self._failure is not None:
             self._statement.error = self._failure
         else:
-            self._statement.changed = Changed(self._bulk.count)
+            self._statement.changed = Changed(self._bulk.count, ends=self.written or self.ends)

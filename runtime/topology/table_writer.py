@@ -125,13 +125,13 @@ class TableWriters:
         now_ms: int,
         given: Sequence[pa.RecordBatch],
         mark: Mark | None = None,
-    ) -> int:
-        """Carries out an INSERT of many rows in one transaction; the number of rows written. given: as for `BulkInsert`.
+    ) -> Changed:
+        """Carries out an INSERT of many rows in one transaction. given: as for `BulkInsert`.
 
         Raises RowFailed, TableBusy or LogError; then nothing was changed.
         """
         bulk = BulkInsert(source, change, given)
-        return self._of(source).carry_out(Statement(source, change, now_ms, None, None, mark, None, bulk)).count
+        return self._of(source).carry_out(Statement(source, change, now_ms, None, None, mark, None, bulk))
 
     def rehearse(self, statement: TableStatement, now_ms: int, over: dict[Key, Row | None], first: int) -> Rehearsed:
         """What a statement of a transaction would change now. Nothing is written. over: what the statements before it have changed in the table,
@@ -459,4 +459,8 @@ def _write(log: Log, producer: Producer, groups: Sequence[Group | BulkGroup], se
     except Exception:
         producer.abort()
         raise
-    producer.commit()
+    try:
+        producer.commit()
+    finally:  # its outcome may be asked for later
+        for group in groups:
+            group.written = {**group.ends, **{tp: end for tp, end in producer.ends.items() if tp in group.ends}}

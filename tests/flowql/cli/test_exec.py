@@ -87,7 +87,9 @@ def test_statements_are_carried_out_in_order_and_told(shell: Shell) -> None:
     done = shell("exec", "UPDATE users SET visits = visits + 1 WHERE id = 1; DELETE FROM users WHERE id = 2")
     assert (done.code, done.err.splitlines()) == (0, ["UPDATE 1 row of users", "DELETE 1 row of users"])
     inserted = shell("exec", "-o", "json", "INSERT INTO notes SELECT name, visits FROM users")
-    assert json.loads(inserted.out) == [{"statement": "insert", "table": "notes", "rows": 1}]
+    (document,) = json.loads(inserted.out)
+    assert document.pop("tick").startswith("notes/0:")
+    assert document == {"statement": "insert", "table": "notes", "rows": 1}
     assert shell.rows("SELECT * FROM users") == [[1, "ann", 1]]
     assert shell.rows("SELECT * FROM notes") == [["ann", 1]]
 
@@ -100,6 +102,7 @@ def test_returning_gives_the_rows_in_every_format(shell: Shell, tmp_path: Path) 
     assert [line.split() for line in table.out.splitlines()] == [["id", "visits"], ["3", "0"], ["line", "n"]]
     update = "UPDATE users SET visits = visits + 1 WHERE id = 3 RETURNING name, visits"
     document = json.loads(shell("exec", "-o", "json", update + "; DELETE FROM notes").out)
+    assert all(d.pop("tick") for d in document)
     assert document[0] == {
         "statement": "update",
         "table": "users",

@@ -52,7 +52,8 @@ def insert(tables: Tables, change: TableChange, rows: list[Row]) -> int:
     columns = zip(*rows, strict=True) if rows else ((),) * len(types)
     arrays = [to_arrow(list(c), t) for c, t in zip(columns, types, strict=True)]
     fields = [pa.field(n, arrow_type(t)) for n, t in zip(change.columns, types, strict=True)]
-    return tables.writers.insert(source, change, NOW, [pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))])
+    given = [pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))]
+    return tables.writers.insert(source, change, NOW, given).count
 
 
 def written(tables: Tables, name: str) -> list[str]:
