@@ -13,7 +13,7 @@ import pytest
 import flowql
 from flowql.query import at_least
 from flowql.query.tick_text import as_ends
-from tests.flowql.api.shop import TOKEN, Shop, project
+from tests.flowql.api.shop import TOKEN, WAIT_S, Shop, project
 from tests.flowql.cli.conftest import flowql as flowql_program  # noqa: F401
 from tests.flowql.cli.program import Program
 
@@ -28,7 +28,8 @@ TOTAL, BOTH = "SELECT t FROM total", "SELECT t, (SELECT sum(s) FROM sums) AS s F
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.setattr(at_least, "WAIT_S", WAIT_S)  # other tests may take the processors
     url = project(tmp_path / "shop", SQL, "dialect: standard\n")
     with flowql.Instance(tmp_path / "shop") as instance:
         made = Shop(tmp_path / "shop", url, instance)
@@ -90,7 +91,7 @@ def test_a_tick_that_cannot_be_shown_is_an_error_that_says_why(shop: Shop, monke
         shop.remote.sql(TOTAL, at_least=shop.local.tick)
     assert shop.remote.sql(TOTAL, at_least="other/0:99").one() == 7, "nothing of it is made of that"
     shop.local.resume("sums")
-    monkeypatch.undo()
+    monkeypatch.setattr(at_least, "WAIT_S", WAIT_S)
     assert shop.remote.sql(TOTAL, at_least=shop.local.tick).one() == 15
     shop.instance.stop()
     with flowql.connect(shop.folder) as at_rest, pytest.raises(flowql.CommandError, match="no instance runs"):
