@@ -128,8 +128,8 @@ def _lost_windows(query: QueryPlan, window: Window, span: Span) -> Diagnostic:
         f"{query.id} loses windows when its input pauses",
         span,
         "EMIT FINAL, and windows are kept for their size and grace only",
-        why="the record that closes a window gives it. If that record is so late that stream time jumps over the next window, too, the window "
-        "is forgotten already and gives no row. ksqlDB does the same",
+        why="the record that closes a window emits its row. If that record moves stream time past the next window as well, the window "
+        "has been dropped by then and emits nothing. ksqlDB does the same",
         help=f"keep windows for longer than the input pauses:  WINDOW {window.kind.upper()} (..., RETENTION 7 DAYS, ...)",
         severity="hint" if window.grace_ms is None else "warning",  # who says a grace waits for windows to close
     )

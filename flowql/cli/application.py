@@ -76,4 +76,4 @@ def _outcome(settings: Settings, how: How, removal: Removal, *, yes: bool) -> st
     if not yes:
         return f"nothing was removed; to remove this:  flowql app {how} --yes"
     after = "; the next start computes all results again" if how == "reset" else ""
-    return f"removed {len(removal.parts)} parts of {name}{after}"
+    return f"removed the listed parts of {name}{after}"

@@ -191,7 +191,7 @@ def _yaml(
     properties = dict(shared)
     if wishes.registry:
         properties["ksql.schema.registry.url"] = wishes.registry
-    lines = ["# Imported from ksqlDB; IMPORT.md says what became of every statement.", f"name: {_scalar(wishes.name)}"]
+    lines = ["# Imported from ksqlDB; IMPORT.md reports every statement.", f"name: {_scalar(wishes.name)}"]
     lines += ["dialect: ksql"]
     lines += _block("vars", variables)
     lines += [f"sql: [{', '.join(_scalar(f) for f in order)}]"] if order else []

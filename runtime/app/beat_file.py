@@ -100,7 +100,7 @@ def _from_ps(pid: int) -> ProcessTimes | None:
 
 
 class Text(NamedTuple):
-    """What a thread works on, as the file holds it. inputs: how many positions belong to it."""
+    """The current work of a thread, as stored in the file. inputs: how many positions belong to it."""
 
     inputs: int
     data: bytes
@@ -117,7 +117,7 @@ class Text(NamedTuple):
 
 
 class Slot:
-    """What one thread does. Only that thread calls it: `begin_round`, `begin_micro_batch` within a round, `end_round`."""
+    """The beat of one thread. Only that thread calls it: `begin_round`, `begin_micro_batch` within a round, `end_round`."""
 
     def __init__(self, memory: mmap.mmap, at: int, step: str) -> None:
         self._memory, self._at, self._round = memory, at, 0
@@ -200,7 +200,7 @@ class BeatFile:
 
 
 class Activity(NamedTuple):
-    """What a thread of a step does. for_s: since its round began. batch_s: since its micro-batch began, None outside of one.
+    """The activity of a thread of a step. for_s: since its round began. batch_s: since its micro-batch began, None outside of one.
 
     thread: as a traceback names it; native: as the operating system does. query: the name under which its generation runs; id: the one that
     people use. positions: offsets by input, as `topic-partition`.
@@ -249,7 +249,7 @@ class Snapshot(NamedTuple):
 
 
 def read(data_dir: Path) -> Snapshot | None:
-    """What the file of a data directory tells now; None if there is none, or it is of another version. Any process may call it."""
+    """The current content of a data directory's file; None if it is missing or of another version. Any process may call it."""
     try:
         with (data_dir / FILE).open("rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

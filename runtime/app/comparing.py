@@ -1,7 +1,7 @@
 """Both generations of a group at one place of the input, where several instances share their tasks.
 
-The tasks are parked as for a swap (`flowql.runtime.app.swapping`): each member commits and stops those that it has. Of a group that is held
-back the leader records no moves, so that nothing is touched; as soon as the results have been looked at, the swap is taken back
+The tasks are parked as for a swap (`flowql.runtime.app.swapping`): each member commits and stops those that it has. For a group that is held
+back, the leader records no moves, so topics do not change; as soon as the results have been looked at, the swap is taken back
 and the tasks go on. An instance that dies meanwhile leaves that to the leader, which does so after a while.
 """
 
@@ -100,7 +100,7 @@ def _await(host: PlanHost, done: Callable[[], bool], why: str, wait: Callable[[]
 
 
 def _let_go(host: PlanHost, number: int) -> bool:
-    """The tasks go on. Whether they have been parked until now. What fails is left to the leader."""
+    """Lets the tasks continue. Returns whether they were parked. Leaves failures to the leader."""
     with suppress(LogError, RuntimeFailure):
         writer = PlanWriter(host.log, host.config.application_id)
         try:

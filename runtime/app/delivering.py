@@ -1,6 +1,6 @@
 """Records given to queries once more, beside their input, exactly once: `flowql dlq replay --append`.
 
-The runs that take them, the repairs, and the marks that say that they were taken are of one commit. What is marked is not taken
+The runs that take them, the repairs, and the marks that say that they were taken are of one commit. Marked records are not taken
 again; a later rebuild, which is another generation, reads the repaired record at its own place instead.
 """
 

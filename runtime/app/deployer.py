@@ -133,7 +133,7 @@ class Deployer:
             self.moved_positions = note_moved(host.admin, host.config.application_id, plan)
 
     def _after_others(self, stored: Deployed) -> Deployed:
-        """What is on record when a process that had this one's place can write no more of its swap."""
+        """The stored deployment, read after the previous owner of this role can no longer write its swap."""
         if stored.wanted is None or self._host.log.drops_with_commits:
             return stored
         writer = PlanWriter(self._host.log, self._host.config.application_id)

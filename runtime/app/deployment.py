@@ -1,7 +1,7 @@
 """Deployments to an instance that is alone: what a decided change does to tasks, topics and the plan topic.
 
 One commit makes it true: state of what goes is dropped, rows of INSERT VALUES and the record of the deployment are written.
-What has to be rebuilt starts beside what serves, on staging topics; `flowql.runtime.app.rebuilding` brings it to its swap.
+Rebuilt queries start beside the serving ones, on staging topics; `flowql.runtime.app.rebuilding` brings it to its swap.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class Deployment:
             yield host.commit.request(lambda: self.close_tasks((), tasks))
 
     def remade(self, stored: Deployed) -> Coroutine:
-        """What was deployed, without its state: all queries are rebuilt from their inputs, as far as those are whole.
+        """The deployment without its state: all queries are rebuilt from their inputs, as far as those are complete.
 
-        Results serve as they are meanwhile; the queries that made them cannot go on. What was being built begins again, with as many
+        Results serve as they are meanwhile; the queries that made them cannot go on. Rebuilds in progress begin again, with as many
         partitions as its staging topics have.
         """
         host, plan = self._host, stored.plan
@@ -208,7 +208,7 @@ class Deployment:
         if leaving or going_on:  # what they published belongs to the commit before
             yield host.commit.request()
         after = forwarding.recorded(host, after)
-        # Also of queries that could not be built after a restart. What serves and does not run goes on answering from its state.
+        # Also of queries that could not be built after a restart. A serving query that does not run still answers from its state.
         kept = {name for name, _ in after.lost}
         ended = {*gone, *(name for name, _ in host.deployed.lost)} - kept
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in ended]
@@ -360,7 +360,7 @@ def delete_leftovers(host: PlanHost, writers: Callable[[], Sequence[str]] = list
     repartitions of queries and generations that are gone. writers: other members that may still write to the latter; they are returned if some are kept
     for them.
 
-    Of names that others may use as well: those of generations that are known to have begun, and empty ones that only a deployment of this
+    Topics whose names others may use as well: those of generations that are known to have begun, and empty ones that only a deployment of this
     application can have made, which died before its record.
     """
     deployed, app = host.deployed, host.config.application_id

@@ -1,6 +1,6 @@
 """Local exchanges: the repartitions of an instance that owns all partitions, as bounded queues in memory (rule R7).
 
-What is published and not yet consumed at a cut is the remainder; it is written into the same commit as state rows, so that a
+Rows that are published and not yet consumed at a cut are the remainder. They are written into the same commit as state rows, so a
 restart finds exactly what the committed positions upstream have already passed. A batch is written once, at the first cut that
 finds it waiting, and deleted at the first cut after it was consumed: a cut costs what changed, not what waits.
 """
@@ -44,7 +44,7 @@ STORE = StoreSpec(
 
 @dataclass(slots=True)
 class _Saved:
-    """What the store holds of a channel: batches first <= number < end, and how much of the oldest is consumed."""
+    """The stored part of a channel: batches first <= number < end, and how much of the oldest is consumed."""
 
     first: int = 0
     end: int = 0
@@ -116,8 +116,8 @@ class Exchanges:
         """Encodes the batches that the next `save` would write now, so that it holds the epoch lock, without which no task can publish,
         for less time.
 
-        Called by the thread that calls `save`, without the epoch lock. What is published in between is encoded by `save`; what is
-        consumed in between was encoded in vain.
+        Called by the thread that calls `save`, without the epoch lock. `save` encodes rows that are published in between. Rows that are
+        consumed in between were encoded in vain.
         """
         with self._epoch_lock:
             changed = [(key, self._inputs[key]) for key in self._changed & self._inputs.keys()]

@@ -68,7 +68,7 @@ class FreezeWatch:
 
 
 class Load(NamedTuple):
-    """What a thread did during a moment. busy: share of a processor. waits: how often it began to wait."""
+    """The activity of a thread during an interval. busy: share of a processor. waits: how often it began to wait."""
 
     busy: float
     waits: int

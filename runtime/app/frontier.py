@@ -77,7 +77,7 @@ class Frontier:
         return sorted(found)
 
     def _begin(self, tasks: Iterable[TaskId]) -> None:
-        """Note the ends of what tasks read. Of one behind others: when those are done, and for the probe that they have completed."""
+        """Note the ends of what tasks read. For tasks behind others it does so when those are done, and for the probe that they have completed."""
         for task in tasks:
             if task in self._pending:
                 continue
@@ -107,7 +107,7 @@ class RepartitionCleanup:
         self._before: dict[TopicPartition, int] = {}
 
     def delete_processed(self, tasks: Iterable[Task]) -> None:
-        """Of the repartitions that these tasks read.
+        """Deletes processed records of the repartitions that these tasks read.
 
         The positions come from the records of tasks, where the next owner of a task begins. The committed positions of the group may be further:
         they also move over transaction markers.

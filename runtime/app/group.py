@@ -117,7 +117,7 @@ class GroupStep(Reconciler):
         self.wake()
 
     def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
-        """Of runs that do not end, as far as their tasks are this member's. See `HungQueries.tell`."""
+        """Reports runs that do not end, if their tasks are this member's. See `HungQueries.tell`."""
         owns = {str(t) for t in self.planned.within(self._owned)}
         return self.hung.tell(stuck, owns.__contains__, self._host.placement.confirm)
 
@@ -175,7 +175,7 @@ class GroupStep(Reconciler):
 
     @contextmanager
     def _another_time(self) -> Iterator[None]:
-        """What is done now and then is done the next time if brokers are away now."""
+        """Skips a periodic action while brokers are unreachable; the next attempt does it."""
         try:
             yield
         except LogError as error:
@@ -350,7 +350,7 @@ class GroupStep(Reconciler):
         self._host.placement.acknowledge()
 
     def _give_up(self, tasks: Sequence[Task]) -> Coroutine:
-        """Cut, commit, close, acknowledge. Of what the log has refused there is nothing to commit."""
+        """Cut, commit, close, acknowledge. Refused queries have nothing to commit."""
         leaving, held = set(self._leaving), self._host.query_states.having(SUSPENDED)
         refused = [task for task in tasks if task.id.query in held]
         tasks = [task for task in tasks if task.id.query not in held]

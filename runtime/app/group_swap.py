@@ -375,7 +375,7 @@ class GroupSwap:
 
 
 def _before(plan: Plan, names: Iterable[str], app: str) -> dict[tuple[str, int], frozenset[tuple[str, int]]]:
-    """Of each sub-topology of these queries those of them whose results it reads, through staging topics or repartitions."""
+    """For each sub-topology of these queries, the others whose results it reads, through staging topics or repartitions."""
     subs = {(q.id, s.number): s for q in plan.queries if q.id in set(names) for s in q.subtopologies}
     writes = {key: _written_by(sub, app) for key, sub in subs.items()}
     return {
@@ -392,7 +392,7 @@ def _written_by(sub: SubTopology, app: str) -> set[str]:
 def _positions(
     written: Mapping[str, WrittenTask], names: Iterable[str], deployed: Deployed
 ) -> dict[TopicPartition, list[int]]:
-    """Of all tasks of these queries, by what they read. Who has read nothing since a swap still stands in its staging topic."""
+    """Positions of all tasks of these queries, by partition. A task that has read nothing since a swap is still in its staging topic."""
     wanted, found = set(names), dict[TopicPartition, list[int]]()
     moved = {TopicPartition(m.staging, m.partition): m for m in deployed.moved}
     for task, w in written.items():

@@ -145,7 +145,7 @@ def _task_records(host: QueryHost, query: QueryPlan, history: ComputedHistory) -
 
 
 def _metadata(known: bytes | None, ends: Mapping[str, int]) -> dict[str, Any]:
-    """Of a task at the end of the history, with or without records of its own."""
+    """The metadata of a task at the end of the history, with or without earlier metadata."""
     data = {"stream_times": {}, **({} if known is None else decode_metadata(known))}
     assert all(at <= ends[topic] for topic, at in data.get("positions", {}).items()), "read beyond the history"
     return {**data, "positions": dict(ends)}

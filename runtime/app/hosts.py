@@ -1,4 +1,4 @@
-"""What the collaborators of an instance see of it, from the least to the most. `Instance` is all of them."""
+"""The parts of an instance that its collaborators see, from the least to the most. `Instance` is all of them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class HungQueries:
         self.apply()
 
     def _pass_on(self) -> None:
-        """What the watchdog process has written down since the last start."""
+        """Writes to the log which micro-batches the watchdog process has reported since the last start."""
         host = self._host
         frozen = [] if self._passed_on or host.config.data_dir is None else read_frozen(host.config.data_dir)
         if not frozen:
@@ -83,7 +83,7 @@ class HungQueries:
         forget_frozen(host.config.data_dir)
 
     def apply(self) -> None:
-        """What is known, to the queries that run now; another definition or generation is another query."""
+        """Applies the known runs to the running queries. Another definition or generation counts as another query."""
         running = {q.id: q.definition for q in self._host.running.queries}
         runs = [run for run in self._reader.hung if running.get(run.query) == run.definition]
         deaths = Counter[tuple[str, str, str]]()

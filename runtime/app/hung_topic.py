@@ -134,7 +134,7 @@ class HungReader:
         return [one for _, one in sorted(self._hung.items())]
 
     def read_on(self) -> None:
-        """Reads all records that are visible now. What was read before a LogUnavailable is kept."""
+        """Reads all records that are visible now. Records that were read before a LogUnavailable are kept."""
         self._read(to_end=False)
 
     def read_to_end(self) -> None:

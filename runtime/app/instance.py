@@ -314,7 +314,7 @@ class Instance:
         return ChangelogWriter(app, complete=complete, describe=describe)
 
     def _lost_records(self) -> str:
-        """What the log has lost of the state that is here; empty if nothing."""
+        """The records that the log has lost and the local state contains; empty if there are none."""
         records = (self.state.local_record(task) for task in self.state.committed_tasks())
         held = [tp for r in records if r is not None for tp in changelogs_of(self.config.application_id, r)]
         return next(iter(lost_records(self.admin, held).values()), "")
@@ -385,7 +385,7 @@ class Instance:
     def stop(self) -> list[str]:
         """Commit what is published, end all threads, close clients and state. Names of threads that would not end.
 
-        What cannot be committed (a full disk, a broken instance) is processed again after the next start.
+        Records that cannot be committed (full disk, broken instance) are processed again after the next start.
         """
         stuck: list[str] = []
         if self._threads is not None:

@@ -123,7 +123,7 @@ class MemberTasks:
                     at[tp] = min(position, at.get(tp, position))
 
     def forget_positions(self, tps: Collection[TopicPartition], queries: Iterable[RunningQuery] | None = None) -> None:
-        """Of refused queries: they have tasks again, or others own the partitions. The epoch lock is held."""
+        """Forgets restart positions of refused queries: they have tasks again, or others own the partitions. Needs the epoch lock."""
         for running in self._owner.queries.values() if queries is None else queries:
             running.restart_positions = {tp: o for tp, o in running.restart_positions.items() if tp not in tps}
 

@@ -19,7 +19,7 @@ def slots_of(beats: BeatFile, steps: Iterable[str]) -> dict[str, Slot]:
 
 
 class MicroBatchNotes:
-    """Of one thread, which calls it before each micro-batch.
+    """The notes of one thread, which calls this before each micro-batch.
 
     plan_of: the plan of a task's query; None if it is no longer deployed.
     """

@@ -58,7 +58,7 @@ class KnownTimes:
         return max(self._away_since_ms, self._others_ms())
 
     def _earlier(self, task: TaskId) -> Mapping[str, int]:
-        """Of the task of this id that is to be replaced."""
+        """The known times of the inputs of the task with this id, which is about to be replaced."""
         inputs = (i for t in self._tasks_of(task.query) if t.id == task for i in t.logs.values())
         return {i.name: i.deletions.known_ms for i in inputs if i.deletions is not None}
 

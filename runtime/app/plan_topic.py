@@ -42,7 +42,7 @@ def other_applications(application_id: str, topics: Collection[str]) -> list[str
 
 
 def read_others(log: Log, application_id: str) -> dict[str, Deployed]:
-    """What is deployed for the other applications on a log, as far as that may be read; by application.
+    """The deployments of the other applications on a log, by application, as far as they may be read.
 
     A topic whose name merely looks like theirs is left out: a topic of plans has one partition and is compacted.
     """

@@ -65,7 +65,7 @@ class PlannedTasks:
 
     @property
     def readers(self) -> dict[TopicPartition, str]:
-        """Of each partition: what a committed position says of its tasks (`readers`) if none of them is behind it."""
+        """For each partition, the field `readers` of a committed position if none of its tasks is behind it."""
         tasks: dict[TopicPartition, list[TaskId]] = {}
         for task, reads in self.reads.items():
             for tp in reads:

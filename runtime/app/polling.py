@@ -395,7 +395,7 @@ class PollingStep:
                 self._failed(event.error, event.error.partition if isinstance(event.error, LogError) else None)
 
     def _failed(self, error: BaseException, tp: tuple[str, int] | None) -> None:
-        """What cannot be read again stops its readers; anything else is tried again by itself."""
+        """Stops readers of partitions that stay unreadable. Other errors are retried."""
         if isinstance(error, LogError):
             error.partition = error.partition or tp
         self._note(error if isinstance(error, Exception) else RuntimeError(str(error)))

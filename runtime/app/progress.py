@@ -112,7 +112,7 @@ def ends_of(instance: Instance, queries: Collection[RunningQuery]) -> dict[Topic
 
 
 def committed_of(instance: Instance) -> Committed | None:
-    """What tasks have committed; None if that is all they have processed. The state is only asked while something waits for a commit."""
+    """The committed positions of tasks; None if all processed records are committed. Reads state only while a commit is due."""
     if instance.commit.idle and not instance.commit.blocked:
         return None
     with closing(instance.snapshot()) as snapshot:
@@ -120,7 +120,7 @@ def committed_of(instance: Instance) -> Committed | None:
 
 
 def remaining_of(instance: Instance, query: RunningQuery) -> Remaining:
-    """What a query has to do up to the current ends of its sources; of a broken one, as far as its sources exist."""
+    """The work of a query up to the current ends of its sources. For a broken query, only existing sources count."""
     committed = committed_of(instance)  # before the ends: what is committed meanwhile is left at most
     return remaining(query.built.tasks, ends_of(instance, [query]), committed)
 
@@ -156,7 +156,7 @@ def query_status(
     query: RunningQuery | None = None,
     left: Remaining | None = None,
 ) -> dict[str, Any]:
-    """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored, `waiting` where it
+    """The fields of progress in an entry of `status` (its shape is public). `restored` is there only while the query is restored, `waiting` where it
     calls asynchronous functions or rows have waited for a time, `now` where its clock stands still.
 
     query: as of `DeployedQueries`, left: what it has to do; where they are known.
@@ -217,7 +217,7 @@ AHEAD_MS_MIN = 60_000  # clocks of machines differ
 
 
 def ahead_of_clock(tasks: Iterable[Task], wall_ms: int) -> list[dict[str, Any]]:
-    """Of each partition whose stream time is ahead: `partition`, `stream_time`, `ahead_ms` (their names are public).
+    """Each partition whose stream time is ahead, with `partition`, `stream_time`, `ahead_ms` (their names are public).
 
     A record with a time far in the future makes all later ones of its partition late.
     """
@@ -234,7 +234,7 @@ def ahead_of_clock(tasks: Iterable[Task], wall_ms: int) -> list[dict[str, Any]]:
 
 
 def held_moment(tasks: Iterable[Task], wall_ms: int) -> dict[str, int]:
-    """Of a query that compares with `NOW()`, when the clock was set back: `moment_ms` that it holds, `ahead_ms`; else empty (their names are public).
+    """`moment_ms` and `ahead_ms` of a query with `NOW()` whose clock was set back; else empty (their names are public).
 
     The moment of a view never goes back: no row comes or goes until the clock has reached it again.
     """

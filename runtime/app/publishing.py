@@ -71,7 +71,7 @@ class EpochPublisher:
     def broke(self, task: Task, error: BaseException) -> None:
         """A run could be published in part only: its query goes on from the last commit, alone. The epoch lock is held.
 
-        What is not an Exception ends the thread, and with it the instance: a restart goes on from the last commit then.
+        A BaseException that is no Exception ends the thread and the instance. A restart continues from the last commit.
         """
         host = self._host
         said = RuntimeFailure(f"a run of {task.id} could not be published: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What each query does now: counters sampled once a second, and the difference to some seconds ago.
+"""The current rates of each query: counters sampled once a second, and the difference to some seconds ago.
 
 The working threads count per micro-batch and per commit, never per record (`flowql.runtime.metrics`); this step only copies the counters.
 """

@@ -94,8 +94,8 @@ _ABSENT = QueryRecord(STOPPED, reason="it is not deployed")
 class QueryStates:
     """The records of all queries of an instance, by name.
 
-    `of` and the other readers may be called by any thread and take no lock: records are replaced, never changed. Of the methods
-    that change something:
+    `of` and the other readers may be called by any thread and take no lock: records are replaced, never changed. These methods
+    change something:
 
     - `add`, `set_paused`, `end`, `forget`: the thread that deploys; of a member, the group step.
     - `pauses_are_recorded`: the thread that starts the instance.
@@ -105,7 +105,7 @@ class QueryStates:
     - `suspend`: also the commit thread, under the epoch lock. `stop`: also the polling thread.
     - `postpone`, `resume` from SUSPENDED, `reinstate`: the reconciler; of a member, the group step.
 
-    What comes for a query that is not there (any more) is ignored: its tasks may fail while they are removed.
+    Calls for a query that does not exist (any more) are ignored: its tasks may fail while they are removed.
     """
 
     def __init__(self, manager: TaskManager, metrics: Metrics, clock: Clock, without: Collection[str] = ()) -> None:

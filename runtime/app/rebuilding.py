@@ -321,7 +321,7 @@ class Rebuilding:
     # -- where a commit cannot replace records
 
     def _record(self, writer: PlanWriter, group: SwapGroup, new_tasks: Sequence[Task]) -> Coroutine:
-        """From here on there is no way back. What it raises with a swap in `deployed` leaves open whether that is on record."""
+        """From here on there is no way back. If it raises with a swap in `deployed`, the swap may or may not be on record."""
         host, app = self._host, self._host.config.application_id
         yield host.commit.request()
         places = [(t.id.query, t.id.partition, t.state.metadata["positions"]) for t in new_tasks]
@@ -369,7 +369,7 @@ class Rebuilding:
         yield from self._begin_new(group)
 
     def _replacements(self, group: SwapGroup) -> tuple[list[Replacement], list[PartitionChange], set[str]]:
-        """What is written, topics that get as many partitions as their staging topics have, and the tables that get their difference."""
+        """The writes, topics that get as many partitions as their staging topics have, and tables that get their difference."""
         host, found, reshapes, mixed = self._host, list[Replacement](), list[PartitionChange](), set[str]()
         topics = host.admin.topics()
         for topic, staging in group.staging.items():

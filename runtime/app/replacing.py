@@ -1,4 +1,4 @@
-"""What the swap of a generation writes: from a staging topic and the topic itself to `Replacement`s of the commit.
+"""The writes of a generation's swap: from a staging topic and the topic itself to `Replacement`s of the commit.
 
 A stream's partition loses its old records and gets all of the new generation (`Producer.append_from`: nothing of them is read here). A
 table's gets the difference between the two folds (last record of each key): rows that changed, and tombstones for keys that vanished, so
@@ -21,7 +21,7 @@ _ROW = "row"
 
 
 def begun_anew(log: Log, staging: TopicPartition, tp: TopicPartition, begin: int) -> Replacement:
-    """What puts the records of `staging` into a partition that begins at an offset, in a topic that gets other partitions."""
+    """Puts the records of `staging` into a partition that begins at an offset, in a topic that gets other partitions."""
     return Replacement(tp, begin, False, source=_source(log, staging), is_new=True)
 
 
@@ -46,7 +46,7 @@ def records_of(log: Log, topic: str) -> list[pa.RecordBatch]:
 def difference(
     log: Log, staging: TopicPartition, staged_end: int, tp: TopicPartition, end: int
 ) -> list[pa.RecordBatch]:
-    """What makes of a table, read up to `end`, the one in `staging`, read up to `staged_end`."""
+    """The changes from a table, read up to `end`, to the one in `staging`, read up to `staged_end`."""
     changed = _difference(fold(log, tp, end), fold(log, staging, staged_end))
     return [b for b in changed.to_batches() if b.num_rows]
 

@@ -39,7 +39,7 @@ TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
 CHUNK_RECORDS = 20_000
 # The share of one processor for tasks of a query that has to yield. With none they would never finish beside a query that is always at work.
 YIELDING_SHARE = 0.05
-# What another process makes files of: below the first it would cost more than it saves (it takes 0.5 s to start, and 100 MB).
+# Sizes from which another process makes files: below the first it would cost more than it saves (it takes 0.5 s to start, and 100 MB).
 FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
 
 

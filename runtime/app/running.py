@@ -30,7 +30,7 @@ class RunningQuery:
     lacks_tasks: bool = False
 
     def committed_positions(self) -> dict[TopicPartition, int]:
-        """Of the tasks of the last cut, after they were sent back to the last commit; 0 where there was none."""
+        """Positions of the tasks of the last cut, after their reset to the last commit; 0 without one."""
         return _committed((*self.built.tasks, *self.parting))
 
     def staying(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -50,7 +50,7 @@ def _committed(tasks: Iterable[Task]) -> dict[TopicPartition, int]:
 
 
 def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, ReaderPosition]:
-    """Of every partition that tasks read the lowest position; a stopped query's are kept by its tasks' own records."""
+    """The lowest position for every partition that tasks read. Records of tasks keep those of a stopped query."""
     by_tp: dict[TopicPartition, list[int]] = {}
     tasks: dict[TopicPartition, set[TaskId]] = {}
     for name, q in list(queries.items()):

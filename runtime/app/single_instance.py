@@ -1,4 +1,4 @@
-"""What comes next in an instance that is no member of a group: suspended queries are made anew, generations swap in."""
+"""The steps of an instance that is no member of a group: it builds suspended queries again and swaps generations in."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SingleInstanceReconciler(Reconciler):
         yield from handed_over(host, built.tasks, host.state.restoring())
 
     def _restore_anew(self, query: str) -> Coroutine:
-        """Rows of its tasks were in a remote store that does not have them any more. What is here of the tasks goes."""
+        """Restores a query whose rows the remote store has lost. Local rows of its tasks are dropped."""
         host, running = self._host, self._host.queries[query]
         tasks = running.built.tasks
         yield from stopped(host, tasks)

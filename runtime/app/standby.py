@@ -189,7 +189,7 @@ class StandbyCopies:
             self._fail(copy, error, now_ms)
 
     def _learn_ends(self, ends: dict[TopicPartition, int]) -> None:
-        """What is committed by now. A copy that has all of it is as of the time of the question."""
+        """Learns the committed ends. A copy that has reached them is as of the time of this request."""
         with self._lock:
             copies = list(self._copies.values())
         for copy in copies:

@@ -1,4 +1,4 @@
-"""What `status` and the endpoint for Prometheus say of a live instance: counters, rates, latencies, sizes, and what each query waits for.
+"""The content of `status` and of the Prometheus endpoint for a live instance: counters, rates, latencies, sizes, and what each query waits for.
 
 It only reads: one look at the log and one pass over the queries for each call.
 """
@@ -50,7 +50,7 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
 
 
 def _waits_for(instance: Instance, deployed: Deployed, group: SwapGroup) -> str:
-    """What a swap waited for when it was looked at last. A deployment since then may have let it go on."""
+    """Why a swap waited at its last check. A deployment since then may have released it."""
     why = instance.deployer.swaps.why.get(group.name, "")
     return why if why != BUILT or is_held(deployed, group) else ""
 

@@ -1,6 +1,6 @@
-"""What the log refuses: of queries whose results it does not take or whose input is gone, and of tasks that are to be made.
+"""Refusals by the log: of queries whose results it rejects or whose input is gone, and of tasks that are to be made.
 
-What refuses may be mended while the instance runs: a topic is made again, its limit is raised, a right is given. Then the
+The cause may be removed while the instance runs: a topic is made again, its limit is raised, a right is given. Then the
 reconciler makes the tasks of a suspended query anew from the last commit, later and later (rule R1), and it goes on.
 """
 
@@ -58,7 +58,7 @@ def suspend(host: QueryHost, queries: Collection[str], error: Exception) -> dict
         host.query_states.suspend(name, error, at_once=isolated)
         host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
         at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
-        # What left with this cut has no tasks here in the next: of it alone this query would then say where the partition is.
+        # Partitions that left with this cut have no tasks in the next one, so only this query would still report their positions.
         running.restart_positions = running.staying(at)
         for tp, position in at.items():
             positions[tp] = min(position, positions.get(tp, position))
@@ -66,7 +66,7 @@ def suspend(host: QueryHost, queries: Collection[str], error: Exception) -> dict
 
 
 def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
-    """What queries read is gone, denied, below the log's start, above its end or of another topic: they stop where they are, the others go on. Polling thread.
+    """The input of queries is gone, denied, below the log's start, above its end or of another topic: they stop where they are, the others go on. Polling thread.
 
     Rights may be given again, for all of a topic: then its readers go on.
     """

@@ -138,7 +138,7 @@ class ChangedKinds:
 
 
 def changed_kinds(deployed: Deployed, group: SwapGroup, admin: Admin) -> ChangedKinds:
-    """Of a group that is to swap in. A cleanup policy that was set on a topic with records stays."""
+    """Topics whose kind changes with the swap of this group. A cleanup policy that was set on a topic with records stays."""
     known, found = admin.topics(), dict[str, list[str]]({"stream": [], "table": []})
     for topic in sorted(group.topics.keys() & known.keys()):
         policy, history = known[topic].config.get(POLICY, "delete"), deployed.history(topic)
@@ -251,7 +251,7 @@ class MoveExecutor:
         self._progress[_key(move)] = after
 
     def _first(self, move: Move) -> tuple[Sequence[pa.RecordBatch], MoveProgress]:
-        """Deletes what is replaced. Of a table all that its readers have read is one difference; what follows is history again."""
+        """Deletes replaced records. For a table, one difference covers all that its readers have read; history follows."""
         topic, staging = TopicPartition(move.topic, move.partition), TopicPartition(move.staging, move.partition)
         if move.how == "replace" and self._log.admin().begin_offset(topic) < move.end:
             self._log.admin().drop_before(topic, move.end)
@@ -264,7 +264,7 @@ class MoveExecutor:
         return difference(self._log, staging, at, topic, move.end), MoveProgress(self._swap.id, at)
 
     def _placed(self, move: Move, known: MoveProgress) -> MoveProgress:
-        """What a reader's position has become that is here: all before it is committed, nothing behind it is written."""
+        """Adds the new position of a reader at this member: all before it is committed, nothing behind it is written."""
         if known.at not in move.readers or known.at in dict(known.places):
             return known
         offset = self._log.admin().written_offset(TopicPartition(move.topic, move.partition))

@@ -72,7 +72,7 @@ def collect_less() -> None:
 
 
 def collect_all() -> None:
-    """What `collect_less` left out is collected again: native modules complain at exit of objects that were never freed."""
+    """Collects again the objects that `collect_less` left out: native modules complain at exit of objects that were never freed."""
     gc.unfreeze()
 
 

@@ -115,7 +115,7 @@ class Trials:
 
 
 def _partition(name: str) -> TopicPartition:
-    """Of an input, as `topic-partition`.
+    """The partition of an input, from its name `topic-partition`.
 
     >>> _partition("a-b-3")
     TopicPartition(topic='a-b', partition=3)

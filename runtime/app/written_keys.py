@@ -22,7 +22,7 @@ _CONFIG = {"retention.ms": str(RETENTION_MS)}
 
 @dataclass(frozen=True, slots=True)
 class WrittenRequest:
-    """What a request has written. digest: of its body."""
+    """The write of a request. digest: of its body."""
 
     digest: str
     rows: int

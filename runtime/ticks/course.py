@@ -67,11 +67,6 @@ class Course:
         """Partitions whose ends are a tick."""
         return sorted({tp for p in self._stages.values() for tp in p.reads if tp.topic in p.stage.sources})
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether stages are on their way to a line."""
-        return any(p.line is not None and p.left for p in self._stages.values())
-
     def draw(self, ends: Ends, wall_ms: int) -> None:
         """A new tick: ends of all sources, of one moment."""
         self.newest += 1
