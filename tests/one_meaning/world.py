@@ -32,7 +32,8 @@ OF_VIEWS = {
     "spark stream": "stream",
     "spark watermark": "watermark",
 }  # Spark's ways, of views of these
-WAIT_S, QUIET_S = 120.0, 2.0
+WAIT_S = 120.0
+SUBSCRIBED_S = 20.0  # until a subscription has the rows that it is to have; a machine that is at work may be slow
 STOPPED_EVERY, SUBSCRIBED_EVERY = 10, 3  # statements; each of a stopped instance opens its directory
 # Batches: in these, child processes answer interactive queries whose values have no bound, as always outside tests; in others the instance does, with
 # the same code. On a machine that is at work a child process waits for most of the time.
@@ -305,12 +306,7 @@ class Deployed(World):
         view = self.answers["stream"].get(n)
         if view is None or view.kind != "rows" or not view.rows:
             return Answer("refused", text="FQ0000 no view over streams has rows")
-        sql, count = f"{statement.over('s', self.batch.relations)} EMIT CHANGES", len(view.rows)
-        found = followed(self._connection, sql, count)
-        # The first changes of a table may only add rows; the changes that remove some follow.
-        if Counter(found.rows) == Counter(view.rows):
-            return found
-        return followed(self._connection, sql, count + 1, QUIET_S * 10)  # a machine that is at work may be slow
+        return followed(self._connection, f"{statement.over('s', self.batch.relations)} EMIT CHANGES", view)
 
     def _test(self, answers: Answers) -> None:
         """In a project of its own: `flowql test` runs all queries of one."""
@@ -352,21 +348,31 @@ def asked(connection: Asker, sql: str) -> Answer:
     return found or of_table(table[0].drop_columns([ROWTIME] if ROWTIME in table[0].column_names else []))
 
 
-def followed(connection: flowql.Connection, sql: str, count: int, quiet_s: float = QUIET_S) -> Answer:
-    """So many rows of a push query; fewer if no more come. The changes of a table are no rows to be compared."""
+def followed(connection: flowql.Connection, sql: str, view: Answer) -> Answer:
+    """The rows of a push query, up to those of the view. The changes of a table are no rows to be compared.
+
+    The first changes of a table may only add rows: after rows that differ, changes that remove some are waited for.
+    """
     changes = list[Any]()
 
     def follow() -> None:
-        with connection.subscribe(sql, start="earliest", limit=count) as subscription:
-            timer = Timer(quiet_s, subscription.close)
+        with connection.subscribe(sql, start="earliest", limit=len(view.rows) + 1) as subscription:
+            timer = Timer(SUBSCRIBED_S, subscription.close)
             timer.start()
-            changes.extend(subscription)
+            for change in subscription:
+                changes.append(change)
+                if change.op != "insert" or Counter(_rows(changes).rows) == Counter(view.rows):
+                    break
             timer.cancel()
 
     found = attempt(follow)
     if found is None and any(c.op != "insert" for c in changes):
         found = Answer("refused", text="FQ0000 the result is a table")
-    return found or of_values([list(c.row.values()) for c in changes])
+    return found or _rows(changes)
+
+
+def _rows(changes: Sequence[Any]) -> Answer:
+    return of_values([list(c.row.values()) for c in changes])
 
 
 def attempt(act: Callable[[], Any]) -> Answer | None:
