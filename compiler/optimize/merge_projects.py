@@ -25,7 +25,7 @@ def _merge(node: Node) -> Node:
     if below is None or not isinstance(node.spec, Project) or not isinstance(below.spec, Project):
         return node
     inner = {c.name: c.expr for c in below.spec.columns}
-    uses = Counter(x.name for c in node.spec.columns for x in walk(c.expr) if isinstance(x, Column))
+    uses = Counter(x.name for x in walk(*(c.expr for c in node.spec.columns)) if isinstance(x, Column))
     for name, e in inner.items():
         if not isinstance(e, (Column, Literal)) and (uses[name] > 1 or not is_deterministic(e)):
             return node

@@ -30,19 +30,19 @@ RULES: tuple[Rule, ...] = (
     prune_columns,
     mark_appends,
 )
-Observer = Callable[[str, Node, Node], None]
 
 
-def optimise(node: Node, *, rules: tuple[Rule, ...] = RULES, observer: Observer | None = None) -> Node:
-    """`node` after every rule, once each. `observer(rule, before, after)` is told of rules that changed something.
+def optimise(node: Node, *, rules: tuple[Rule, ...] = RULES) -> list[tuple[str, Node]]:
+    """Applies every rule once. Returns the names of the rules that changed something, each with the node after it.
 
     Raises PlanInvariantError when a rule changed the output schema: a bug of the rule, never of the user.
     """
+    steps: list[tuple[str, Node]] = []
     for rule in rules:
         after = rule(node)
         if after.schema != node.schema or after.change != node.change:
             raise PlanInvariantError(f"rule {rule.__name__} changed the output from {node.schema} to {after.schema}")
-        if observer is not None and after != node:
-            observer(rule.__name__, node, after)
+        if after != node:
+            steps.append((rule.__name__, after))
         node = after
-    return node
+    return steps

@@ -194,8 +194,9 @@ class PlanBuilder:
         return f"INSERT_{bound.sink.name}_{n}"
 
     def _compile(self, bound: BoundQuery, query_id: str, options: QueryOptions, catalog: Catalog) -> QueryPlan:
-        steps: list[tuple[str, Node]] = []
-        logical = optimise(place_async_calls(bound.node), observer=lambda rule, _, after: steps.append((rule, after)))
+        placed = place_async_calls(bound.node)
+        steps = optimise(placed)
+        logical = steps[-1][1] if steps else placed
         refuse_unrepeatable(logical)
         kept = self._unchanged(query_id, bound.node, logical, catalog)
         partitions = self._source_partitions(catalog)

@@ -74,7 +74,7 @@ def _closing(below: Following, columns: Iterable[str]) -> tuple[Closing, ...]:
 
 def _through(node: Node, below: Sequence[Following], windows: Windows) -> Following:
     match node.spec:
-        case Project(columns):
+        case Project(columns) if below[0]:
             found: dict[str, int] = {}
             for c in columns:
                 bound = windows.get(c.name)
