@@ -6,13 +6,14 @@ They have partial forms: one statement folds a batch per group, `from_partial` m
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import copysign
 from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Asked, Init, Linear, OnSpark, Ordered, OverRelations, Reading
 from flowql.compiler.functions.duckdb_sums import DECLINED
 from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
-from flowql.compiler.functions.values import has_order, is_ordered, less_of
+from flowql.compiler.functions.values import has_order, is_ordered, less, less_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, Kind, SqlType, duckdb_type
 
 _ON_SPARK = frozenset(
@@ -86,9 +87,14 @@ def _extreme_types(name: str) -> Callable[[tuple[SqlType, ...], Init], Resolutio
     return resolve
 
 
+def _double_less(a: float, b: float) -> bool:
+    """As `less`, with -0.0 below 0.0: which of them is an extreme must not depend on the order of rows."""
+    return less(a, b) or (a == 0 == b and copysign(1, a) < copysign(1, b))
+
+
 def _better(greatest: bool) -> Callable[[Resolution, Init], Callable[[Any, Any], Any]]:
     def make(r: Resolution, _init: Init) -> Callable[[Any, Any], Any]:
-        less = less_of(r.result)
+        less = _double_less if r.result.kind is Kind.DOUBLE else less_of(r.result)
 
         def run(acc: Any, v: Any) -> Any:
             if acc is None or v is None:
@@ -119,7 +125,7 @@ def _extreme_type(types: tuple[SqlType, ...]) -> SqlType | None:
 
 
 def _extreme_sql(function: str) -> Callable[[Asked], str | None]:
-    """Declines groups whose extreme is a zero and that have both zeros: the first row of them decides."""
+    """Declines groups whose extreme is a zero and that have both zeros, which DuckDB takes for one."""
 
     def asked(call: Asked) -> str | None:
         if len(call.args) != 1:

@@ -180,4 +180,6 @@ def _decimals(partial: pa.Array, like: ValueColumn) -> ValueColumn:
 def _better(a: Any, b: Any, *, greatest: bool) -> Any:
     if a.dtype == WIDE:
         return np.where(less(a, b), b, a) if greatest else np.where(less(a, b), a, b)
+    if a.dtype == np.float64:  # `b` has no -0.0 (`Partials.declines`), and `a` may be one, which is below 0.0
+        return np.where(a > b, a, b) if greatest else np.where(b < a, b, a)
     return np.maximum(a, b) if greatest else np.minimum(a, b)

@@ -28,9 +28,13 @@ class OpenKeys:
         self._number = 0
         self._time: int | None = None
 
+    def is_at(self, began: int) -> bool:
+        """Whether a run that begins when time is at `began` needs no reading."""
+        return began == self._time
+
     def begin(self, began: int, read: Read) -> None:
         """Before a run that begins when time is at `began`."""
-        if began != self._time:
+        if not self.is_at(began):
             self._batches = []
             self.add(*read())
         self._time = None  # a run that does not come to its end may have taken keys

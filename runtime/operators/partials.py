@@ -2,7 +2,7 @@
 
 Taken for large Arrow batches when updates are coalesced. Arrow groups the batch (33 ns a row with 10,000 groups of 20,000
 rows; the same statement in DuckDB costs 115), `from_partial` makes accumulators of the partial results and `merge` adds
-them to the state, so the meaning stays that of the function. Cases that Arrow would compute differently are declined: NaN, text
+them to the state, so the meaning stays that of the function. Cases that Arrow would compute differently are declined: NaN, extremes over -0.0, text
 order, arguments that are not plain columns. For aggregates with `add_runs` Arrow lists the arguments per group; a batch with a row that
 one of them refuses, or with which a sum may leave its range, raises `RowsRefused` before anything has changed, and is folded by rows.
 """
@@ -69,6 +69,7 @@ COLUMN_KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind
 )
 _LISTED, _EXACT = "__listed_", "__exact_"
 _NO_EXTENT: Extent = (0, 0)
+_NEGATIVE_ZERO = -(2**63)  # the bits of -0.0, which Arrow takes for 0.0
 
 
 def use_vector(batch: Batch, run: MicroBatchContext, *, silent: bool = False) -> bool:
@@ -111,6 +112,7 @@ class _Part:
         "fold",
         "from_partial",
         "greatest",
+        "is_extreme",
         "is_limited",
         "kinds",
         "merge",
@@ -128,6 +130,7 @@ class _Part:
             self.aggregations = [([], "count_all")]
         field = None if column is None else source.get(column)
         self.struct = column if b.call.type.kind is Kind.STRUCT else None
+        self.is_extreme = b.call.function in ("MIN", "MAX")
         self.best, self.greatest = f"__best_{column}_{names[0]}", b.call.function == "MAX"
         if self.struct is not None:  # the rows with the best structs are found before, and Arrow takes one per group
             self.aggregations = [(self.best, "max")]
@@ -165,7 +168,7 @@ class _Called:
     shown: Callable[[Columns], ValueColumn | None] | None = None
     result: Callable[[Any], Any] | None = None
     kinds: tuple[ColumnKind, ...] = ("object",)
-    is_limited = False
+    is_limited = is_extreme = False
 
     def __init__(self, b: BoundAggregate) -> None:
         assert b.function.add_runs is not None
@@ -227,8 +230,12 @@ class Partials:
         for s in self._structs.values():
             if has_null_fields(arrow.column(names.index(s.struct)), s.type):
                 return True
-        doubles = [arrow.column(names.index(p.doubles)) for p in self.parts if p.doubles is not None]
-        return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
+        doubles = [(p, arrow.column(names.index(p.doubles))) for p in self.parts if p.doubles is not None]
+        return any(
+            bool(pc.any(pc.is_nan(d)).as_py())
+            or (p.is_extreme and bool(pc.any(pc.equal(d.view(pa.int64()), _NEGATIVE_ZERO)).as_py()))
+            for p, d in doubles
+        )
 
     def unwindowed(
         self, batch: Batch, plan: Operator, store: Store, run: MicroBatchContext, closing: Closing | None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,19 @@ from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat
 from flowql.runtime.operators.accumulate import RowsRefused
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Fold
+from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.partials import use_vector
 from flowql.runtime.operators.rows import Changes, Emitter
 from flowql.runtime.operators.session_columns import SessionColumns, Taken
 from flowql.runtime.operators.windows import grace_of
-from flowql.runtime.state.rows import Key
+from flowql.runtime.state.columns.packed import PackedKeys, pack
+from flowql.runtime.state.layout import store_key_codec
+from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Store
 
 Session = tuple[int, int, tuple[Any, ...]]  # first and last row time, accumulators
 Record = tuple[Row, int, int, int]  # row, its time, number, and place in the batch
-NEVER = 2**62
+FORGETS = 8  # in a period of the retention, sessions past it are forgotten so often
 
 
 class SessionAggregateOperator:
@@ -35,6 +39,8 @@ class SessionAggregateOperator:
     its end as row time; only a session of a single instant is updated in place (KStreamSessionWindowAggregate).
 
     EMIT FINAL gives a session once, with the row that closes it, by end, start and key.
+
+    A key waits under the earliest time at which one of its sessions is given or forgotten, so neither looks at keys whose sessions stay.
 
     Large batches are folded by columns, except for keys whose rows depend on their order (`flowql.runtime.operators.session_columns`).
     """
@@ -52,8 +58,9 @@ class SessionAggregateOperator:
             plan, self._fold, inputs[0].schema, gap=self._gap, life=self._life, retention=self._retention
         )
         self._retract = plan.change == "retract"
-        self._store = plan.stores[0].name
-        self._due = plan.id + "#due"  # lower bound of the ends of sessions not yet given
+        self._store, self._codec = plan.stores[0].name, store_key_codec(plan.stores[0])
+        self._step = max(self._retention // FORGETS, 1)
+        self._waiting = OpenKeys()  # by the stream time at which a session of the key is to be given or forgotten
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
@@ -67,18 +74,22 @@ class SessionAggregateOperator:
             return None
         began, store = run.stream_times.get(self.plan.id, NO_TIME), run.state.store(self._store)
         taken = Taken(rows, batch.rowtime[rows], run.advance(self.plan.id, batch.rowtime[rows]))
+        now = int(taken.now[-1])
+        follows = self._follow(store, began, now)
         out, left = self._fold_columns(columns, batch, taken, began, store, run)
         if len(left):
             of_rows = self._fold_rows(batch, taken.take(left), began, store, run)
             out = concat(self.plan.schema, [b for b in (out, of_rows) if b is not None])
+        given = self._pass(store, began, taken.now, batch.seq[rows], run) if follows else None
         if self._final:
-            out = self._closed(store, began, taken.now, batch.seq[rows], run)
+            out = given
         elif out is not None:
             out = out.take(np.argsort(out.seq, kind="stable")) if len(left) else out
             head = None if batch.headers is None else [batch.headers[i] for i in out.seq.tolist()]
             out = out.numbered(batch.seq[out.seq])
             out.headers = head
-        self._sweep(store, began, int(taken.now[-1]))
+        if follows:
+            self._waiting.end(now)
         return out if out is None or len(out) else None
 
     def _taken(self, batch: Batch) -> Ints:
@@ -100,9 +111,9 @@ class SessionAggregateOperator:
         if columns is not None:
             with suppress(RowsRefused):
                 made = columns.fold(batch, taken, began, store, run, silent=self._final)
-                if self._final and len(made.ends):
+                if self._final:
                     run.hold(self.plan.id, made.added)
-                    self._wait(int(made.ends.min()), run)
+                self._waiting.add(self._wakes(made.ends, began), made.new)
                 return made.out, made.left
         return None, np.arange(len(taken.rows))
 
@@ -118,11 +129,16 @@ class SessionAggregateOperator:
             for k, v in zip(distinct, store.get_many(distinct), strict=True)
         }
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
+        first = {key: sessions[0][1] for key, sessions in live.items() if sessions}
         seqs = batch.seq[taken.rows].tolist()
         records = zip(rows, taken.times.tolist(), seqs, taken.rows.tolist(), strict=True)
         for record, key, now in zip(records, keys, taken.now.tolist(), strict=True):
             self._row(record, key, live[key], now - self._life, changes, run)
         store.put_many(distinct, [tuple(live[k]) or None for k in distinct])
+        new = {k: v[0][1] for k, v in live.items() if v and (k not in first or v[0][1] < first[k])}
+        if new:
+            wakes = self._wakes(np.array(list(new.values()), np.int64), began)
+            self._waiting.add(wakes, pack(self._codec.encode_many(new)))
         return changes.batch()
 
     def _row(
@@ -147,7 +163,6 @@ class SessionAggregateOperator:
         sessions[at : at + len(met)] = [(start, end, fold.kept(key, made))]
         if self._final:
             run.hold(self.plan.id, 1 - len(met))
-            self._wait(end, run)
             return
         before = None
         for s in met:
@@ -158,39 +173,56 @@ class SessionAggregateOperator:
                 changes.add((key, s[:2]), old, None, s[1], place)
         changes.add((key, (start, end)), before, fold.row(key, made, (start, end), run=run, seq=seq), end, place)
 
-    def _wait(self, end: int, run: MicroBatchContext) -> None:
-        """A session is to be given once it is closed."""
-        run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
-
-    def _closed(self, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext) -> Batch | None:
-        """Sessions that the rows of this run closed; sessions of all keys are looked through when one can be."""
-        closed = int(times[-1]) - self._life
-        if run.stream_times.get(self._due, NEVER) >= closed:
+    def _pass(self, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext) -> Batch | None:
+        """Gives the sessions that this run closed, if the plan says so, and forgets those past retention."""
+        now = int(times[-1])
+        _, due = self._waiting.due(now)
+        if not len(due):
             return None
-        known = began - self._life if began != NO_TIME else NO_TIME
-        due = NEVER
-        closing: list[tuple[int, int, int, Key, Session]] = []
-        for key, sessions in store.scan():
-            for s in sessions:
-                if s[1] >= closed:
-                    due = min(due, s[1])
-                elif s[1] >= known:
-                    row = int(np.searchsorted(times, s[1] + self._life, side="right"))
-                    closing.append((row, s[1], s[0], key, s))
-        run.stream_times[self._due] = due
+        due = due.take(due.order())
+        keys = self._codec.decode_many(due.to_bytes())
+        before = store.get_many(keys)
+        after = [tuple(s for s in v or () if s[1] >= now - self._retention) for v in before]
+        shorter = [i for i, v in enumerate(after) if len(v) != len(before[i] or ())]
+        store.put_many([keys[i] for i in shorter], [after[i] or None for i in shorter])
+        left = [i for i, v in enumerate(after) if v]
+        self._waiting.add(self._first_wakes([after[i] for i in left], now), due.take(np.array(left, np.int64)))
+        return self._results(zip(keys, before, strict=True), began, times, seqs, run) if self._final else None
+
+    def _results(
+        self, held: Iterable[tuple[Key, Value | None]], began: int, times: Ints, seqs: Ints, run: MicroBatchContext
+    ) -> Batch | None:
+        """Those of the held sessions that this run closed, each with the first row whose stream time is past its close."""
+        closed, known = int(times[-1]) - self._life, began - self._life if began != NO_TIME else NO_TIME
+        closing = [(s[1], s[0], k, s) for k, sessions in held for s in sessions or () if known <= s[1] < closed]
         run.hold(self.plan.id, -len(closing))
-        closing.sort(key=lambda c: c[:3])  # stable: by key within
+        closing.sort(key=lambda c: c[:2])  # stable: by key within; the row of a close rises with its end
+        rows = np.searchsorted(times, np.array([c[0] for c in closing], np.int64) + self._life, side="right")
         out = Emitter(self.plan.schema)
-        for row, end, start, key, s in closing:
-            made = self._fold.row(key, s[2], (start, end), run=run, seq=int(seqs[row]))
-            out.add(made, end, INSERT, int(seqs[row]))
+        for (end, start, key, s), seq in zip(closing, seqs[rows].tolist(), strict=True):
+            out.add(self._fold.row(key, s[2], (start, end), run=run, seq=seq), end, INSERT, seq)
         return out.batch()
 
-    def _sweep(self, store: Store, began: int, now: int) -> None:
-        """Once per retention of stream time, forget the sessions of all keys that are past it."""
-        if began == NO_TIME or began // self._retention == now // self._retention:
-            return
-        for key, sessions in list(store.scan()):
-            kept = tuple(s for s in sessions if s[1] >= now - self._retention)
-            if len(kept) != len(sessions):
-                store.put(key, kept or None)
+    def _wakes(self, ends: Ints, now: int) -> Ints:
+        """The stream time, past `now`, at which each session is given or forgotten."""
+        forgotten = -(-(ends + self._retention + 1) // self._step) * self._step
+        return np.where(ends + self._life >= now, ends + self._life + 1, forgotten) if self._final else forgotten
+
+    def _first_wakes(self, held: Collection[Sequence[Session]], now: int) -> Ints:
+        """For each key with these sessions, the earliest time."""
+        ends = np.array([end for sessions in held for _, end, _ in sessions], np.int64)
+        begins = np.cumsum([0, *map(len, held)])[:-1]
+        return np.minimum.reduceat(self._wakes(ends, now), begins) if len(ends) else ends
+
+    def _in_store(self, store: Store, now: int) -> tuple[Ints, PackedKeys]:
+        held = dict(store.scan())
+        return self._first_wakes(held.values(), now), pack(self._codec.encode_many(held))
+
+    def _follow(self, store: Store, began: int, now: int) -> bool:
+        """Whether this run knows which keys wait. Reading them from the store is put off until one may be due."""
+        follows = (
+            self._final or began == NO_TIME or self._waiting.is_at(began) or began // self._step != now // self._step
+        )
+        if follows:
+            self._waiting.begin(began, partial(self._in_store, store, began))
+        return follows

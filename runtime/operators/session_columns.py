@@ -25,7 +25,7 @@ from flowql.runtime.operators.session_bounds import Known, Sessions, sessions_of
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.columns.key_columns import packed_keys
 from flowql.runtime.state.columns.layer import Found
-from flowql.runtime.state.columns.packed import Flags
+from flowql.runtime.state.columns.packed import Flags, PackedKeys
 from flowql.runtime.state.columns.sessions import BOUNDS, OLDER, SessionLayout
 from flowql.runtime.state.columns.values import PRESENT, RowValues, ValueColumn, ValueLayout, concatenated, objects
 from flowql.runtime.state.layout import store_key_codec
@@ -51,12 +51,13 @@ class Columned:
     """The result of folding a batch by columns.
 
     out: changes, with the place of the row that made each as `seq`. left: which rows taken are to be folded row by row. added: the number of new
-    sessions. ends: the last times of new and changed sessions.
+    sessions. new, ends: keys that had no session, with the last time of each of their sessions.
     """
 
     out: Batch | None
     left: Ints
     added: int
+    new: PackedKeys
     ends: Ints
 
 
@@ -95,11 +96,13 @@ class SessionColumns:
         apart = self._by_row(codes, taken, held, sessions)
         whole = ~apart[codes]
         if not whole.any():
-            return Columned(None, np.arange(len(codes)), 0, taken.times[:0])
+            return Columned(None, np.arange(len(codes)), 0, packed.between(0, 0), taken.times[:0])
         groups = self._grouped(batch, taken.rows[whole], sessions, sessions.of_rows[whole], held)
         out = None if silent else self._changes(batch, taken, codes, keys, _Both(held, groups), run)
         columns.stage(*self._state(found, groups, held, sessions, began))
-        return Columned(out, np.flatnonzero(~whole), int(np.count_nonzero(~groups.met)), groups.last_time)
+        new = np.flatnonzero(~held.known.there[groups.code])
+        added, ends = int(np.count_nonzero(~groups.met)), groups.last_time[new]
+        return Columned(out, np.flatnonzero(~whole), added, packed.take(groups.code[new]), ends)
 
     def _keys(self, batch: Batch, rows: Ints) -> tuple[Ints, list[pa.Array]]:
         """A code for the key of each row, and the columns of the keys by code."""

@@ -134,6 +134,46 @@ def test_no_row_goes_row_by_row_unless_an_older_session_or_lateness_matters():
     assert by_row((0, 70), (1, 49), (2, 70)) == 1  # so late that a session may have closed
 
 
+DOUBLES = schema("k", "d:DOUBLE")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.permutations([(0.0, 0), (-0.0, 1), (0.0, 12), (-0.0, 14), (0.0, 7), (-0.0, 20), (5.0, 3)]),
+    st.lists(st.integers(0, 7), max_size=3),
+    st.sampled_from([Window("session", GAP, 0, grace_ms=1000), Window("hopping", 10, 5, grace_ms=1000), None]),
+)
+def test_which_zero_is_an_extreme_does_not_depend_on_the_order_of_rows(given_rows, points, window):
+    """-0.0 is below 0.0, as in ksqlDB, though they are equal."""
+    shown = []
+    for vector in (False, True):
+        t = Task(*aggregate(DOUBLES, "MIN:d MAX:d", window=window), coalesce=True, vector=vector)
+        for part in cuts([((0, d), time) for d, time in given_rows], points):
+            t.run(batch(DOUBLES, *part))
+        shown.append(repr(sorted(t.table().items())))
+    ordered = Task(*aggregate(DOUBLES, "MIN:d MAX:d", window=window), coalesce=True, vector=False)
+    ordered.run(batch(DOUBLES, *[((0, d), time) for d, time in sorted(given_rows, key=lambda r: r[1])]))
+    assert shown == [repr(sorted(ordered.table().items()))] * 2
+
+
+def test_a_session_is_closed_and_forgotten_without_a_look_at_other_keys():
+    """As many reads of the store with 3 keys that stay open as with 300."""
+    reads = []
+    for others in (3, 300):
+        window = Window("session", GAP, 0, grace_ms=20, retention_ms=400)
+        plan = aggregate(S, "COUNT", window=window, final=True)
+        t = Task(*plan, coalesce=True, vector=False, state=Managed(plan[0].stores, reopen=False))
+        store = t.state.store("agg")
+        t.run(batch(S, ((0, 1, 1), 0), ((1, 1, 1), 10)))
+        t.run(batch(S, *[((k, 1, 1), 20) for k in range(2, others)]))
+        before = store.metrics.reads
+        assert t.run(batch(S, ((1, 1, 1), 30))) == [("+", (0, 0, 0, 1), 0)]
+        reads.append(store.metrics.reads - before)
+        t.run(batch(S, ((1, 1, 1), 475)))
+        assert [k for k, _ in store.scan()] == [(1,)]
+    assert reads[0] == reads[1] < 5
+
+
 LAYOUT = SessionLayout.of((("integer",), ("double", "integer"), (Scaled(2),), (Wide(None), "integer"), ("object",)))
 ACCUMULATORS = st.tuples(
     st.none() | st.integers(-LARGE, LARGE) | st.integers(-9, 9),

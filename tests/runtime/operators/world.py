@@ -24,7 +24,7 @@ from flowql.compiler.plan.logical import (
 )
 from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
 from flowql.compiler.plan.topology import Operator, StoreSpec
-from flowql.compiler.plan.types import BIGINT, INT, STRING, SqlType
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
 from flowql.compiler.plan.watermarks import Closing
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext, RuntimeOperator
@@ -200,7 +200,7 @@ def schema(key: str, value: str, *, windowed: bool = False, window: KeyWindow | 
     return Schema(tuple(fields + [_field(t, "value") for t in value.split()]), window)
 
 
-_TYPES: dict[str, SqlType] = {"BIGINT": BIGINT, "INT": INT, "STRING": STRING}
+_TYPES: dict[str, SqlType] = {"BIGINT": BIGINT, "INT": INT, "STRING": STRING, "DOUBLE": DOUBLE}
 
 
 def _field(text: str, role: Any) -> Field:
