@@ -409,8 +409,8 @@ class StateManager:
     def incomplete(self) -> dict[str, TaskRecord]:
         """Tasks that have lost rows here, open or restored, as of the last commit: they are to be restored anew."""
         with self.epoch_lock.join():
-            records = {t: self._task_record(t) for t in {*self._tasks, *self._restoring}}
-            return {t: record for t, record in records.items() if record is not None and self.lost.of(record)}
+            looked = {*self._tasks, *self._restoring} if self.lost else ()  # reading a record costs 50 us
+            return {t: r for t in looked if (r := self._task_record(t)) is not None and self.lost.of(r)}
 
     def positions_of(self, stores: Iterable[str], partition: int) -> dict[StorePartition, ChangelogPosition]:
         """The positions of one partition of stores, as far as there are any here. They need not be good: `positions.doubts` tells."""

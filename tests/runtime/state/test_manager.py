@@ -32,6 +32,17 @@ from tests.runtime.state.support import (
 )
 
 
+def test_a_look_for_lost_rows_reads_no_task_while_none_are_lost(monkeypatch):
+    """The reconciler looks at each of its turns, with all tasks of an instance."""
+    manager = manager_on()
+    put(manager, manager.open_task("q", 0, [table()]), "T", rows(1))
+    commit(manager)
+    read = []
+    monkeypatch.setattr(manager, "_task_record", read.append)
+    assert manager.incomplete() == {}
+    assert read == []
+
+
 def test_a_crash_after_any_batch_of_an_apply_loses_nothing():
     physical = Forgetful()
     manager = manager_on(physical)
