@@ -112,7 +112,7 @@ class SessionAggregateOperator:
             with suppress(RowsRefused):
                 made = columns.fold(batch, taken, began, store, run, silent=self._final)
                 if self._final:
-                    run.hold(self.plan.id, made.added)
+                    run.hold(self.plan.id, len(made.ends))
                 self._waiting.add(self._wakes(made.ends, began), made.new)
                 return made.out, made.left
         return None, np.arange(len(taken.rows))
@@ -129,41 +129,40 @@ class SessionAggregateOperator:
             for k, v in zip(distinct, store.get_many(distinct), strict=True)
         }
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
-        first = {key: sessions[0][1] for key, sessions in live.items() if sessions}
         seqs = batch.seq[taken.rows].tolist()
+        new: dict[Key, list[Session]] = {}  # keys of which a session began
         records = zip(rows, taken.times.tolist(), seqs, taken.rows.tolist(), strict=True)
         for record, key, now in zip(records, keys, taken.now.tolist(), strict=True):
-            self._row(record, key, live[key], now - self._life, changes, run)
+            if self._row(record, key, live[key], now - self._life, changes, run):
+                new[key] = live[key]
         store.put_many(distinct, [tuple(live[k]) or None for k in distinct])
-        new = {k: v[0][1] for k, v in live.items() if v and (k not in first or v[0][1] < first[k])}
         if new:
-            wakes = self._wakes(np.array(list(new.values()), np.int64), began)
-            self._waiting.add(wakes, pack(self._codec.encode_many(new)))
+            self._waiting.add(self._first_wakes(new.values(), began), pack(self._codec.encode_many(new)))
         return changes.batch()
 
     def _row(
         self, record: Record, key: Key, sessions: list[Session], closed: int, changes: Changes, run: MicroBatchContext
-    ) -> None:
-        """Put a row into the sessions of its key; sessions that ended before `closed` are closed."""
+    ) -> bool:
+        """Put a row into the sessions of its key; sessions that ended before `closed` are closed. Whether one began."""
         fold, (row, t, seq, place) = self._fold, record
         first, last = t - self._gap, t + self._gap
         met = [s for s in sessions if s[1] >= first and s[0] <= last and s[1] >= closed]  # neighbours, as none overlap
         start, end = (min(t, met[0][0]), max(t, met[-1][1])) if met else (t, t)
         if end < closed:
             run.drop_late(self.plan.id, 1, closed + self._life - t)
-            return
+            return False
         assert fold.merge is not None
         accs = met[0][2] if met else fold.initial
         for s in met[1:]:
             accs = fold.merge(accs, s[2])
         made = fold.try_step(fold.add, accs, row, t, seq, run)
         if made is None:
-            return
+            return False
         at = sessions.index(met[0]) if met else sum([s[0] < start for s in sessions])
         sessions[at : at + len(met)] = [(start, end, fold.kept(key, made))]
         if self._final:
             run.hold(self.plan.id, 1 - len(met))
-            return
+            return not met
         before = None
         for s in met:
             old = fold.row(key, s[2], s[:2])
@@ -172,6 +171,7 @@ class SessionAggregateOperator:
             else:
                 changes.add((key, s[:2]), old, None, s[1], place)
         changes.add((key, (start, end)), before, fold.row(key, made, (start, end), run=run, seq=seq), end, place)
+        return not met
 
     def _pass(self, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext) -> Batch | None:
         """Gives the sessions that this run closed, if the plan says so, and forgets those past retention."""

@@ -50,13 +50,12 @@ class Taken:
 class Columned:
     """The result of folding a batch by columns.
 
-    out: changes, with the place of the row that made each as `seq`. left: which rows taken are to be folded row by row. added: the number of new
-    sessions. new, ends: keys that had no session, with the last time of each of their sessions.
+    out: changes, with the place of the row that made each as `seq`. left: which rows taken are to be folded row by row. new, ends: the keys
+    and last times of new sessions.
     """
 
     out: Batch | None
     left: Ints
-    added: int
     new: PackedKeys
     ends: Ints
 
@@ -96,13 +95,12 @@ class SessionColumns:
         apart = self._by_row(codes, taken, held, sessions)
         whole = ~apart[codes]
         if not whole.any():
-            return Columned(None, np.arange(len(codes)), 0, packed.between(0, 0), taken.times[:0])
+            return Columned(None, np.arange(len(codes)), packed.between(0, 0), taken.times[:0])
         groups = self._grouped(batch, taken.rows[whole], sessions, sessions.of_rows[whole], held)
         out = None if silent else self._changes(batch, taken, codes, keys, _Both(held, groups), run)
         columns.stage(*self._state(found, groups, held, sessions, began))
-        new = np.flatnonzero(~held.known.there[groups.code])
-        added, ends = int(np.count_nonzero(~groups.met)), groups.last_time[new]
-        return Columned(out, np.flatnonzero(~whole), added, packed.take(groups.code[new]), ends)
+        new = np.flatnonzero(~groups.met)
+        return Columned(out, np.flatnonzero(~whole), packed.take(groups.code[new]), groups.last_time[new])
 
     def _keys(self, batch: Batch, rows: Ints) -> tuple[Ints, list[pa.Array]]:
         """A code for the key of each row, and the columns of the keys by code."""

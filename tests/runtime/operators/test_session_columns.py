@@ -134,6 +134,30 @@ def test_no_row_goes_row_by_row_unless_an_older_session_or_lateness_matters():
     assert by_row((0, 70), (1, 49), (2, 70)) == 1  # so late that a session may have closed
 
 
+@settings(max_examples=200, deadline=None)
+@given(ROWS, st.lists(st.integers(0, 60), max_size=12), PERIODS, st.booleans(), st.booleans())
+def test_an_operator_that_is_made_anew_closes_the_sessions_that_the_store_holds(rows, points, periods, final, vector):
+    """So no session is forgotten while an operator lives, nor given twice after a restart."""
+    options: dict[str, Any] = {"vector": vector, "final": final, "change": "retract"}
+    lives, late, start, state = task(S, "COUNT SUM:v", *periods, **options), 0, 0, None
+    for part in cuts(timed(S, rows), points):
+        anew = task(S, "COUNT SUM:v", *periods, **options, state=lambda _, kept=state: kept) if state else None
+        anew = anew or task(S, "COUNT SUM:v", *periods, **options)
+        assert lives.run(batch(S, *part, start=start)) == anew.run(batch(S, *part, start=start))
+        state, late, start = anew.state, late + anew.late, start + len(part)
+        assert live(lives, *periods) == live(anew, *periods)
+    assert lives.late == late
+
+
+def test_a_session_closes_before_an_older_one_of_its_key_is_forgotten():
+    for vector in (False, True):
+        t = task(S, "COUNT", 6, 40, vector=vector, final=True, change="upsert")
+        feed(t, (1, 162))
+        t.run(batch(S, ((3, 1, 1), 177)))
+        feed(t, (1, 186))
+        assert t.run(batch(S, ((3, 1, 1), 201)))[-1] == ("+", (0, 186, 186, 1), 186)
+
+
 DOUBLES = schema("k", "d:DOUBLE")
 
 
