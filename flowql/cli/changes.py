@@ -22,12 +22,25 @@ from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
 
 _Repeated = list[str] | None
+
+
+def _deployment_number(text: str) -> int:
+    if not text.isdecimal():
+        raise typer.BadParameter(f"{text} is not the number of a deployment; to deploy one query: --select {text}")
+    return int(text)
+
+
 # Field of `Asked` -> the option, and its value where it is not given.
 _OPTIONS: Mapping[str, tuple[Any, Any]] = {
     "number": (
         Annotated[
             int | None,
-            typer.Argument(help="With --rollback: number in `flowql deployments`.", metavar="[ID]", show_default=False),
+            typer.Argument(
+                help="With --rollback: number in `flowql deployments`.",
+                metavar="[ID]",
+                show_default=False,
+                parser=_deployment_number,
+            ),
         ],
         None,
     ),

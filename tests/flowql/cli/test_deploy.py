@@ -224,6 +224,12 @@ def test_the_history_and_the_way_back(site: Site) -> None:
     assert site("deploy", "2").code == 2
 
 
+@pytest.mark.parametrize(("verb", "code"), [("deploy", 2), ("plan", 1)])
+def test_the_name_of_a_query_is_for_select(site: Site, verb: str, code: int) -> None:
+    refused = site(verb, "big")
+    assert (refused.code, "--select big" in refused.err) == (code, True)
+
+
 def test_a_full_refresh_rebuilds_what_has_not_changed(site: Site) -> None:
     site.write(A, BIG, PER_V)
     site.deploy()
