@@ -223,8 +223,10 @@ class Ticks:
                     self._advance(f, snapshot, now_ms)
             self._let_go(now_ms)
             snapshot.close()
-            shown = {n for f in self._followers.values() for n in f.whole}
-            self._sources = {n: self._sources[n] for n in worth_keeping(self._sources) | shown}
+            # A slow query may finish a tick, and show it, when others have taken many more.
+            asked = {n for f in self._followers.values() for n in (*f.whole, f.done, f.target)}
+            worth = worth_keeping(self._sources)
+            self._sources = {n: ends for n, ends in self._sources.items() if n in worth or n in asked}
             self._walls = {n: self._walls[n] for n in self._sources}
         self._host.manager.signal()
 
