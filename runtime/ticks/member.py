@@ -18,7 +18,7 @@ from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage, stages_of
-from flowql.runtime.ticks.patience import Patience, has_published, is_outranked, say_split
+from flowql.runtime.ticks.patience import FULL, OUTRANKED, Patience, has_published, is_outranked, say_split
 from flowql.runtime.ticks.record import Line, Lines, Report
 from flowql.runtime.ticks.ticks import STALE_MS, TakenSnapshot, TickHost
 
@@ -87,6 +87,8 @@ class MemberTicks:
                     continue
                 if not is_full and not self._is_patience_over(lined, waited_ms):
                     return False
+                if is_full:
+                    lined.patience.bound = FULL
                 late.append(lined)
             for lined in late:
                 lined.late = True
@@ -371,6 +373,7 @@ class MemberTicks:
         if waited_ms < GRACE_MS or not lined.stage.is_combined:
             return waited_ms >= GRACE_MS
         if is_outranked(lined.stage.queries, self._host.running, self._host.tasks_of):
+            lined.patience.bound = OUTRANKED
             return True
         coming, is_first = list(self._coming(lined)), not any(other.finished for other in self._stages.values())
         return lined.patience.is_over(waited_ms, self._host.commit.interval_ms, coming, is_first=is_first)
@@ -383,7 +386,7 @@ class MemberTicks:
                 continue
             if any(map(has_published, filter(self._is_coming, self._coming(lined)))):
                 lined.split += 1
-                say_split(", ".join(lined.stage.queries), lined.line.tick, lined.split)
+                say_split(", ".join(lined.stage.queries), lined.line.tick, lined.split, lined.patience.bound)
 
     def _waits_for_tick(self, lined: _Lined, task: Task) -> bool:
         """Whether records of sources, or timers that are due, wait behind the newest line."""

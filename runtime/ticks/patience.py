@@ -18,23 +18,36 @@ from flowql.runtime.task.task import Task
 # In commit intervals. FIRST: no view of this instance has finished a tick, so the tick is all history, and nothing is shown before it. STILL: without a row read, such as in a function
 # that hangs, which must not hold up the commits of others.
 WHOLE, FIRST, STILL = 10, 100, 3
+FULL = "half of the memory for what is not committed is used"
+OUTRANKED = "rows of a query of more weight wait"
+UNKNOWN = "the ends of its sources were not known in time"
 
 
 @dataclass(slots=True)
 class Patience:
-    """With the tasks that write one topic, from one cut to the next. reached: the sum of their positions when it last grew, after `at_ms` of waiting."""
+    """With the tasks that write one topic, from one cut to the next. reached: the sum of their positions when it last grew, after `at_ms` of waiting.
+    bound: why a commit last waited for them no more.
+    """
 
     reached: int = -1
     at_ms: int = 0
+    bound: str = "a commit did not wait for it"
 
     def is_over(self, waited_ms: int, interval_ms: int, tasks: Sequence[Task], *, is_first: bool) -> bool:
         """Whether a commit that has waited so long beyond its grace waits no more."""
         reached = sum(i.position for task in tasks for i in task.logs.values())
         if reached != self.reached:
             self.reached, self.at_ms = reached, waited_ms
-        runs = all(task.status is TaskStatus.RUNNING for task in tasks)
-        longest = FIRST if is_first else WHOLE
-        return not runs or waited_ms >= interval_ms * longest or waited_ms - self.at_ms >= interval_ms * STILL
+        longest = interval_ms * (FIRST if is_first else WHOLE)
+        if not all(task.status is TaskStatus.RUNNING for task in tasks):
+            self.bound = "a task of it does not run"
+        elif waited_ms >= longest:
+            self.bound = f"it takes more than {longest:,} ms"
+        elif waited_ms - self.at_ms >= interval_ms * STILL:
+            self.bound = f"it read nothing for {interval_ms * STILL:,} ms"
+        else:
+            return False
+        return True
 
     def begin(self) -> None:
         """At a cut."""
@@ -48,13 +61,11 @@ def is_outranked(queries: Collection[str], running: Plan, tasks_of: Callable[[st
     return any(has_published(task) for query, weight in weights.items() if weight > most for task in tasks_of(query))
 
 
-def say_split(query: str, tick: int, times: int) -> None:
-    """times: how often a commit had a part of a tick of this query."""
+def say_split(query: str, tick: int, times: int, bound: str) -> None:
+    """times: how often a commit had a part of a tick of this query. bound: why it did not wait for all of it."""
     if is_a_step(times - 1, times):
-        said = (
-            f"tick {tick} of {query} needs more than one commit: its topic has rows of a part of the tick until it ends"
-        )
-        say(WARNING, "tick.split", said, query=query, tick=tick, total=times)
+        said = f"tick {tick} of {query} needs more than one commit, as {bound}: its topic has rows of a part of the tick until it ends"
+        say(WARNING, "tick.split", said, query=query, tick=tick, total=times, bound=bound)
 
 
 def has_published(task: Task) -> bool:

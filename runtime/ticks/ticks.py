@@ -35,7 +35,7 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
 from flowql.runtime.ticks.numbers import aligned, worth_keeping
-from flowql.runtime.ticks.patience import Patience, has_published, is_outranked, say_split
+from flowql.runtime.ticks.patience import FULL, OUTRANKED, UNKNOWN, Patience, has_published, is_outranked, say_split
 
 GRACE_MS = 20  # that a commit waits for queries on their way to the line
 LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
@@ -168,6 +168,9 @@ class Ticks:
         waited_ms = max(now_ms - self._asked_ms, self._looks // LOOKS_PER_MS)
         room = self._host.publisher
         if room.awaits_cut or (waited_ms >= GRACE_MS and not (self._drawn and room.has_reserve())):
+            bound = UNKNOWN if room.has_reserve() and not room.awaits_cut else FULL
+            for f in self._coming():
+                f.patience.bound = bound
             return True
         return self._drawn and all(self._is_patience_over(f, waited_ms) for f in self._coming())
 
@@ -453,6 +456,7 @@ class Ticks:
         if waited_ms < GRACE_MS or not f.writers.is_combined:
             return waited_ms >= GRACE_MS
         if is_outranked(f.writers.queries, self._host.running, self._host.tasks_of):
+            f.patience.bound = OUTRANKED
             return True
         is_first = not any(other.done for other in self._followers.values())
         return f.patience.is_over(waited_ms, self._host.commit.interval_ms, self._tasks(f), is_first=is_first)
@@ -461,7 +465,7 @@ class Ticks:
         """At a cut that does not find them at the line."""
         if f.writers.is_combined and any(map(has_published, self._tasks(f))):
             f.split += 1
-            say_split(", ".join(f.writers.queries), tick, f.split)
+            say_split(", ".join(f.writers.queries), tick, f.split, f.patience.bound)
 
     def _is_here(self, f: Follower) -> bool:
         known: dict[TaskId, bool] = {}

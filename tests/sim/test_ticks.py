@@ -51,6 +51,7 @@ def test_a_commit_has_whole_ticks_where_nothing_happens() -> None:
         assert not any(row[column] for row in results.history(topic))
     assert len(results.history("credits")) > 20
     assert len(world.answers) > 4
+    assert world.compared > 4, "answers tell what they show"
     world.run_for(3_000)  # ticks without rows are on their way
     lines = len(list(results.lines()))
     world.run_for(3_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -62,6 +63,8 @@ class BankOfMembers(SimulatedCluster):
         self.has_now = now
         self.answers = set[int]()  # ticks that interactive queries were answered of
         self._look_ms = 0
+        self.cut: Mapping[TopicPartition, int] = {}  # of the last answer
+        self.compared = 0
 
     def first_plan(self) -> Plan:
         return self.plan
@@ -93,8 +96,20 @@ class BankOfMembers(SimulatedCluster):
                 continue
             self.answers.add(taken.tick)
             paid = [sum(r[-1] for r in rows[view]) for view in ("credits", "debits")]
+            self._compare_with_cut(taken.tick, taken.cut, paid[0])
             if paid[0] != paid[1] or any(r[-1] for view in ("balance", "total") for r in rows[view]):
                 raise Violation(f"an answer of tick {taken.tick} shows {rows}")
+
+    def _compare_with_cut(self, tick: int, cut: Mapping[TopicPartition, int] | None, paid: int) -> None:
+        """A session that has seen an answer asks for no less than its cut: it has to be what the answer shows, and to grow with the ticks."""
+        if not cut:  # of a tick before this member came
+            return
+        records = Results(self.outside, APP).rows("own", cut)
+        if (wanted := sum(row["amt"] for row in records.values())) != paid:
+            raise Violation(f"an answer of tick {tick} shows {paid}, and its cut {wanted}")
+        if any(cut[tp] < end for tp, end in self.cut.items() if tp in cut):
+            raise Violation(f"the cut of tick {tick} went back: {self.cut}, {cut}")
+        self.cut, self.compared = cut, self.compared + 1
 
     def _rows_at(self, queries: list[str], tick: int) -> dict[str, list[tuple[Any, ...]]] | None:
         """Rows of the views as of a tick, from all members; None if some of them have not kept it."""
