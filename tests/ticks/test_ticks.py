@@ -157,6 +157,36 @@ def test_each_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch
         list(map(run, map(Bank, range(3))))
 
 
+def shown_after_restarts() -> list[int | None]:
+    """What views show some time after a crash while they were on their way, without another row."""
+    found = list[int | None]()
+    for rounds in (60, 75, 90):
+        bank = Bank(6)
+        go_on(bank, rounds)
+        bank.restart()
+        for _ in range(800):
+            bank.driver.round()
+        found.append(bank.look("total", "credits", "debits"))
+        assert found[-1] in (None, len(bank.sums) - 1), "an older state, without a word"
+        bank.instance.close()
+    return found
+
+
+def test_a_mark_lost_at_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views over views would wait for a tick that nobody draws any more."""
+    assert shown_after_restarts() == [60, 75, 90]
+    committed, lost = Ticks.committed, list[Ticks]()
+
+    def first_lost(self: Ticks, finished: Sequence[tuple[str, int]]) -> None:
+        loses = bool(finished) and self not in lost
+        committed(self, () if loses else finished)
+        lost.extend([self] if loses else [])
+
+    monkeypatch.setattr(Ticks, "committed", first_lost)
+    with pytest.raises(AssertionError):
+        assert shown_after_restarts() == [60, 75, 90]
+
+
 NOW_VIEWS = """
 CREATE TABLE seen (id INT PRIMARY KEY, at TIMESTAMP) WITH (PARTITIONS = 2);
 CREATE VIEW young AS SELECT id FROM seen WHERE at > NOW() - INTERVAL '1' SECOND;
