@@ -102,7 +102,7 @@ def _await(host: PlanHost, done: Callable[[], bool], why: str, wait: Callable[[]
 def _let_go(host: PlanHost, number: int) -> bool:
     """Lets the tasks continue. Returns whether they were parked. Leaves failures to the leader."""
     with suppress(LogError, RuntimeFailure):
-        writer = PlanWriter(host.log, host.config.application_id)
+        writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
         try:
             now = writer.deployed
             if now.swap is None or now.swap.id != number:
@@ -116,7 +116,7 @@ def _let_go(host: PlanHost, number: int) -> bool:
 
 def _write(host: PlanHost, before: Deployed, after: Deployed) -> bool:
     """False if `before` is not the newest record any more."""
-    writer = PlanWriter(host.log, host.config.application_id)
+    writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
     try:
         if writer.deployed != before:
             return False

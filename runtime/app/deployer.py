@@ -136,7 +136,7 @@ class Deployer:
         """The stored deployment, read after the previous owner of this role can no longer write its swap."""
         if stored.wanted is None or self._host.log.drops_with_commits:
             return stored
-        writer = PlanWriter(self._host.log, self._host.config.application_id)
+        writer = PlanWriter(self._host.log, self._host.config.application_id, self._host.placement.written)
         writer.close()
         return writer.deployed
 
@@ -407,7 +407,7 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
     ensure_changelogs([q for q in queries if q.id not in runs], host, facts)
     ensure_repartitions(whole, host, facts, runs)
     records = inserted(host, after)
-    writer = PlanWriter(host.log, app)
+    writer = PlanWriter(host.log, app, host.placement.written)
     try:
         if writer.deployed != before:
             return None

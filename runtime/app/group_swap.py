@@ -330,7 +330,7 @@ class GroupSwap:
 
     def _write(self, after: Deployed, to_move: SwapGroup | None = None) -> None:
         """Only if nothing else has been written in between; this member learns of it as all others. to_move: its topics are prepared."""
-        writer = PlanWriter(self._host.log, self._app)
+        writer = PlanWriter(self._host.log, self._app, self._host.placement.written)
         try:
             if writer.deployed == self._host.deployed:
                 if to_move is not None:
@@ -347,7 +347,7 @@ class GroupSwap:
         assert self._group is not None
         try:
             if self._carrier is None:
-                self._writer = PlanWriter(host.log, self._app)
+                self._writer = PlanWriter(host.log, self._app, host.placement.written)
                 if self._writer.deployed != host.deployed:  # it is done already
                     self._outdated = host.deployed
                     self.release()

@@ -42,6 +42,7 @@ class PlanHost(Protocol):
     config: InstanceConfig
     log: Log
     deployed: Deployed
+    placement: PlacementStep
 
 
 class QueryHost(TaskHost, PlanHost, TaskServices, Protocol):
@@ -66,7 +67,6 @@ class DeploymentHost(QueryHost, Protocol):
     """Changes what runs. fatal: why the instance is broken. state_lost: why the state has to be made anew from inputs."""
 
     collector: RecordCollector
-    placement: PlacementStep
     metrics: Metrics
     repaired: RepairedLog
     fatal: BaseException | None

@@ -291,20 +291,20 @@ class Instance:
         app, describe = self.config.application_id, self.admin.describe_topics
         if self.config.shared:
             self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
-            writer = self.config.transactional_id
             return ChangelogWriter(
-                app, complete=True, describe=describe, writer=writer, applied=lambda: self.deployer.applied
+                app,
+                complete=True,
+                describe=describe,
+                writer=self.config.transactional_id,
+                applied=lambda: self.deployer.applied,
+                written=lambda kind: self.placement.written(kind),
             )
         try:
             complete = is_complete(self.log, app)
+            lost = self._lost_records() if complete else ""
         except RecordUnreadable as error:  # the changelogs cannot be restored from
-            say(
-                WARNING,
-                "state.redo",
-                f"{error}; from here on the state can no longer be restored from changelogs alone",
-            )
-            complete = False
-        if complete and (lost := self._lost_records()):
+            complete, lost = False, str(error)
+        if lost:
             say(
                 WARNING, "state.redo", f"{lost}; from here on the state can no longer be restored from changelogs alone"
             )

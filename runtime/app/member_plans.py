@@ -26,6 +26,7 @@ class MemberPlans:
     def newer(self, *, arrived: bool = False) -> Deployed | None:
         """See `PlanReader.newer`. NewerVersion: this member has left its group; any other LogError: nothing has changed."""
         try:
+            self._placement.check_formats()
             found = self._reader.newer(arrived=arrived)
         except NewerVersion as error:
             if not self.outdated:

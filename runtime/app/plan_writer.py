@@ -7,12 +7,15 @@ producer for the transactions of a swap; it records deployments in commits of it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
 from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime import formats
 from flowql.runtime.app.plan_topic import read_deployed, write_deployed
 from flowql.runtime.errors import Fenced, StaleMember
 from flowql.runtime.log.base import Log, TopicPartition
@@ -26,16 +29,23 @@ def writer_id(application_id: str) -> str:
 
 
 class PlanWriter:
-    """Owned by one thread. After an error of any call it is of no more use, and what was written last is to be found out."""
+    """Owned by one thread. After an error of any call it is of no more use, and what was written last is to be found out.
 
-    def __init__(self, log: Log, application_id: str) -> None:
-        self._log, self._id = log, application_id
+    written: the format in which records of a kind are written.
+    """
+
+    def __init__(self, log: Log, application_id: str, written: Callable[[str], int] = formats.newest) -> None:
+        self._log, self._id, self._written = log, application_id, written
         with _another_writes():
             self._producer = log.producer(writer_id(application_id))
         self.deployed = read_deployed(log, application_id) or Deployed()
 
     def write(self, deployed: Deployed, now_ms: int, entry: Entry | None = None, records: Records = ()) -> None:
         """The next record, in one transaction with other records."""
+        number = self._written("plan")
+        wanted = None if deployed.wanted is None else _in_format(deployed.wanted, number)
+        deployed = replace(deployed, serving=_in_format(deployed.serving, number), wanted=wanted)
+        entry = None if entry is None else replace(entry, plan=_in_format(entry.plan, number))
         plan = write_deployed(deployed, self._log.admin(), self._id, now_ms, entry)
         self.transact([*records, plan])
         self.deployed = deployed
@@ -50,6 +60,10 @@ class PlanWriter:
 
     def close(self) -> None:
         self._producer.close()
+
+
+def _in_format(plan: Plan, number: int) -> Plan:
+    return plan if plan.format == number else replace(plan, format=number)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ class Rebuilding:
         writer: PlanWriter | None = None
         try:
             if not host.log.drops_with_commits:  # first: a process that may not write the plan topic holds no query up
-                writer = PlanWriter(host.log, host.config.application_id)
+                writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
             host.query_states.hold_for_swap(old)
             yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
         except Exception as error:
@@ -340,7 +340,7 @@ class Rebuilding:
         assert host.deployed.swap is not None
         names = [runtime_name(q) for q in (*group.gone, *group.queries)]
         try:
-            writer = writer or PlanWriter(host.log, host.config.application_id)
+            writer = writer or PlanWriter(host.log, host.config.application_id, host.placement.written)
             after = writer.deployed
             if after.swaps < host.deployed.swap.id:  # it is not: as it was
                 host.deployed = after

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
+from flowql.runtime.formats import FIRST, Ranges, reads
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.placement.record import read_fields
 
@@ -22,7 +23,8 @@ TOPIC = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "6
 class Heartbeat:
     """joined: the number of the placement as of which it is a member. applied: it holds nothing that this placement does not grant.
     beat: counts those that come at intervals; others tell of a change. leaving: it holds nothing and wants nothing. warm: partitions of others
-    whose tasks it could begin soon, since its copies of their state are near the end.
+    whose tasks it could begin soon, since its copies of their state are near the end. formats: the numbers of formats that it reads.
+    format: that of this record.
     """
 
     member: str
@@ -31,6 +33,8 @@ class Heartbeat:
     beat: int
     leaving: bool = False
     warm: tuple[TopicPartition, ...] = ()
+    formats: Ranges = field(default_factory=dict)
+    format: int = FIRST
 
     def encode(self) -> tuple[bytes, bytes]:
         """Key and value of a record."""
@@ -40,6 +44,8 @@ class Heartbeat:
     def decode(cls, value: bytes) -> Heartbeat:
         """ValueError, TypeError."""
         found = read_fields(cls, value)
+        if not reads("heartbeat", found.format):
+            raise ValueError(f"heartbeat format {found.format} is of another version")
         return replace(found, warm=tuple(TopicPartition(*at) for at in found.warm))
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from flowql.runtime import formats
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.placement.balance import Unit, balanced
 from flowql.runtime.placement.heartbeats import Heartbeat
@@ -62,7 +63,10 @@ def next_placement(
         _place(now, places, copies, alive, wanted)
     dead = {m: n for m, n in now.dead.items() if m not in alive and now.number - n < DEAD_RECORDS}
     plan = now.plan if wanted is None else max(now.plan, wanted.plan)
-    following = replace(now, leader=leader, plan=plan, places=places, copies=copies, dead=dead, fencing=frozenset())
+    agreed = formats.agreed_by((beat.formats for beat in alive.values()), now.formats)
+    following = replace(
+        now, leader=leader, plan=plan, places=places, copies=copies, dead=dead, fencing=frozenset(), formats=agreed
+    )
     return None if following == now else replace(following, number=now.number + 1)
 
 

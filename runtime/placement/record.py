@@ -43,6 +43,7 @@ class Placement:
     copies: members that keep copies of the state of tasks that read a partition, besides its owner.
     dead: of members that were given up, the number of the record that says so; one that has joined at this number or later is another.
     fencing: members of `dead` whose producers may not be fenced yet. What they own is nobody's until a later record.
+    formats: the formats in which members write, by kind of record, where it is not the first one (`flowql.runtime.formats`).
     """
 
     number: int = 0
@@ -52,6 +53,7 @@ class Placement:
     copies: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
     dead: Mapping[str, int] = field(default_factory=dict)
     fencing: frozenset[str] = frozenset()
+    formats: Mapping[str, int] = field(default_factory=dict)
 
     def owners(self) -> set[str]:
         """Members that own a partition."""
@@ -92,6 +94,7 @@ class Placement:
             "copies": copies,
             "dead": dict(self.dead),
             "fencing": sorted(self.fencing),
+            "formats": dict(self.formats),
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -108,8 +111,8 @@ class Placement:
             for topic, partitions in data["copies"].items()
             for partition, at in partitions.items()
         }
-        dead, fencing = data["dead"], frozenset(data["fencing"])
-        return cls(data["number"], data["leader"], data["plan"], places, copies, dead, fencing)
+        dead, fencing, formats = data["dead"], frozenset(data["fencing"]), data.get("formats", {})
+        return cls(data["number"], data["leader"], data["plan"], places, copies, dead, fencing, formats)
 
 
 class PlacementChange(Enum):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from flowql.runtime.errors import Fenced, LogError, StaleMember
+from flowql.runtime import formats
+from flowql.runtime.errors import Fenced, LogError, NewerVersion, StaleMember
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import LATEST, Log, Producer, Reader, TopicPartition
 from flowql.runtime.placement.balance import units_of
@@ -32,7 +33,9 @@ class _Decided:
     """What the last decision of the leader was made from: it stands until one of these changes."""
 
     number: int
-    alive: tuple[tuple[str, int, int, tuple[TopicPartition, ...]], ...]  # member, joined, applied, warm
+    alive: tuple[
+        tuple[str, int, int, tuple[TopicPartition, ...], formats.Ranges], ...
+    ]  # joined, applied, warm, formats
     wanted: Wanted | None
 
 
@@ -143,6 +146,22 @@ class PlacementStep:
             if self._recovering or self._is_given_up():
                 raise StaleMember("this member was declared dead: it was silent for too long")
 
+    def written(self, kind: str) -> int:
+        """The format in which this instance writes records of a kind: the newest one that all members read."""
+        now = self.placement
+        newest = formats.newest(kind)
+        return min(newest, now.formats.get(kind, formats.FIRST)) if now.number else newest
+
+    def check_formats(self) -> None:
+        """NewerVersion if this version cannot read what the other members write."""
+        agreed = self.placement.formats
+        for kind in formats.unread_by(formats.read(), agreed):
+            low, high = formats.read().get(kind, (formats.FIRST, formats.FIRST))
+            raise NewerVersion(
+                f"the members of {self._app} write {kind} format {agreed.get(kind, formats.FIRST)}; this version of FlowQL reads {low} to {high}: "
+                "install the version of the other members"
+            )
+
     @property
     def owned(self) -> int:
         """How many partitions this member owns."""
@@ -246,7 +265,8 @@ class PlacementStep:
     # -- heartbeats
 
     def _heartbeat(self) -> Heartbeat:
-        return Heartbeat(self.member, self._joined, self._applied, self._beat, self._away, self._warm)
+        said = self._joined, self._applied, self._beat, self._away, self._warm
+        return Heartbeat(self.member, *said, formats.read(), self.written("heartbeat"))
 
     def _tell(self, now_ms: int) -> None:
         """At intervals, and at once when there is something to tell."""
@@ -272,8 +292,9 @@ class PlacementStep:
             assert beat is not None, "it was heard"
             if not self._heartbeats.is_silent(member):
                 found[member] = beat
-        dead = self.placement.dead
-        return {m: b for m, b in sorted(found.items()) if not b.leaving and b.joined >= dead.get(m, 0)}
+        dead, agreed = self.placement.dead, self.placement.formats
+        here = {m: b for m, b in sorted(found.items()) if not b.leaving and b.joined >= dead.get(m, 0)}
+        return {m: b for m, b in here.items() if not formats.unread_by(b.formats, agreed)}
 
     def _is_leader(self, alive: Collection[str]) -> bool:
         """The last one goes on while it is alive; then the first of those that are. A member that was never heard may be it for a while."""
@@ -325,7 +346,7 @@ class PlacementStep:
             writer.close()
 
     def _decide(self, alive: dict[str, Heartbeat]) -> None:
-        said = tuple((m, beat.joined, beat.applied, beat.warm) for m, beat in alive.items())
+        said = tuple((m, beat.joined, beat.applied, beat.warm, beat.formats) for m, beat in alive.items())
         decided = _Decided(self.placement.number, said, self._wanted)
         if decided == self._decided or self._unheard():
             return

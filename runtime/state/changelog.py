@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowql.runtime import formats
 from flowql.runtime.errors import LogError, LogUnavailable, StateError, StateLost, TopicMissing
 from flowql.runtime.log.base import (
     EARLIEST,
@@ -39,7 +40,6 @@ _POLICY = "cleanup.policy"
 COMPACTED = {_POLICY: "compact"}
 # Of changelogs. A position here is used for half as long as tombstones stay there (`flowql.runtime.state.positions`).
 CHANGELOG = {**COMPACTED, KEPT_MS: str(7 * 86_400_000)}
-FORMAT = 1
 _READ_ROWS, _READ_BYTES = 20_000, 16 << 20
 Describe = Callable[[Collection[str]], "Future[dict[str, TopicDescription]]"]
 _APPLIED = "!"
@@ -71,6 +71,7 @@ class ChangelogWriter:
     """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id.
 
     applied: the number of the deployment that a member has applied; 0 for none. describe: asks for the identity of changelog topics.
+    written: the format in which records of a kind are written.
     """
 
     def __init__(
@@ -81,9 +82,10 @@ class ChangelogWriter:
         describe: Describe,
         writer: str | None = None,
         applied: Callable[[], int] = lambda: 0,
+        written: Callable[[str], int] = formats.newest,
     ) -> None:
         self._id, self._complete, self._writer = application_id, complete, writer or application_id
-        self._topics = TopicIds(describe)
+        self._topics, self._written = TopicIds(describe), written
         self._applied, self._told, self._told_by = applied, 0, 0  # what was told last, and by which commit
 
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -92,18 +94,18 @@ class ChangelogWriter:
         self._topics.look({changelog_topic(self._id, store) for store, _ in frozen.changelog_partitions()})
         for store, partition, rows, states in frozen.changelog_columns():
             yield TopicPartition(changelog_topic(self._id, store), partition), records_of(rows, states, now_ms)
-        keys = [t.encode() for t in frozen.drops.tasks]
+        keys, number = [t.encode() for t in frozen.drops.tasks], self._written("task")
         values: list[bytes | None] = [None] * len(keys)
         for task_id, record in frozen.tasks.items():
             keys.append(task_id.encode())
-            values.append(encode_value((FORMAT, sequence, record.partition, record.stores, record.metadata)))
+            values.append(encode_value((number, sequence, record.partition, record.stores, record.metadata)))
         keys.append(_commit_key(self._writer))
-        values.append(encode_value((FORMAT, sequence, self._complete)))
+        values.append(encode_value((number, sequence, self._complete)))
         if (applied := self._applied()) != self._told:
             self._told, self._told_by = applied, sequence
         if self._told and sequence <= self._told_by:  # also if that commit is sent again
             keys.append(f"{_APPLIED}{self._writer}".encode())
-            values.append(encode_value((FORMAT, self._told)))
+            values.append(encode_value((number, self._told)))
         yield TopicPartition(metadata_topic(self._id), 0), records_of(keys, values, now_ms)
 
     def reached(
@@ -341,9 +343,9 @@ def _commit_key(application_id: str) -> bytes:
 def _fields(value: bytes, place: str) -> list[Any]:
     """The fields of a record of the metadata topic, without its format number."""
     version, *fields = decode_value(value)
-    if version != FORMAT:
+    if not formats.reads("task", version):
         raise RecordUnreadable(
-            f"{place}: the record has format {version}, as another version of FlowQL writes it; this one reads {FORMAT}: run the "
+            f"{place}: the record has format {version}, as another version of FlowQL writes it; this one reads {formats.newest('task')}: run the "
             "version that wrote it, or another app_id"
         )
     return fields

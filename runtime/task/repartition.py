@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from flowql.compiler.plan.schema import Schema
+from flowql.runtime import formats
 from flowql.runtime.batch import Batch, Origins, concat, concat_origins
+from flowql.runtime.errors import NewerVersion
 from flowql.runtime.log.base import PRODUCE_SCHEMA, RawBatch
 from flowql.runtime.state.changelog import in_topic_name
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
@@ -21,6 +23,7 @@ ENVELOPE_ROWS = 1_000  # well below the megabyte that brokers take by default, u
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # until it is processed
 # Records say nothing by their time. Not 0, which Kafka's client takes for "now".
 _TIME = 1
+_FORMAT = "format"
 
 
 def topic_of(application_id: str, repartition: str) -> str:
@@ -33,8 +36,8 @@ def channel_key(source: int) -> bytes:
     return source.to_bytes(4, "big")
 
 
-def enclose(batch: Batch, source: int) -> pa.RecordBatch:
-    """Rows as records of PRODUCE_SCHEMA."""
+def enclose(batch: Batch, source: int, number: int = formats.FIRST) -> pa.RecordBatch:
+    """Rows as records of PRODUCE_SCHEMA. number: of the format, in a header if it is not the first one."""
     pieces = [batch]
     if len(batch) > ENVELOPE_ROWS:
         starts = range(0, len(batch), ENVELOPE_ROWS)
@@ -44,13 +47,14 @@ def enclose(batch: Batch, source: int) -> pa.RecordBatch:
         pa.array([_TIME] * n, pa.int64()),
         pa.array([channel_key(source)] * n, pa.binary()),
         pa.array([encode_batch(piece) for piece in pieces], pa.binary()),
-        pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
+        pa.array([_headers(number)] * n, PRODUCE_SCHEMA.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
 
 
 def open_envelopes(raw: RawBatch, schema: Schema) -> DecodedRows:
-    """The rows of fetched records; `origin` tells of which record each is."""
+    """The rows of fetched records; `origin` tells of which record each is. NewerVersion."""
+    _check_formats(raw)
     batches = [decode_batch(value, schema) for value in raw.records.column("value").to_pylist()]
     origin = np.repeat(np.arange(len(batches)), [len(b) for b in batches])
     known = [b.origins or Origins.unknown(len(b)) for b in batches if len(b)]
@@ -58,3 +62,16 @@ def open_envelopes(raw: RawBatch, schema: Schema) -> DecodedRows:
     return DecodedRows(
         rows.with_origins(concat_origins(known)) if known else rows, origin, raw.records.num_rows, [], raw
     )
+
+
+def _headers(number: int) -> list[dict[str, object]] | None:
+    return None if number == formats.FIRST else [{"key": _FORMAT, "value": str(number).encode()}]
+
+
+def _check_formats(raw: RawBatch) -> None:
+    headers = raw.records.column("headers")
+    for number in headers.flatten().field("value").unique().to_pylist() if headers.null_count < len(headers) else ():
+        if not formats.reads("envelope", int(number)):
+            raise NewerVersion(
+                f"{raw.tp}: records have envelope format {int(number)}, this version of FlowQL reads {formats.newest('envelope')}"
+            )

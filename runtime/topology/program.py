@@ -15,6 +15,7 @@ from flowql.compiler.plan.logical import Explode, Filter, Materialise, Project, 
 from flowql.compiler.plan.partitioners import meeting_scans
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
 from flowql.compiler.plan.watermarks import MARK, AppendOnly
+from flowql.runtime import formats
 from flowql.runtime.batch import DELETE, UNKNOWN, UPDATE_BEFORE, Batch, Ints, Origins, concat, from_rows
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
@@ -69,11 +70,13 @@ class TaskProgram:
         partitions: Mapping[str, int],
         scans: Scans,
         config: InstanceConfig,
+        written: Callable[[str], int] = formats.newest,
     ) -> None:
+        """written: the format in which records of a kind are written."""
         self._query = query
         self._by_id = {op.id: op for op in operators}
         self._partition, self._partitions, self._vector = partition, partitions, config.vector
-        self._config = config
+        self._config, self._written = config, written
         self.coalesce = False  # whether every reader of the sink treats it as a table; told by `Instance`
         self._may_coalesce = _coalescible(operators)
         self._ends_in_table = _coalescible(operators, _renames)
@@ -222,7 +225,7 @@ class TaskProgram:
         assert isinstance(op.spec, ExchangeSink)
         every = range(self._partitions[op.spec.topic])
         if self._config.shared:
-            records = enclose(mark, self._partition)
+            records = enclose(mark, self._partition, self._written("envelope"))
             topic = topic_of(self._config.application_id, op.spec.topic)
             return SinkRecords(topic, tuple((p, records) for p in every), internal=True)
         return ExchangeRows(op.spec.topic, tuple((p, mark) for p in every))
@@ -263,7 +266,8 @@ class TaskProgram:
         ordered = batch if order is None else batch.take(order)
         parts = tuple((p, ordered.slice(start, end)) for p, start, end in placed)
         if self._config.shared:
-            records = tuple((p, enclose(part, self._partition)) for p, part in parts)
+            number = self._written("envelope")
+            records = tuple((p, enclose(part, self._partition, number)) for p, part in parts)
             return SinkRecords(topic_of(self._config.application_id, op.spec.topic), records, internal=True)
         return ExchangeRows(op.spec.topic, parts)
 

@@ -35,6 +35,7 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.log.base import EARLIEST, Admin, Log, NewTopic, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
+from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.state.changelog import CHANGELOG, changelog_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
@@ -74,6 +75,7 @@ class TaskServices(Protocol):
     config: InstanceConfig
     state: StateManager
     scans: Scans
+    placement: PlacementStep
 
     def position(self, tp: TopicPartition, positions: Mapping[str, int], begin: Callable[[TopicPartition], int]) -> int:
         """Where a task with these positions, by topic, goes on; who has read nothing of a partition, at its beginning."""
@@ -294,7 +296,7 @@ def _task(
 ) -> Task:
     """read: the partitions that it reads, by their topics."""
     partition = task_id.partition
-    program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
+    program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config, env.placement.written)
     task = Task(task_id, program, state, env.publisher, env.clock, env.config)
     if env.config.shared:
         task.marks = {"query": query.definition}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flowql.runtime import formats
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.clock import VirtualClock
@@ -13,7 +14,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.state import changelog, frozen
+from flowql.runtime.state import frozen
 from flowql.runtime.state.changelog import WrittenTasks
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.harness import InstanceHarness
@@ -73,7 +74,7 @@ def test_records_of_tasks_of_another_format_are_named_and_done_without(tmp_path,
     """The start failed, each time, though the inputs were there."""
     with monkeypatch.context() as patch:
         patch.setattr(frozen, "REDO_FORMAT", 2)
-        patch.setattr(changelog, "FORMAT", 2)
+        patch.setattr(formats, "READ", {**formats.READ, "task": (2, 2)})
         left(EmbeddedLog(tmp_path), changelogs=True)
     world = started(tmp_path, changelogs=True)
     assert "flowql-metadata-0, " in world.instance.state_lost
@@ -89,7 +90,7 @@ def test_records_of_tasks_of_another_format_are_named_and_done_without(tmp_path,
 def test_a_record_of_a_task_of_another_format_is_named_at_each_look(tmp_path, monkeypatch):
     """The next look went on behind it, and the task had no state."""
     with monkeypatch.context() as patch:
-        patch.setattr(changelog, "FORMAT", 2)
+        patch.setattr(formats, "READ", {**formats.READ, "task": (2, 2)})
         left(EmbeddedLog(tmp_path), changelogs=True)
     log = EmbeddedLog(tmp_path)
     begin = log.begin_offset(TopicPartition("flowql-metadata", 0))
