@@ -73,8 +73,8 @@ def test_writers_of_the_plan_are_closed(world: Shadow, monkeypatch: pytest.Monke
     opened, closed = list[PlanWriter](), list[PlanWriter]()
 
     class Writer(PlanWriter):
-        def __init__(self, log: Any, application_id: str) -> None:
-            super().__init__(log, application_id)
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
             opened.append(self)
 
         def close(self) -> None:

@@ -133,9 +133,9 @@ def test_a_swap_is_begun_once_and_not_again_until_its_record_is_read(monkeypatch
     world, opened = member(), list[bool]()
 
     class Writer(PlanWriter):
-        def __init__(self, log: Any, application_id: str) -> None:
+        def __init__(self, *of: Any) -> None:
             opened.append(world.instance.deployed.swap is None)
-            super().__init__(log, application_id)
+            super().__init__(*of)
 
     world.deploy(CHAIN.format(over=15))
     monkeypatch.setattr(group_swap, "PlanWriter", Writer)

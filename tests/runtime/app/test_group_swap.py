@@ -15,7 +15,7 @@ from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
 from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogUnavailable, TopicMissing
-from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
@@ -70,8 +70,8 @@ def test_a_leader_becomes_the_writer_of_the_plan_once_for_each_step(monkeypatch:
     writers = []
 
     class Counted(PlanWriter):
-        def __init__(self, log: Log, application_id: str) -> None:
-            super().__init__(log, application_id)
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
             writers.append(self.deployed.swap)
 
     monkeypatch.setattr(group_swap, "PlanWriter", Counted)
