@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -225,7 +225,8 @@ class Reading:
         """
         if self._reads_log or visible is not None:
             try:
-                return self._answer(sql, partial(self._take, holder=holder, visible=visible), begun)
+                equal = (self, visible) if holder is None else None
+                return self._answer(sql, partial(self._take, holder=holder, visible=visible), begun, equal)
             except NeedsInstance:
                 pass
         return self._of_instance(sql)
@@ -364,9 +365,11 @@ class Reading:
         count = admin.partition_counts([topic]).get(topic, 0)
         return {tp: admin.files_of(tp) for tp in (TopicPartition(topic, p) for p in range(count))}
 
-    def _answer(self, sql: str, take: Callable[[Sequence[str]], Commit], begun: Begun) -> Answer:
+    def _answer(
+        self, sql: str, take: Callable[[Sequence[str]], Commit], begun: Begun, equal: Hashable = None
+    ) -> Answer:
         functions = partial(interactive_functions, self.settings.project_dir)
-        return answer(sql, take, begun, database=self.database, functions=functions)
+        return answer(sql, take, begun, database=self.database, functions=functions, equal=equal)
 
     def _take(self, relations: Sequence[str], holder: Holder | None = None, visible: Visible = None) -> Commit:
         """Raises NeedsInstance."""

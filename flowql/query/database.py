@@ -29,6 +29,7 @@ from flowql.query.pace import Share
 from flowql.query.point_lookups import PointLookups
 from flowql.query.query_pool import QueryPool
 from flowql.query.room import QueryMemory
+from flowql.query.shared_answers import SharedAnswers
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.operators.kernels import calls_in, failures_of, over_chunks
@@ -63,6 +64,7 @@ class QueryDatabase:
         self._spill: SpillFolder | None = None
         self.memory = QueryMemory(limits.memory_bytes)
         self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share(yields=beside_continuous)
+        self.shared = SharedAnswers(self.share)
         self.plans = BoundPlans()  # of standard SQL
         self.lookups = PointLookups()
         # An instance shares its memory with continuous queries.

@@ -81,7 +81,9 @@ def paced(query: InteractiveQuery, batches: Iterator[pa.RecordBatch]) -> Iterato
         for batch in batches:
             yield batch
             if query.location is QueryLocation.UNDECIDED:
-                query.contended_s += pace.contended()
+                contended_s = pace.contended()
+                query.share.owe(contended_s)
+                query.contended_s += contended_s
                 if query.contended_s > CONTENDED_S_MAX:
                     query.location = QueryLocation.ELSEWHERE
                     raise Heavy

@@ -14,12 +14,24 @@ class Share:
     def __init__(self, *, yields: bool = True) -> None:
         """yields: to threads of the same interpreter that run continuous queries; a process without them has its own priority instead."""
         self.yields = yields
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards both
         self.taking = 0  # interactive queries that are at work
+        self._free_at_s = 0.0  # by the monotonic clock: when queries that begin need not wait any more
 
     def add(self, number: int) -> None:
         with self._lock:
             self.taking += number
+
+    def owe(self, cpu_s: float) -> None:
+        """Notes processor time of a query for which continuous queries had to wait. Queries that begin next leave them time in return."""
+        with self._lock:
+            now = time.monotonic()
+            wanted = max(now, self._free_at_s) + YIELDED * cpu_s * self.yields
+            self._free_at_s = min(wanted, now + YIELDED_S_MAX)
+
+    def wait_s(self) -> float:
+        """How long a query that begins now should wait."""
+        return max(0.0, self._free_at_s - time.monotonic())
 
 
 class Pace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -34,6 +34,7 @@ from flowql.query.looking_up import looked_up
 from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
+from flowql.query.shared_answers import is_repeatable
 from flowql.query.statement import Statement, parse
 from flowql.query.tick_text import as_ends
 from flowql.query.united import Coverage, restored, said, unite
@@ -62,6 +63,7 @@ def answer(
     engine: QueryEngine | None = None,
     looks_up: bool = True,
     at_least: str | None = None,
+    equal: Hashable = None,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
@@ -71,6 +73,7 @@ def answer(
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
     share the database. statement: of standard SQL, if it is bound already. engine: whose SQL it is, if that is not the dialect's.
     looks_up: False where it is known that it is no point look-up. at_least: the tick that its views have to show (`flowql.query.at_least`).
+    equal: the same for readers who may have one answer if they ask the same at the same time; None: nobody else may have it.
     """
     language = engine or database.limits.settings.dialect
     wanted = None if at_least is None else as_ends(at_least)
@@ -82,12 +85,18 @@ def answer(
         found = looked_up(sql, language, take, begun, database)
         if found is not None:
             return found
-    query = InteractiveQuery(sql, database, functions, client, language=language)
-    query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
-    pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun, statement)
-    schema = next(pieces)
-    assert isinstance(schema, pa.Schema)
-    return Answer(schema, pieces)
+
+    def computed(begun: Begun) -> Answer:
+        query = InteractiveQuery(sql, database, functions, client, language=language)
+        query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
+        pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun, statement)
+        schema = next(pieces)
+        assert isinstance(schema, pa.Schema)
+        return Answer(schema, pieces)
+
+    if equal is None or wanted is not None or not is_repeatable(sql):  # others need not wait for the tick of one
+        return computed(begun)
+    return database.shared.get((sql, language, equal), computed, begun)
 
 
 def _pieces(

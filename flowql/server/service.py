@@ -201,6 +201,7 @@ class Service:
             client=client,
             engine=engine,
             at_least=at_least,
+            equal=(self, visible),
         )
 
     def look_up(

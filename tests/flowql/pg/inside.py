@@ -20,6 +20,13 @@ from tests.flowql.pg.wire import Wire
 @contextmanager
 def served(shop: Shop) -> Iterator[int]:
     """Its port."""
+    with served_with(shop) as (port, _):
+        yield port
+
+
+@contextmanager
+def served_with(shop: Shop) -> Iterator[tuple[int, Reading]]:
+    """Its port, and what answers there."""
     reading, loop = Reading(settings_of(read_project(shop.folder))), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -37,7 +44,7 @@ def served(shop: Shop) -> Iterator[int]:
 
     server = asyncio.run_coroutine_threadsafe(begin(), loop).result()
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield server.sockets[0].getsockname()[1], reading
     finally:
         asyncio.run_coroutine_threadsafe(end(), loop).result()
         loop.call_soon_threadsafe(loop.stop)

@@ -92,3 +92,17 @@ def test_an_answer_that_breaks_off_or_is_left_is_no_longer_at_work() -> None:
     next(left)
     left.close()
     assert share.taking == 0
+
+
+def test_queries_that_begin_wait_for_what_others_have_taken(times: Times) -> None:
+    share = Share()
+    share.owe(0.010)
+    share.owe(0.010)
+    assert share.wait_s() == pytest.approx(2 * YIELDED * 0.010)
+    times.work(0, 0.1)
+    assert share.wait_s() == pytest.approx(2 * YIELDED * 0.010 - 0.1)
+    share.owe(10.0)
+    assert share.wait_s() == YIELDED_S_MAX
+    alone = Share(yields=False)
+    alone.owe(10.0)
+    assert alone.wait_s() == 0

@@ -1,0 +1,172 @@
+"""Answers that several readers get: equal queries that wait at the same time are computed once.
+
+The commit of an answer is taken after all who get it have asked, so each of them sees what was committed before. One group of equal queries is
+computed at a time. Those that are asked meanwhile are the next group. While continuous queries have to wait for interactive ones, groups begin
+later (`Share.wait_s`) and so become larger.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Generator, Hashable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import chain
+
+import pyarrow as pa
+
+from flowql.query.answer import Answer, Begun
+from flowql.query.errors import QueryError, broken_off
+from flowql.query.pace import Share
+
+BYTES_MAX = 1 << 20  # of an answer that several get; a longer one is computed for each
+_LOOK_S = 0.5  # how often a reader that waits looks whether it is to end
+_CALLED = re.compile(r"([\w\"]*)\s*\(")
+_CHANGING = re.compile(r"/\*|--|\bsample\b|\btablesample\b", re.I)  # comments may stand before a bracket
+# Words that stand before a bracket, and table functions that give the same each time.
+_OTHERS = frozenset((
+    "", "ALL", "AND", "ANY", "AS", "BY", "CAST", "EXISTS", "FILTER", "FROM", "GENERATE_SERIES", "IN", "LATERAL", "NOT", "ON", "OR", "OVER", "RANGE",
+    "SELECT", "SETS", "SOME", "UNNEST", "USING", "VALUES", "WHERE",
+))  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Readers that get one answer. The first of them computes it. table: the answer. is_long: it has more than `BYTES_MAX`."""
+
+    readers: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+    table: pa.Table | None = None
+    is_long: bool = False
+    error: QueryError | None = None
+
+
+class _Reader:
+    """One that waits. Any thread may call `break_off`."""
+
+    def __init__(self) -> None:
+        self.is_broken_off = False
+
+    def break_off(self) -> None:
+        self.is_broken_off = True
+
+    def wait(self, event: threading.Event, seconds: float | None = None) -> None:
+        """Until the event, or for so long. Raises QueryError."""
+        left = seconds
+        while left is None or left > 0:
+            if event.wait(_LOOK_S if left is None else min(left, _LOOK_S)):
+                break
+            if self.is_broken_off:
+                raise broken_off()
+            left = None if left is None else left - _LOOK_S
+        if self.is_broken_off:
+            raise broken_off()
+
+
+class SharedAnswers:
+    """The groups of all queries of a process. Any thread."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._lock = threading.Lock()  # guards the groups, and how many readers one has
+        self._waiting = dict[Hashable, _Group]()
+        self._running = dict[Hashable, _Group]()
+
+    @property
+    def waiting(self) -> int:
+        """How many readers wait for their query to begin."""
+        with self._lock:
+            return sum(g.readers for g in self._waiting.values())
+
+    def get(self, key: Hashable, compute: Callable[[Begun], Answer], begun: Begun) -> Answer:
+        """The answer. key: equal where the rights and the text are. compute: takes the newest commit and answers. begun: as of `session.answer`."""
+        reader = _Reader()
+        begun(reader.break_off)
+        while True:
+            with self._lock:
+                group, before = self._waiting.get(key), self._running.get(key)
+                leads = group is None
+                group = self._waiting.setdefault(key, _Group())
+                group.readers += 1
+            if leads:
+                return self._lead(key, group, before, partial(compute, begun), reader)
+            try:
+                reader.wait(group.done)
+            except QueryError:
+                with self._lock:
+                    group.readers -= 1
+                raise
+            if group.error is not None:
+                raise group.error
+            if group.table is not None:
+                return Answer.of(group.table)
+            if group.is_long:
+                return compute(begun)
+            # The client of the one that would have computed it has left.
+
+    def _lead(
+        self, key: Hashable, group: _Group, before: _Group | None, compute: Callable[[], Answer], reader: _Reader
+    ) -> Answer:
+        try:
+            self._begin(key, group, before, reader)
+            return self._shared(group, compute())
+        except QueryError as error:
+            group.error = None if reader.is_broken_off else error
+            raise
+        finally:
+            with self._lock:
+                if self._running.get(key) is group:
+                    del self._running[key]
+            group.done.set()
+
+    def _begin(self, key: Hashable, group: _Group, before: _Group | None, reader: _Reader) -> None:
+        """From now on readers are of the next group."""
+        try:
+            if before is not None:
+                reader.wait(before.done)
+            reader.wait(threading.Event(), self._share.wait_s())
+        except QueryError:
+            with self._lock:
+                del self._waiting[key]
+            raise
+        with self._lock:
+            del self._waiting[key]
+            self._running[key] = group
+
+    def _shared(self, group: _Group, answer: Answer) -> Answer:
+        """The answer for the first reader; that of the others is noted."""
+        with self._lock:
+            if group.readers == 1:
+                return answer
+        first, size = list[pa.RecordBatch](), 0
+        for batch in answer.batches:
+            first.append(batch)
+            size += batch.nbytes
+            if size > BYTES_MAX:
+                group.is_long = True
+                return Answer(answer.schema, _rest(first, answer))
+        group.table = pa.Table.from_batches(first, answer.schema)
+        return Answer.of(group.table)
+
+
+def _rest(first: list[pa.RecordBatch], answer: Answer) -> Generator[pa.RecordBatch]:
+    with closing(answer):
+        yield from chain(first, answer.batches)
+
+
+@lru_cache(512)
+def is_repeatable(sql: str) -> bool:
+    """Whether it calls only functions that are known to give the same for the same rows. Others, such as RANDOM, are called for each reader."""
+    from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
+    from flowql.compiler.functions.registry import lookup, lookup_aggregate, registered_of_project
+
+    if _CHANGING.search(sql):
+        return False
+    for name in map(str.upper, _CALLED.findall(sql)):
+        function = lookup(name)
+        is_known = lookup_aggregate(name) is not None if function is None else function.deterministic
+        if registered_of_project(name) or not (name in _OTHERS or is_known):
+            return False
+    return True
