@@ -250,8 +250,9 @@ class CommitStep:
             self._drop(self._lost)
             return 0 if self._lost is None else RETRY_MS
         if self._pending is None:
-            self.dirty |= self._renewal.is_due(now_ms, self._cut_ms, self._sequence)
-            self.dirty = self.dirty or self._alignment.wants_cut()
+            is_due = self._renewal.is_due(now_ms, self._cut_ms, self._sequence)
+            if is_due or (not self.dirty and self._alignment.wants_cut()):
+                self.dirty = True  # never cleared here: a task may have published meanwhile
             due = self._requests or self.broken or (self.dirty and now_ms >= self._next_ms)
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -80,6 +80,7 @@ class Site:
         self.readers: dict[str, frozenset[str]] = {}
         self.refused: list[tuple[frozenset[str], Exception]] = []
         self.cuts: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None  # what other threads do during a look
         self.failing: dict[str, Exception] = {}  # queries of which something cannot be cut
         self.changelog: list[tuple[TopicPartition, pa.RecordBatch]] = []
         self.back_to: dict[TopicPartition, int] = {}  # where queries that are refused begin again
@@ -107,6 +108,7 @@ class Site:
         return True
 
     def wants_cut(self) -> bool:
+        self.meanwhile()
         return False
 
     def at_cut(self) -> list[tuple[str, int]]:
@@ -368,3 +370,20 @@ def test_what_is_published_is_committed_when_the_interval_is_over_or_as_soon_as_
     assert step.run_once(99 + COMMIT_INTERVAL_MS_MIN) == 1
     assert step.run_once(100 + COMMIT_INTERVAL_MS_MIN) == 0
     assert site.log.last_sequence("app") == 3
+
+
+def test_what_is_published_during_a_look_is_committed() -> None:
+    """A look for ticks waits for the lock under which a task publishes. It used to forget what was published then, until another row came."""
+    site = Site()
+
+    def publish() -> None:
+        site.step.dirty = True
+
+    site.commit()
+    before = len(site.idle_in_cut)
+    site.meanwhile = publish
+    site.run()
+    site.meanwhile = lambda: None
+    site.run(3)
+    assert len(site.idle_in_cut) == before + 1
+    assert site.step.idle
