@@ -24,8 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from flowql.query.errors import APART
-from flowql.query.session import SEQUENCE
+from flowql.query.errors import APART, SEQUENCE
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import is_alive, read_address

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from flowql.query.errors import QueryError
-from flowql.query.session import SEQUENCE, evaluate
+from flowql.query.errors import SEQUENCE, QueryError
+from flowql.query.session import evaluate
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.snapshot import StateSnapshot
 from tests.flowql.query.harness import QueryHarness

@@ -138,8 +138,8 @@ def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatc
     ended = threading.Event()
     ask = host.service.query
 
-    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None) -> Answer:
-        found = ask(sql, begun, client, engine)
+    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None, at_least: str | None) -> Answer:
+        found = ask(sql, begun, client, engine, at_least=at_least)
 
         def batches() -> Generator[pa.RecordBatch]:
             try:
@@ -163,9 +163,9 @@ def test_who_leaves_before_the_first_row_ends_the_computation(
     broken, said = threading.Event(), []
     ask = host.service.query
 
-    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None) -> Answer:
+    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None, at_least: str | None) -> Answer:
         try:
-            return ask(sql, begun, client, engine)
+            return ask(sql, begun, client, engine, at_least=at_least)
         except QueryError as error:
             said.append(error.title)
             broken.set()

@@ -263,7 +263,7 @@ def test_an_error_with_the_first_rows_is_raised_not_sent(host: Host, ask: Ask, m
         yield pa.RecordBatch.from_arrays([pa.array([1])], schema=schema)
         raise QueryError("it fails", code=INVALID)
 
-    monkeypatch.setattr(host.service, "query", lambda *_: Answer(schema, failing()))  # type: ignore[arg-type]
+    monkeypatch.setattr(host.service, "query", lambda *_, **__: Answer(schema, failing()))  # type: ignore[arg-type]
     for accept in ("application/json", LINES, CSV):
         said = query(ask, "SELECT 1", accept=accept)
         assert (said.status_code, said.json()["error"]["message"]) == (400, "it fails"), accept
