@@ -233,10 +233,12 @@ class FetchClient:
             LOGGER.warning("%s", errors.of(error).str())
 
     def stop(self, tps: Iterable[TopicPartition]) -> None:
-        known = [tp for tp in tps if self.cursors.pop(tp, None) is not None]
+        known = [c for tp in tps if (c := self.cursors.pop(tp, None)) is not None]
         if known:
             with errors.naming("partitions cannot be given up"):
-                self._client.incremental_unassign([KafkaPartition(tp.topic, tp.partition) for tp in known])
+                if paused := [KafkaPartition(*c.tp) for c in known if c.paused]:  # a pause outlives the assignment
+                    self._client.resume(paused)
+                self._client.incremental_unassign([KafkaPartition(*c.tp) for c in known])
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Take over what has arrived; wait for the first message if there is none."""

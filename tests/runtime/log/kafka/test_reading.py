@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable
 from flowql.runtime.log.base import EARLIEST, LATEST, RawBatch, TopicPartition
 from flowql.runtime.log.embedded.segment import numbered
-from flowql.runtime.log.kafka import reading
+from flowql.runtime.log.kafka import fetching, reading
 from flowql.runtime.log.kafka.admin import TIMEOUT_S
 from flowql.runtime.log.kafka.fetching import Cursor
 from flowql.runtime.log.kafka.reading import KafkaKeyValues, KafkaReader, SharedReading
@@ -239,4 +240,27 @@ def test_a_topic_that_is_made_anew_is_read_from_its_own_records(kafka: str) -> N
         found = [log.reader(tp, n).read(1, 1 << 20) for n in (0, 1)]
         assert [b.records.column("value").to_pylist() for b in found if b is not None] == [[value]] * 2
         log.delete_topic(tp.topic)
+    log.close()
+
+
+@pytest.mark.kafka
+def test_a_partition_that_was_paused_and_given_up_is_read_again(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client library keeps a pause across assignments: such a partition never arrived again, and a rebuild that read it never ended."""
+    monkeypatch.setattr(fetching, "HIGH_BYTES", 1_000)
+    monkeypatch.setattr(fetching, "LOW_BYTES", 100)
+    monkeypatch.setattr(reading, "TIMEOUT_S", 4.0)
+    log = TestLog(kafka)
+    name = f"{log.prefix}paused"
+    log.create_topic(name, 2)
+    full, other = TopicPartition(name, 0), TopicPartition(name, 1)
+    produce(log, "p", (full, [b"v" * 100] * 200), (other, [b"v"] * 200))
+    for _ in range(3):
+        with closing(log.reader(full, 0)) as reader, closing(log.reader(other, 0)) as beside:
+            assert reader.read(1, 1 << 20) is not None
+            for _ in range(3):  # takes note of all that has come, and pauses what is full
+                assert beside.read(1, 1 << 20) is not None
+                with log._reading.client() as client:
+                    client.pump()
+            with log._reading.client() as client:
+                assert client.cursors[full].paused
     log.close()
