@@ -95,7 +95,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "STOP_S = 61.0  # for the last commit": "a length of time",
         "LAST_PLACE_S = 6.0  # for queries that read the same to come to one place before it": "a length of time",
         "SERVING_KEPT = 9  # plans that a snapshot taken just now may still belong to": "a number of plans that are remembered",
-        "app, complete=False, describe=describe, writer=writer, applied=lambda: self.deployer.applied": "it is asked of instances that are alone, not of members",
+        "complete=False,": "it is asked of instances that are alone, not of members",
     },
     "runtime/app/lost_record.py": {
         "reader, found = log.reader(tp, EARLIEST), -2": "ends of what is left out are above both",
