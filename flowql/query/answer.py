@@ -42,8 +42,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What INSERT, UPDATE or DELETE did. verb: in upper case. rows: how many it changed. returned: what RETURNING gives, if it has one.
-    tick: shows it (`flowql.query.tick_text`).
+    """The result of an INSERT, UPDATE or DELETE. verb: in upper case. rows: the number of changed rows. returned: the rows of RETURNING, if there are any.
+    tick: views that have reached it show the change (`flowql.query.tick_text`).
     """
 
     verb: str

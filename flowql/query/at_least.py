@@ -19,7 +19,9 @@ STEP_S = 0.01
 
 
 def waiting(take: Take, wanted: Ends, check: Callable[[], None] = lambda: None) -> Take:
-    """Gives commits in which views show a tick, and which tell the tick that they show. check: raises an error once nobody waits any more."""
+    """Waits for a commit in which the views show at least the wanted tick. The commit tells which tick it shows. check: raises an error if the client
+    has left.
+    """
 
     def taken(relations: Sequence[str]) -> Commit:
         limit = time.monotonic() + WAIT_S

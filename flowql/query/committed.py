@@ -102,7 +102,7 @@ class Commit:
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
-        """What an answer says of it."""
+        """Metadata of answers: the sequence of the commit, why views are apart, and the tick."""
         said = {SEQUENCE: str(self.snapshot.sequence), APART: self.apart, TICK: self.told}
         return {key: text.encode() for key, text in said.items() if text}
 

@@ -73,7 +73,7 @@ def answer(
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
     share the database. statement: of standard SQL, if it is bound already. engine: whose SQL it is, if that is not the dialect's.
     looks_up: False where it is known that it is no point look-up. at_least: the tick that its views have to show (`flowql.query.at_least`).
-    equal: the same for readers who may have one answer if they ask the same at the same time; None: nobody else may have it.
+    equal: readers with the same value may share the answer to the same query; None: the answer is not shared.
     """
     language = engine or database.limits.settings.dialect
     wanted = None if at_least is None else as_ends(at_least)
@@ -94,7 +94,7 @@ def answer(
         assert isinstance(schema, pa.Schema)
         return Answer(schema, pieces)
 
-    if equal is None or wanted is not None or not is_repeatable(sql):  # others need not wait for the tick of one
+    if equal is None or wanted is not None or not is_repeatable(sql):  # a reader without a tick must not wait for one
         return computed(begun)
     return database.shared.get((sql, language, equal), computed, begun)
 
