@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
+from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks import patience, ticks
-from flowql.runtime.ticks.ticks import Follower, Ticks
+from flowql.runtime.ticks.ticks import Follower, TakenSnapshot, Ticks
 from tests.ticks.bank import Bank
 from tests.ticks.lines import Results
 
@@ -59,6 +63,65 @@ def test_a_view_over_a_paused_view_waits_and_says_so() -> None:
     bank.pause()
     bank.driver.run_until_caught_up()
     assert bank.look("credits", "debits", "balance", "total") == len(bank.sums) - 1
+
+
+class CopyingBank(Bank):
+    """Its looks may take a copy of the last commit, some commits after their tick was chosen. copied: how many took it, and how many could not."""
+
+    copied: tuple[int, int] = 0, 0
+
+    def _pass_time(self) -> None:
+        self.clock.advance(20)  # type: ignore[attr-defined]
+
+    @contextmanager
+    def _taken(self, views: Sequence[str]) -> Iterator[Any]:
+        made = list[Snapshot]()
+
+        def copy() -> Snapshot:
+            before = self.instance.state.applied_sequence
+            if self.random.random() < 0.5:
+                self.transact()
+                while self.instance.state.applied_sequence == before:
+                    self.driver.round()
+            made.append(self.instance.state.snapshot())
+            return made[-1]
+
+        taken = self.instance.snapshot_of([q.id for q in self.plan.queries if q.sink in views], copy)
+        if made:
+            took, left = self.copied
+            self.copied = (took + 1, left) if taken.snapshot is made[0] else (took, left + 1)
+        yield taken.snapshot, taken.reason
+        taken.snapshot.close()
+
+
+def look_at_copies() -> tuple[int, int]:
+    bank = CopyingBank(1)
+    for _ in range(5):
+        bank.transact()
+        for _ in range(40):
+            bank.driver.round()
+            bank.look(*WAYS[-1])
+    bank.instance.close()
+    return bank.copied
+
+
+def test_a_copy_is_of_the_tick_that_an_answer_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that another process answers reads a copy of the last commit, which may be later than the tick that was chosen for it."""
+    took, left = look_at_copies()
+    assert took > 4, "of the tick"
+    assert left > 4, "of a later commit, with a part of another tick"
+    snapshot_of = Instance.snapshot_of
+
+    def swapped(self: Instance, queries: Sequence[str], take: Any = None) -> TakenSnapshot:
+        found = snapshot_of(self, queries)
+        if not found.newest or take is None:
+            return found
+        found.snapshot.close()
+        return replace(found, snapshot=take())
+
+    monkeypatch.setattr(Instance, "snapshot_of", swapped)
+    with pytest.raises(AssertionError, match=r"differ|no prefix|not in balance"):
+        look_at_copies()
 
 
 def go_on(bank: Bank, rounds: int) -> None:
