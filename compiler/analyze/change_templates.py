@@ -7,7 +7,7 @@ a whole value of VALUES or SET, or an operand beside something that is not const
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from flowql.compiler.analyze.literals import bind_literal
 from flowql.compiler.analyze.values import stored
@@ -46,8 +46,11 @@ class ChangeTemplate:
 
     def __init__(self, change: TableChange) -> None:
         self._change = change
-        self._rows = any(isinstance(e, _Slot) for row in change.rows for e in row)
+        self._same = {f.name: getattr(change, f.name) for f in fields(change) if f.name != "form"}
+        in_rows = [e for e in walk(*(e for row in change.rows for e in row)) if isinstance(e, _Slot)]
+        self._rows = bool(in_rows)
         self._slots = [e for e in walk(*_exprs(change)) if isinstance(e, _Slot)]
+        self._by_number = sorted((*in_rows, *self._slots), key=lambda s: s.number)
         names = tuple(f"\0{n}" for n in range(len(self._slots)))  # no column is named so
         columns = {s: Column(s.type, n) for s, n in zip(self._slots, names, strict=True)}
         settings = tuple(NamedExpr(s.name, _apart(s.expr, columns)) for s in change.settings)
@@ -60,17 +63,18 @@ class ChangeTemplate:
 
     def filled(self, constants: Sequence[Constant]) -> TableChange | None:
         """The statement with these constants, without its text and places in it. None if it has to be bound by itself."""
-        change = self._change
+        change, made = self._change, self._same.copy()
         try:
-            rows = (
-                tuple(tuple(_filled(e, constants) for e in row) for row in change.rows) if self._rows else change.rows
-            )
-            settings = tuple(NamedExpr(s.name, _filled(s.expr, constants)) for s in change.settings)
-            where = None if change.where is None else _filled(change.where, constants)
-            values = tuple(_literal(slot, constants[slot.number]).value for slot in self._slots)
+            literals = list(map(_literal, self._by_number, constants))
         except _Other:
             return None
-        return replace(change, rows=rows, settings=settings, where=where, form=self._form, constants=values)
+        if self._rows:
+            made["rows"] = tuple(tuple(_filled(e, literals) for e in row) for row in change.rows)
+        if self._slots:
+            made["settings"] = tuple(NamedExpr(s.name, _filled(s.expr, literals)) for s in change.settings)
+            made["where"] = None if change.where is None else _filled(change.where, literals)
+            made["constants"] = tuple(literals[slot.number].value for slot in self._slots)
+        return TableChange(**made, form=self._form)
 
 
 def template_of(change: TableChange, text: str, constants: Sequence[Constant]) -> ChangeTemplate | None:
@@ -147,11 +151,12 @@ def _apart(e: Expr, columns: Mapping[_Slot, Column]) -> Expr:
     return e
 
 
-def _filled(e: Expr, constants: Sequence[Constant]) -> Expr:
+def _filled(e: Expr, literals: Sequence[Literal]) -> Expr:
+    """literals: by the numbers of the slots."""
     if isinstance(e, _Slot):
-        return _literal(e, constants[e.number])
-    if isinstance(e, Call) and any(isinstance(a, _Slot | Call) for a in e.args):
-        return Call(e.type, e.name, tuple(_filled(a, constants) for a in e.args))
+        return literals[e.number]
+    if isinstance(e, Call):
+        return Call(e.type, e.name, tuple(_filled(a, literals) for a in e.args))
     return e
 
 

@@ -252,8 +252,13 @@ class Plan:
         """Sources that people declared or queries make."""
         return tuple(s for s in self.sources if not s.is_hidden)
 
+    @cached_property
+    def by_name(self) -> Mapping[str, SourceDef]:
+        """The sources."""
+        return {s.name: s for s in reversed(self.sources)}
+
     def source(self, name: str) -> SourceDef | None:
-        return next((s for s in self.sources if s.name == name), None)
+        return self.by_name.get(name)
 
     @cached_property
     def by_id(self) -> Mapping[str, QueryPlan]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -37,7 +37,7 @@ from flowql.pg.writes import Pinned, Write
 from flowql.query.answer import Done
 from flowql.query.errors import TOO_LONG, QueryError
 from flowql.query.of_plan import OfPlan
-from flowql.server.access import Action, Caller, authorize
+from flowql.server.access import Action, Caller, authorize, authorize_action
 from flowql.server.audit import AuditLog
 
 LOOK_S = 0.5  # how often to check that the client is still connected
@@ -376,7 +376,10 @@ class Execution:
         elif _READS.isdisjoint(statement.uppers) or self.shared.catalogue.has(statement, self._visible):
             return
         try:
-            authorize(replace(self.caller, results=None) if action != "deploy" else self.caller, action, None)
+            if action == "deploy":
+                authorize(self.caller, action, None)
+            else:
+                authorize_action(self.caller, action)
         except CommandError as error:
             self._note(action, statement.verb, (), error)
             raise

@@ -305,7 +305,7 @@ class Reading:
 
     def begin(self, sql: str, plan: Plan) -> Future[Done] | None:
         """As `LocalTables.begin`. Quick enough for the loop of the process."""
-        return self._changing.begin(sql, plan.sources, self.settings.interactive_queries.dialect)
+        return self._changing.begin(sql, plan, self.settings.interactive_queries.dialect)
 
     def compiled(self, sql: str, written: Visible) -> Sequence[TableChange | InsertValues]:
         """The statements that change rows. written: what they may write. Raises CompileError."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import NamedTuple
 
 from flowql.compiler.dialect.standard.tokens import TOKEN, comment_end
 from flowql.pg.errors import PgError
@@ -18,8 +19,7 @@ _WRITES = frozenset(("INSERT", "UPDATE", "DELETE"))
 PARAMETERS_MAX = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """kind: word, quoted, string, escaped, dollar, number, parameter or op. upper: of a word, without regard to case; else the text itself."""
 
     kind: str
@@ -102,22 +102,25 @@ def split(text: str) -> list[Statement]:
 def _statement(text: str, start: int, end: int, words: list[Word]) -> list[Statement]:
     if not words:
         return []
-    moved = tuple(Word(w.kind, w.text, w.start - start, w.end - start) for w in words)
-    return [Statement(text[start:end], start, moved)]
+    if start:
+        words = [Word(w.kind, w.text, w.start - start, w.end - start) for w in words]
+    return [Statement(text[start:end], start, tuple(words))]
 
 
 def _words(text: str) -> list[Word]:
     found, at = list[Word](), 0
     while at < len(text):
-        match = TOKEN.match(text, at)
+        match, start = TOKEN.match(text, at), at
         assert match is not None, "the pattern takes any character"
-        kind, start, at = str(match.lastgroup), match.start(), match.end()
+        kind, at = str(match.lastgroup), match.end()
+        if kind == "space":
+            continue
         if kind == "comment":
             at = comment_end(text, at)
         if kind == "open" or at < 0:
             what = "comment" if at < 0 else "quoted string" if match[0] == "'" else "quoted identifier"
             raise PgError("42601", f"unterminated {what}", position=start + 1)
-        if kind in ("space", "comment"):
+        if kind == "comment":
             continue
         last = found[-1] if found else None
         if kind == "number" and last is not None and last.text == "$" and last.end == start and match[0].isdecimal():

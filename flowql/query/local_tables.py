@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import Plan
 from flowql.query.answer import Done
 from flowql.query.bound_changes import BoundChanges
 from flowql.query.changing import begin_change, wall_ms
@@ -65,11 +65,9 @@ class LocalTables:
             "tables_memory_bytes_max": CACHE_BYTES + 2 * WRITE_BUFFER_BYTES + (self._memory_max or 0),
         }
 
-    def begin(
-        self, text: str, sources: Sequence[SourceDef], dialect: DialectName, *, one_returns: bool = False
-    ) -> Future[Done] | None:
+    def begin(self, text: str, plan: Plan, dialect: DialectName, *, one_returns: bool = False) -> Future[Done] | None:
         """Begins a statement without waiting for it, as one transaction; the future has its outcome. None for one that may have to wait for something
-        else than its table: `carry_out` is for these. one_returns: as there.
+        else than its table: `carry_out` is for these. plan: the serving one. one_returns: as there.
         """
         if not self._lock.acquire(blocking=False):  # the log is being opened
             return None
@@ -77,7 +75,7 @@ class LocalTables:
         self._lock.release()
         if tables is None:
             return None
-        found = self.bound.known(text, {s.name: s for s in sources}, dialect)
+        found = self.bound.known(text, plan.by_name, dialect)
         if found is None or (one_returns and not found[1].returning):
             return None
         return begin_change(tables, *found, wall_ms(), self._own)

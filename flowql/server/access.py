@@ -31,15 +31,20 @@ class Caller:
         return self.results if action in self.roles else frozenset()
 
 
-def authorize(caller: Caller, action: Action, result: str | None) -> None:
-    """Raises CommandError if the caller may not do that. result: the stream or table that it concerns; None: the whole target."""
-    who = f"{caller.kind} `{caller.name}`"
+def authorize_action(caller: Caller, action: Action) -> None:
+    """Raises CommandError if no role of the caller permits the action, whatever it concerns."""
     if action not in caller.roles:
         roles = ", ".join(sorted(caller.roles)) or "no role"
-        title = f"the {who} may not {action}: it has {roles}"
+        title = f"the {caller.kind} `{caller.name}` may not {action}: it has {roles}"
         raise CommandError(title, code=FORBIDDEN, help=f"use a {caller.kind} with the role `{action}`")
+
+
+def authorize(caller: Caller, action: Action, result: str | None) -> None:
+    """Raises CommandError if the caller may not do that. result: the stream or table that it concerns; None: the whole target."""
+    authorize_action(caller, action)
     if caller.results is None:
         return
+    who = f"{caller.kind} `{caller.name}`"
     if result is None:
         title = f"the {who} is limited to some results, and this concerns the whole target"
         raise CommandError(title, code=FORBIDDEN, help=f"use a {caller.kind} without `results`")

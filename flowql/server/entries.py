@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from flowql.server.access import Action, Caller, Tokens, authorize
+from flowql.server.access import Action, Caller, Tokens, authorize, authorize_action
 from flowql.server.audit import AuditLog
 from flowql.server.bodies import Malformed, fields_of, read_body
 from flowql.server.connections import HOLDS_TOKEN
@@ -195,7 +195,10 @@ def permit(entry: Entry, caller: Caller, result: str | None) -> None:
     if entry.scope == "none":
         return
     for action in (entry.action, *([entry.also] if entry.also is not None else [])):
-        authorize(replace(caller, results=None) if entry.scope == "sql" else caller, action, result)
+        if entry.scope == "sql":
+            authorize_action(caller, action)
+        else:
+            authorize(caller, action, result)
 
 
 async def audit(entry: Entry, server: Server, request: Request, caller: Caller, status: int, error: str | None) -> None:

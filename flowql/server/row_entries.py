@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
 from flowql.server import event_stream
-from flowql.server.access import authorize
+from flowql.server.access import authorize_action
 from flowql.server.answers import answered
 from flowql.server.arrow_bodies import read_rows
 from flowql.server.bodies import Malformed, fields_of, json_documents
@@ -153,7 +153,7 @@ def _only(call: Call) -> dict[str, Any]:
 async def _execute(call: Call) -> Response:
     is_arrow = ARROW in call.request.headers.get("accept", "")
     if is_arrow:  # it has the rows of RETURNING
-        authorize(replace(call.caller, results=None), "read", None)
+        authorize_action(call.caller, "read")
     done = await _carried_out(call, one_returns=call.body.one_returns)
     if is_arrow:
         return Response(done_streams(done), media_type=ARROW)

@@ -175,7 +175,7 @@ class RowService:
         if asked.retry or caller.visible("write") is not None:
             return None
         dialect = self._settings.interactive_queries.dialect
-        return self._tables.begin(asked.statements, self._service.plan.sources, dialect, one_returns=one_returns)
+        return self._tables.begin(asked.statements, self._service.plan, dialect, one_returns=one_returns)
 
     def carry_out(self, asked: Statements, caller: Caller, *, one_returns: bool = False) -> list[Done]:
         """INSERT, UPDATE and DELETE. As `flowql.query.changing.carry_out`."""

@@ -38,9 +38,9 @@ def test_statements_that_wait_when_the_process_ends_are_carried_out(monkeypatch:
         write(*given)
 
     monkeypatch.setattr(table_writer, "_write", writes)
-    begun = [tables.begin("INSERT INTO t VALUES (2, 1)", plan.sources, "standard")]
+    begun = [tables.begin("INSERT INTO t VALUES (2, 1)", plan, "standard")]
     assert arrived.wait(20)
-    begun += [tables.begin(f"INSERT INTO t VALUES ({k}, 1)", plan.sources, "standard") for k in (3, 4)]
+    begun += [tables.begin(f"INSERT INTO t VALUES ({k}, 1)", plan, "standard") for k in (3, 4)]
     tables._owners.shutdown(wait=False)
     closing = threading.Thread(target=tables.close, daemon=True)
     closing.start()
@@ -74,7 +74,7 @@ def test_statements_of_one_form_each_have_their_own_constants() -> None:
     for _ in range(4):
         for form in FORMS:
             sql = form.format(*(next(numbers) for _ in range(form.count("{}"))))
-            begun = tables.begin(sql, plan.sources, "standard")
+            begun = tables.begin(sql, plan, "standard")
             if begun is not None:
                 count = begun.result(timeout=20).rows
             else:
