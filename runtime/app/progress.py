@@ -14,8 +14,9 @@ from flowql.runtime.commit.positions import readers_in
 from flowql.runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
+from flowql.runtime.operators.base import AsyncFacts
 from flowql.runtime.task.lost import losses_of
-from flowql.runtime.task.remaining import Committed, Remaining, remaining
+from flowql.runtime.task.remaining import Committed, Remaining, held_in, remaining
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import TIMERS, Task
 
@@ -179,7 +180,7 @@ def query_status(
         "errors": m.errors,
         "last_error": _last_error(instance, instance.query_states.of(query_id).hung or m.last_error),
     }
-    if waiting := waiting_of(left):
+    if waiting := waiting_of(left.calls, held_in(t.state.metadata for t in q.built.tasks)):
         status["waiting"] = waiting
     if held := held_moment(q.built.tasks, instance.clock.wall_ms()):
         status["now"] = held
@@ -189,15 +190,14 @@ def query_status(
     return status
 
 
-def waiting_of(left: Remaining) -> dict[str, Any]:
-    """Rows that wait for calls of asynchronous functions and for a time; empty where a query has neither. oldest_ms: row time of the first that
-    waits for a call.
+def waiting_of(calls: AsyncFacts | None, held: int | None) -> dict[str, Any]:
+    """Rows that wait for calls of asynchronous functions and for a time (`held_in`); empty where a query has neither. oldest_ms: row time of the
+    first that waits for a call.
     """
-    calls = left.calls
     if calls is None:
-        return {} if left.windows is None else {"calls": 0, "windows": left.windows}
+        return {} if held is None else {"calls": 0, "windows": held}
     facts = {"parked": calls.parked, "in_flight": calls.in_flight, "oldest_ms": calls.oldest_ms}
-    return {"calls": calls.rows, "windows": left.windows or 0} | facts
+    return {"calls": calls.rows, "windows": held or 0} | facts
 
 
 def _positions(q: RunningQuery) -> dict[TopicPartition, int]:

@@ -14,21 +14,23 @@ from flowql.runtime.batch import UNKNOWN, Batch, Origins
 # In the metadata of the stream's schema, so that streams without it are read as well: places, then what tells rows apart, in as few
 # bytes as will do: an index into the places, if there are several, and the offset over the lowest one plus 1, or 0.
 _ORIGINS = b"origins"
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+_HEADERS = pa.list_(pa.struct([("k", pa.string()), ("v", pa.binary())]))
+_SYSTEM = pa.field("__rowtime", pa.int64()), pa.field("__op", pa.int8()), pa.field("__headers", _HEADERS)
 
 
 def encode_batch(batch: Batch) -> bytes:
     """A batch as one Arrow IPC stream; system columns get reserved names."""
-    columns = batch.arrow()
-    table = pa.table(
-        [*columns.columns, pa.array(batch.rowtime), pa.array(batch.op), _headers(batch)],
-        names=[*batch.schema.names, "__rowtime", "__op", "__headers"],
-    )
-    if batch.origins is not None and batch.origins.places:
-        table = table.replace_schema_metadata({_ORIGINS: _packed(batch.origins)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    columns, origins = batch.arrow(), batch.origins
+    schema = columns.schema
+    for field in _SYSTEM:
+        schema = schema.append(field)
+    if origins is not None and origins.places:
+        schema = schema.with_metadata({_ORIGINS: _packed(origins)})
+    arrays = [*columns.columns, pa.array(batch.rowtime), pa.array(batch.op), _headers(batch)]
+    # Message by message: a commit encodes many small batches, and a writer of streams costs as much as the messages.
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize()
+    return b"".join((schema.serialize(), rows, _END))
 
 
 def decode_batch(data: bytes, schema: Schema) -> Batch:
@@ -76,7 +78,6 @@ def _narrow(numbers: Any) -> tuple[str, bytes]:
 
 
 def _headers(batch: Batch) -> pa.Array:
-    kind = pa.list_(pa.struct([("k", pa.string()), ("v", pa.binary())]))
     if batch.headers is None:
-        return pa.nulls(len(batch), kind)
-    return pa.array([None if h is None else [{"k": k, "v": v} for k, v in h] for h in batch.headers], kind)
+        return pa.nulls(len(batch), _HEADERS)
+    return pa.array([None if h is None else [{"k": k, "v": v} for k, v in h] for h in batch.headers], _HEADERS)

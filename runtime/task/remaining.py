@@ -21,18 +21,17 @@ Committed = Mapping[str, Mapping[str, Any]]  # id of a task -> its metadata as o
 class Remaining:
     """records: of inputs, without results that are committed; an estimate that is 0 only where there are none. between: rows on their way
     between tasks. unsure: tasks that are restored or have to start. calls: rows that wait for calls of asynchronous functions; None where
-    tasks make none. windows: rows that wait for a time, which later rows or the clock bring; None where none has waited.
+    tasks make none. Rows that wait for a time are no work (`held_in`).
     """
 
     records: int = 0
     between: int = 0
     unsure: int = 0
     calls: AsyncFacts | None = None
-    windows: int | None = None
 
     @property
     def is_nothing(self) -> bool:
-        """There is no work: rows that wait for a time are none."""
+        """There is no work."""
         calls = self.calls is not None and (self.calls.rows or not self.calls.is_known)
         return not (self.records or self.between or self.unsure or calls)
 
@@ -51,12 +50,11 @@ def remaining(
         between=sum(x.rows for t in tasks for x in t.exchanges.values()),
         unsure=sum(t.status is TaskStatus.RESTORING or t.must_start for t in tasks),
         calls=_calls([f for t in tasks for f in t.program.waiting]),
-        windows=held_in(t.state.metadata for t in tasks),
     )
 
 
 def held_in(tasks: Iterable[Mapping[str, Any]]) -> int | None:
-    """Rows that wait for a time, by the metadata of tasks; None where none has waited."""
+    """Rows that wait for a time, which later rows or the clock bring, by the metadata of tasks; None where none has waited."""
     held = [rows for metadata in tasks for rows in metadata.get(HELD, {}).values()]
     return sum(held) if held else None
 

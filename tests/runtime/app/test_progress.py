@@ -23,7 +23,7 @@ from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.base import HELD, AsyncFacts
-from flowql.runtime.task.remaining import Remaining, remaining
+from flowql.runtime.task.remaining import Remaining, held_in, remaining
 from flowql.runtime.task.status import TaskStatus
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
@@ -77,7 +77,7 @@ def test_rows_that_wait_for_calls_are_added_up_over_all_tasks() -> None:
         )
 
     def waits(*tasks: Any) -> dict[str, Any]:
-        return waiting_of(remaining(tasks, {}))
+        return waiting_of(remaining(tasks, {}).calls, held_in(task.state.metadata for task in tasks))
 
     assert waits(of(), of()) == {}
     assert waits(of((3, 1, 2, 70), a=4), of((4, 0, 1, None), (5, 5, 0, 60), a=1, b=2)) == {

@@ -72,6 +72,24 @@ def test_channels_are_idle_when_all_tasks_before_them_are_and_nothing_has_come_m
     assert not channels.idle_with({}, None)
 
 
+def test_a_task_waits_for_channels_that_have_no_rows_now() -> None:
+    """Those with rows are not asked; one whose rows were consumed is."""
+    first, second = (ExchangeInput("op", "x", 0, n) for n in range(2))
+    asked: list[int] = []
+    for channel in (first, second):
+        channel.upstream_idle = lambda _known, source=channel.source: bool(asked.append(source))
+    row = from_rows(Schema((Field("MS", t.BIGINT),)), [(1,)], [1], [0], [0])
+    first.push(row)
+    channels = ConsumerChannels.joined([first, second])
+    assert not channels.rows_or_idle({})
+    second.push(row)
+    assert channels.rows_or_idle({})
+    assert asked == [1]
+    first.consume(1)
+    assert not channels.rows_or_idle({})
+    assert asked == [1, 0]
+
+
 def test_an_input_is_idle_only_when_it_was_read_to_the_end_of_its_partition() -> None:
     """Else a join would go on while records of the other side that come first are still in the log."""
     source = LogInput("op", TopicPartition("t", 0), 3)
