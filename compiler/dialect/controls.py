@@ -20,10 +20,9 @@ from flowql.compiler.dialect.ast import (
     Statement,
     TypeRef,
 )
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.numbers import parse_duration
-from flowql.compiler.dialect.tokens import Tok
 
 C = TypeVar("C", bound=Cursor)
 Kind = Literal["stream", "table"]

@@ -1,21 +1,76 @@
-"""A position in the tokens of one statement, with the tests and errors that every grammar rule needs."""
+"""Tokens, their places in the text, and a position among those of one statement, with the tests and errors that every grammar rule needs."""
 
 from __future__ import annotations
 
 import itertools
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, Self, TypeVar
+from dataclasses import dataclass
+from typing import Literal, NoReturn, Self, TypeVar
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.edits import Edit, before, behind
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.tokens import Positions, Tok
-from flowql.compiler.dialect.words import RESERVED, VERBS
+from flowql.compiler.dialect.words import VERBS
 
 T = TypeVar("T")
+TokKind = Literal["word", "quoted", "string", "number", "op", "end"]
 CHAIN_MAX = 200  # operators in a row that each nest the tree one deeper: a + b + c ...
 _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,000 there are
+
+
+@dataclass(frozen=True, slots=True)
+class Tok:
+    """One token. `text`: a quoted token's content, otherwise as written; `upper`: of a word, its upper case, else
+    empty; `op`: of a sign, its text, else empty.
+
+    `start` and `end` are offsets in the source text; a substituted token has those of its variable. `name`: the name
+    that a word or a quoted token stands for; `is_name`: whether it can name a column or a relation, as a reserved word cannot.
+    """
+
+    kind: TokKind
+    text: str
+    start: int
+    end: int
+    upper: str = ""
+    op: str = ""
+    name: str = ""
+    is_name: bool = False
+
+    def shown(self) -> str:
+        """How an error message names this token."""
+        if self.kind == "end":
+            return "the end of the statement"
+        return f"'{self.text}'" if self.kind == "string" else f"`{self.text}`"
+
+
+class Positions:
+    """Turns offsets of one source text into spans."""
+
+    def __init__(self, source: SourceText) -> None:
+        self._source = source
+        self._starts = [0, *(m.end() for m in re.finditer("\n", source.text))]
+
+    def span(self, start: int, end: int) -> Span:
+        """The characters [start, end); an empty range is shown one character wide."""
+        source = self._source
+        row = bisect_right(self._starts, start) - 1
+        begin = self._starts[row]
+        stop = self._starts[row + 1] - 1 if row + 1 < len(self._starts) else len(source.text)
+        return Span(
+            path=source.path,
+            line=row + 1 + source.line_offset,
+            column=start - begin + 1 + source.column_offset,
+            length=max(1, end - start),
+            line_text=" " * source.column_offset + source.text[begin:stop].rstrip("\r"),
+        )
+
+    def offset(self, span: Span) -> int:
+        """Where a span of this text begins."""
+        row = span.line - 1 - self._source.line_offset
+        return self._starts[row] + span.column - 1 - self._source.column_offset
 
 
 class Cursor:
@@ -27,6 +82,7 @@ class Cursor:
 
     depth_max = _DEPTH_MAX
     verbs: tuple[str, ...] = VERBS  # words that begin a statement
+    missing = ""  # the advice where a word or a sign is expected, with {} in its place
 
     def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions) -> None:
         self.source = source
@@ -57,18 +113,9 @@ class Cursor:
         """Whether exactly these words follow one another here, or `ahead` tokens further on."""
         return all(self.peek(ahead + i).upper == word for i, word in enumerate(words))
 
-    def at_name(self, ahead: int = 0) -> bool:
-        """Whether the token can be a name here: quoted, or a word that is not reserved."""
-        tok = self.peek(ahead)
-        return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)
-
     def is_qualifier(self, tok: Tok) -> bool:
         """Whether a name qualifies another one anywhere in the statement, as `a` does in `a.id`."""
-        name = self.fold(tok)
-        for word, dot in itertools.pairwise(self._tokens):
-            if dot.op == "." and word.kind in ("word", "quoted") and self.fold(word) == name:
-                return True
-        return False
+        return any(dot.op == "." and word.name == tok.name for word, dot in itertools.pairwise(self._tokens))
 
     def back(self, count: int) -> Tok:
         """The token so many before the next one."""
@@ -105,11 +152,12 @@ class Cursor:
     def accept_lambda(self) -> tuple[str, ...] | None:
         """Step over `x =>` or `(x, y) =>` and give the parameters; None and unmoved when none stands here."""
         before, names = self.pos, list[str]()
-        if self.at_name():
-            names.append(self.fold(self.next()))
+        if self.tok.is_name:
+            names.append(self.next().name)
         elif self.accept_op("("):
-            while self.at_name():
-                names.append(self.fold(self.next()))
+            while (tok := self.tok).is_name:
+                names.append(tok.name)
+                self.next()
                 if not self.accept_op(","):
                     break
             if not self.accept_op(")"):
@@ -121,12 +169,12 @@ class Cursor:
 
     def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
         if self.tok.upper != word:
-            edit = before(self.span_of(self.tok), f"{word} ") if self.tok.kind != "end" else None
-            self.expected(f"`{word}`", label=label, help=help, words=(word,), edit=edit)
+            self._no_word(word, label, help or self.missing.format(word))
         return self.next()
 
     def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
         if self.tok.op != op:
+            help = help or self.missing.format(op)
             self.expected(f"`{op}`", label=label, help=help, edit=behind(self.span_of(self.back(1)), op))
         return self.next()
 
@@ -137,9 +185,9 @@ class Cursor:
 
     def expect_name(self, what: str) -> str:
         """A name, folded unless quoted."""
-        if not self.at_name():
+        if not self.tok.is_name:
             self._not_a_name(what)
-        return self.fold(self.next())
+        return self.next().name
 
     def expect_names(self, what: str) -> tuple[str, ...]:
         """`(a, b)`."""
@@ -161,8 +209,10 @@ class Cursor:
         return tuple(found)
 
     def expect_end(self) -> None:
-        if self.tok.kind == "end":
-            return
+        if self.tok.kind != "end":
+            self._no_end()
+
+    def _no_end(self) -> NoReturn:
         tok = self.tok
         if tok.upper in self.verbs:
             self.fail(
@@ -173,9 +223,9 @@ class Cursor:
             )
         self.expected("the end of the statement", label="not expected here")
 
-    def enter(self) -> None:
+    def enter(self, levels: int = 1) -> None:
         """Called where a rule may contain itself, with `leave` after it, so that no text exhausts the stack."""
-        self._depth += 1
+        self._depth += levels
         if self._depth > self.depth_max:
             self.fail("FQ1013", "this is nested too deeply", label=f"more than {self.depth_max} levels")
 
@@ -184,12 +234,8 @@ class Cursor:
         if length > CHAIN_MAX:
             self.fail("FQ1013", f"more than {CHAIN_MAX} operators in a row", help="group some of them in parentheses")
 
-    def leave(self) -> None:
-        self._depth -= 1
-
-    def fold(self, tok: Tok) -> str:
-        """The name a token stands for: quoted as written, else upper case."""
-        return tok.text if tok.kind == "quoted" else tok.upper
+    def leave(self, levels: int = 1) -> None:
+        self._depth -= levels
 
     # Spans.
 
@@ -259,6 +305,10 @@ class Cursor:
         raise UnsupportedError(
             Diagnostic("FQ1901", title, span, label="not supported yet", help=help, unsupported=True, edit=edit)
         )
+
+    def _no_word(self, word: str, label: str, help: str) -> NoReturn:
+        edit = before(self.span_of(self.tok), f"{word} ") if self.tok.kind != "end" else None
+        self.expected(f"`{word}`", label=label, help=help, words=(word,), edit=edit)
 
     def _not_a_name(self, what: str) -> NoReturn:
         tok = self.tok

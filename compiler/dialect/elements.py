@@ -6,9 +6,8 @@ from decimal import Decimal
 from typing import Literal
 
 from flowql.compiler.dialect.ast import ColumnDef, Property
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.numbers import at_number, parse_number
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.type_refs import parse_type_ref
 
 Role = Literal["value", "key", "primary_key", "header"]

@@ -10,10 +10,9 @@ from typing import NoReturn
 
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Func, LambdaFn, Lit, Name, Star
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.forms import parse_form
 from flowql.compiler.dialect.numbers import at_number, parse_number
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 
 _LEFT_DEEP_MAX = 16
@@ -210,7 +209,7 @@ def _primary(cur: Cursor, start: Tok) -> Ast:
         form = parse_form(cur, start, parse_expr)
         if form is not None:
             return form
-    if not cur.at_name():
+    if not cur.tok.is_name:
         _no_expression(cur, start)
     if cur.after.op == "(":
         return _call(cur, start)
@@ -219,7 +218,7 @@ def _primary(cur: Cursor, start: Tok) -> Ast:
 
 def _no_expression(cur: Cursor, start: Tok) -> NoReturn:
     names_something = cur.after.op in (",", ")", ".", "=") or cur.after.upper in ("FROM", "AS")
-    if start.kind == "word" and names_something and not cur.at_name():
+    if start.kind == "word" and names_something and not cur.tok.is_name:
         cur.expect_name("an expression")  # complains about the reserved word
     help = ""
     if cur.tok.op == "*":
@@ -240,7 +239,7 @@ def _parenthesised(cur: Cursor, start: Tok) -> Ast:
 
 
 def _name(cur: Cursor, start: Tok) -> Ast:
-    parts = [cur.fold(cur.next())]
+    parts = [cur.next().name]
     if cur.tok.op == "." and cur.after.op != "*":
         cur.next()
         parts.append(cur.expect_name("a column name after the dot"))
@@ -294,8 +293,8 @@ def parse_select_expr(cur: Cursor) -> Ast:
     start = cur.tok
     if cur.accept_op("*"):
         return Star(span=cur.span_of(start))
-    if cur.at_name() and cur.after.op == "." and cur.peek(2).op == "*":
-        source = cur.fold(cur.next())
+    if cur.tok.is_name and cur.after.op == "." and cur.peek(2).op == "*":
+        source = cur.next().name
         cur.next()
         cur.next()
         return Star((source,), span=cur.span_since(start))

@@ -8,9 +8,8 @@ from decimal import Decimal, InvalidOperation
 from typing import TypeVar
 
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.numbers import parse_interval
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.type_refs import parse_type_ref
 from flowql.compiler.plan import types as t
 

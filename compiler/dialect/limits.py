@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
-from flowql.compiler.dialect.tokens import Positions, Tok
+from flowql.compiler.dialect.cursor import Positions, Tok
 
 TOKENS_MAX = 10_000  # of a statement other than rows to insert; compiling takes 0.1 ms for each
 ROW_STATEMENTS = ("INSERT", "VALUES", "DEFINE", "UNDEFINE")

@@ -7,8 +7,7 @@ import re
 from decimal import Decimal
 
 from flowql.compiler.dialect.ast import Lit
-from flowql.compiler.dialect.cursor import Cursor
-from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.words import INTERVAL_UNITS, UNIT_MS, singular
 
 _NUMBER = re.compile(r"-?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)

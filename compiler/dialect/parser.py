@@ -12,14 +12,14 @@ from typing import Literal, TypeVar
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Statement, TableRef, TypeRef, WindowClause
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Positions
 from flowql.compiler.dialect.expressions import parse_expr
 from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.queries import parse_items, parse_join_clause, parse_select, parse_source
 from flowql.compiler.dialect.standard import parser as standard
 from flowql.compiler.dialect.statements import parse_statement
 from flowql.compiler.dialect.time_windows import parse_window_clause
-from flowql.compiler.dialect.tokens import Positions, fragment, read_statements, split_statements, tokenize
+from flowql.compiler.dialect.tokens import fragment, read_statements, split_statements, tokenize
 from flowql.compiler.dialect.type_refs import parse_type_ref
 
 _WORDS_BEFORE_KIND_MAX = 4  # CREATE OR REPLACE SOURCE TABLE, CREATE TEMPORARY RECURSIVE VIEW
@@ -77,7 +77,7 @@ def _declared(cur: Cursor) -> str | None:
     name = cur.next()
     while cur.accept_op("."):
         name = cur.next()
-    return cur.fold(name) if name.kind in ("word", "quoted") else None
+    return name.name if name.kind in ("word", "quoted") else None
 
 
 def parse_expression(source: SourceText, dialect: DialectName = "ksql") -> Ast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Star, TableRef
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.expressions import parse_expr, parse_select_expr, parse_value
 from flowql.compiler.dialect.refusals import (
     at_no_alias,
@@ -15,7 +15,6 @@ from flowql.compiler.dialect.refusals import (
     refuse_set_operation,
 )
 from flowql.compiler.dialect.time_windows import parse_window_clause, parse_within
-from flowql.compiler.dialect.tokens import Tok
 
 JoinKind = Literal["inner", "left", "right", "full"]
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
@@ -88,8 +87,8 @@ def _item(cur: Cursor) -> SelectItem:
         return SelectItem(expr, None, cur.span_since(start))
     if cur.accept_words("AS"):
         alias = cur.expect_name("an alias")
-    elif cur.at_name():
-        alias = cur.fold(cur.next())
+    elif cur.tok.is_name:
+        alias = cur.next().name
     return SelectItem(expr, alias, cur.span_since(start))
 
 
@@ -107,8 +106,8 @@ def _alias(cur: Cursor) -> str | None:
     """`[AS] alias` of a source. Without AS a word that begins a clause or names a kind of join is none."""
     if cur.accept_words("AS"):
         return cur.expect_name("an alias")
-    if cur.at_name() and not _at_clause(cur):
-        return cur.fold(cur.next())
+    if cur.tok.is_name and not _at_clause(cur):
+        return cur.next().name
     return None
 
 
@@ -162,7 +161,7 @@ def _refuse_other_sources(cur: Cursor) -> None:
     if cur.tok.op == ",":
         cur.fail("FQ1003", "FROM takes one source", label="a second one", help="write  JOIN other ON ...")
     refuse_clause(cur)
-    if cur.at_name() and cur.after.upper == "JOIN":
+    if cur.tok.is_name and cur.after.upper == "JOIN":
         cur.fail(
             "FQ1001",
             f"{cur.tok.shown()} is not a kind of join",

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect import limits
+from flowql.compiler.dialect.cursor import Positions
 from flowql.compiler.dialect.limits import ROW_STATEMENTS
 from flowql.compiler.dialect.standard.tokens import TOKEN as STANDARD
 from flowql.compiler.dialect.standard.tokens import comment_end
-from flowql.compiler.dialect.tokens import Positions
 
 ROW_SHARE = 6  # of rows of INSERT so many words and signs take as long as one of other statements
 _KSQL = re.compile(

@@ -28,12 +28,11 @@ from flowql.compiler.dialect.controls import (
     parse_other,
     parse_set,
 )
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
 from flowql.compiler.dialect.expressions import parse_expr
 from flowql.compiler.dialect.queries import parse_select
 from flowql.compiler.dialect.refusals import refuse_columns
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.type_refs import parse_type_ref
 from flowql.compiler.dialect.words import OTHER_VERBS, VERBS
 

@@ -21,7 +21,7 @@ def parse_window_clause(cur: Cursor) -> WindowClause:
     """`[WINDOW] TUMBLING (SIZE 1 HOUR, RETENTION 7 DAYS, GRACE PERIOD 5 MINUTES)` and its kin."""
     start = cur.tok
     cur.accept_words("WINDOW")
-    if cur.at_name() and cur.tok.upper not in KINDS and cur.after.upper in KINDS:
+    if cur.tok.is_name and cur.tok.upper not in KINDS and cur.after.upper in KINDS:
         cur.next()  # ksqlDB lets a window have a name, without a use for it
     if cur.tok.upper not in KINDS:
         cur.expected(

@@ -1,12 +1,11 @@
-"""Tokens with their place in the source, and `${variable}` substitution on them."""
+"""From text to the tokens of statements, with `${variable}` substitution on them."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeVar
+from dataclasses import replace
+from typing import ClassVar, TypeVar
 
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
@@ -16,8 +15,8 @@ from sqlglot.tokens import TokenType
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
-
-TokKind = Literal["word", "quoted", "string", "number", "op", "end"]
+from flowql.compiler.dialect.cursor import Positions, Tok
+from flowql.compiler.dialect.words import RESERVED
 
 
 class FlowQL(Dialect):
@@ -55,55 +54,6 @@ class FlowQL(Dialect):
 
 # sqlglot adds this comment to every dialect; here it would hide text that ksqlDB refuses.
 del FlowQL.Tokenizer._COMMENTS["{#"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tok:
-    """One token. `text`: a quoted token's content, otherwise as written; `upper`: of a word, its upper case, else
-    empty; `op`: of a sign, its text, else empty.
-
-    `start` and `end` are offsets in the source text; a substituted token has those of its variable.
-    """
-
-    kind: TokKind
-    text: str
-    start: int
-    end: int
-    upper: str = ""
-    op: str = ""
-
-    def shown(self) -> str:
-        """How an error message names this token."""
-        if self.kind == "end":
-            return "the end of the statement"
-        return f"'{self.text}'" if self.kind == "string" else f"`{self.text}`"
-
-
-class Positions:
-    """Turns offsets of one source text into spans."""
-
-    def __init__(self, source: SourceText) -> None:
-        self._source = source
-        self._starts = [0, *(m.end() for m in re.finditer("\n", source.text))]
-
-    def span(self, start: int, end: int) -> Span:
-        """The characters [start, end); an empty range is shown one character wide."""
-        source = self._source
-        row = bisect_right(self._starts, start) - 1
-        begin = self._starts[row]
-        stop = self._starts[row + 1] - 1 if row + 1 < len(self._starts) else len(source.text)
-        return Span(
-            path=source.path,
-            line=row + 1 + source.line_offset,
-            column=start - begin + 1 + source.column_offset,
-            length=max(1, end - start),
-            line_text=" " * source.column_offset + source.text[begin:stop].rstrip("\r"),
-        )
-
-    def offset(self, span: Span) -> int:
-        """Where a span of this text begins."""
-        row = span.line - 1 - self._source.line_offset
-        return self._starts[row] + span.column - 1 - self._source.column_offset
 
 
 def tokenize(source: SourceText, positions: Positions) -> tuple[list[Tok], Diagnostic | None]:
@@ -249,9 +199,9 @@ def _tokens(raw: Iterable[object], text: str) -> list[Tok]:
         tok = _convert(token, text)
         if tok.kind == "word" and out and out[-1].kind == "number" and out[-1].end == tok.start:
             start = out.pop().start
-            tok = Tok("word", text[start : tok.end], start, tok.end, text[start : tok.end].upper())
+            tok = _word(text[start : tok.end], start, tok.end)
         if tok.kind == "word" and "." in tok.text:  # sqlglot reads `1.5x` as one word
-            tok = replace(tok, kind="number", upper="")
+            tok = Tok("number", tok.text, tok.start, tok.end)
         out.append(tok)
     return out
 
@@ -262,12 +212,18 @@ def _convert(token: object, text: str) -> Tok:
     if kind in (TokenType.STRING, TokenType.NATIONAL_STRING):
         return Tok("string", value, start, end)
     if kind is TokenType.IDENTIFIER:
-        return Tok("quoted", value, start, end)
+        return Tok("quoted", value, start, end, name=value, is_name=True)
     if kind is TokenType.NUMBER:
         return Tok("number", value, start, end)
     if kind is TokenType.VAR:
-        return Tok("word", value, start, end, value.upper())
+        return _word(value, start, end)
     return Tok("op", text[start:end], start, end, op=text[start:end])
+
+
+def _word(text: str, start: int, end: int) -> Tok:
+    """A word, which names in upper case."""
+    upper = text.upper()
+    return Tok("word", text, start, end, upper, name=upper, is_name=upper not in RESERVED)
 
 
 def _end_after(tokens: Sequence[Tok]) -> Tok:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import TypeRef
-from flowql.compiler.dialect.cursor import Cursor
-from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.cursor import Cursor, Tok
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.types import SqlType
 
@@ -57,7 +56,7 @@ def _base(cur: Cursor, start: Tok) -> TypeRef:
     if start.upper in ("ARRAY", "MAP", "STRUCT"):
         cur.next()
         cur.expect_op("<", help=f"write the element types: {_SHAPES[start.upper]}")
-    if not cur.at_name():
+    if not cur.tok.is_name:
         cur.fail("FQ1007", f"expected a type, found {start.shown()}", label="not a type", help=_TYPE_HELP)
     cur.next()
     known = _KNOWN.get(start.upper) if start.kind == "word" else None
@@ -65,7 +64,7 @@ def _base(cur: Cursor, start: Tok) -> TypeRef:
         if cur.tok.op == "(":
             _length(cur, start)
         return TypeRef(known=known, span=cur.span_since(start))
-    return TypeRef(custom=cur.fold(start), span=cur.span_since(start))
+    return TypeRef(custom=start.name, span=cur.span_since(start))
 
 
 _SHAPES = {"ARRAY": "ARRAY<INT>", "MAP": "MAP<STRING, INT>", "STRUCT": "STRUCT<name INT>"}

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.dialect.cursor import Positions
 from flowql.compiler.dialect.foreign.kinds import kind_of_type
 from flowql.compiler.dialect.foreign.reading import Piece, pieces
 from flowql.compiler.dialect.foreign.translate import translate
 from flowql.compiler.dialect.foreign.untranslated import Problem, Untranslated
-from flowql.compiler.dialect.tokens import Positions
 from flowql.compiler.driver import Session
 from flowql.compiler.plan.types import Kind, SqlType
 

@@ -26,9 +26,9 @@ from flowql.compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.generator import quote_name, type_sql
 from flowql.compiler.dialect.parser import parse_statements
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.driver import Session
 from flowql.compiler.physical.plan_builder import StatementResult
 from flowql.compiler.plan.types import SqlType

@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.ast import Statement, TypeRef
+from flowql.compiler.dialect.cursor import Positions
 from flowql.compiler.dialect.generator import quote_name, type_sql
-from flowql.compiler.dialect.tokens import Positions
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import SqlType

@@ -10,7 +10,8 @@ from pathlib import Path
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.dialect.tokens import Positions, Tok, split_statements, tokenize
+from flowql.compiler.dialect.cursor import Positions, Tok
+from flowql.compiler.dialect.tokens import split_statements, tokenize
 from flowql.config.load import shown_path
 from flowql.ksqldb.notes import Note
 

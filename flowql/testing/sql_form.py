@@ -21,9 +21,9 @@ from flowql.compiler.analyze.constants import constants
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.dialect.ast import AssertRow, InsertRow, Statement
+from flowql.compiler.dialect.cursor import Positions
 from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.dialect.table_statements import CreateTable, InsertRows, row_statements
-from flowql.compiler.dialect.tokens import Positions
 from flowql.compiler.driver import DialectName
 from flowql.compiler.plan.topology import Plan
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Row

@@ -30,7 +30,7 @@ _EXCLUSIONS: tuple[Literal["current row", "group", "ties", "no others"], ...] = 
 def parse_call(cur: Reader) -> Call:
     """`name(arguments)` with WITHIN GROUP, FILTER, IGNORE NULLS and OVER."""
     start = cur.tok
-    name = cur.fold(cur.next())
+    name = cur.next().name
     cur.expect_op("(")
     star = cur.tok.op == "*" and cur.after.op == ")"
     if star:
@@ -80,10 +80,10 @@ def _argument(cur: Reader) -> Expr:
     if cur.tok.upper == "TABLE" and cur.after.op != "(":
         cur.next()
         return TableArgument(cur.expect_dotted("the name of a relation"), _partition(cur), span=cur.span_since(start))
-    if cur.at_name() and cur.at_words("PARTITION", "BY", ahead=1):
-        return TableArgument((cur.fold(cur.next()),), _partition(cur), span=cur.span_since(start))
+    if cur.tok.is_name and cur.after.upper == "PARTITION" and cur.peek(2).upper == "BY":
+        return TableArgument((cur.next().name,), _partition(cur), span=cur.span_since(start))
     if start.kind in ("word", "quoted") and cur.after.op == "=>":
-        name = cur.fold(cur.next())
+        name = cur.next().name
         cur.next()
         return Named(name, _argument(cur), span=cur.span_since(start))
     parameters = cur.accept_lambda()
@@ -136,8 +136,8 @@ def parse_window(cur: Reader) -> WindowSpec:
     """`([base] [PARTITION BY ...] [ORDER BY ...] [frame])`."""
     start = cur.tok
     cur.expect_op("(")
-    named = cur.at_name() and cur.tok.upper not in _FRAMES and not cur.at_words("PARTITION", "BY")
-    base = cur.fold(cur.next()) if named else ""
+    named = cur.tok.is_name and cur.tok.upper not in _FRAMES and not cur.at_words("PARTITION", "BY")
+    base = cur.next().name if named else ""
     partition = cur.listed(cur.rules.expr) if cur.accept_words("PARTITION", "BY") else ()
     order_by = _order_by(cur)
     if cur.at_words("SESSION", "WITH"):

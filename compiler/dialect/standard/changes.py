@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import parse_expr
 from flowql.compiler.dialect.standard.names import expect_relation
@@ -12,7 +13,6 @@ from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.relations import parse_relations
 from flowql.compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, OnConflict, Statement, Update
 from flowql.compiler.dialect.standard.tree import Item
-from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_insert(cur: Reader, start: Tok) -> Statement:
@@ -136,8 +136,8 @@ def parse_delete(cur: Reader, start: Tok) -> Statement:
 def _alias(cur: Reader) -> str | None:
     if cur.accept_words("AS"):
         return cur.expect_name("an alias")
-    if cur.at_name() and cur.tok.upper != "SET":
-        return cur.fold(cur.next())
+    if cur.tok.is_name and cur.tok.upper != "SET":
+        return cur.next().name
     return None
 
 

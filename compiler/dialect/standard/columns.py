@@ -7,6 +7,7 @@ from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.foreign_statements import refuse_in_column
@@ -15,7 +16,6 @@ from flowql.compiler.dialect.standard.statement_tree import Check, ColumnDefinit
 from flowql.compiler.dialect.standard.tree import Expr
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import BY_CODE_POINT
-from flowql.compiler.dialect.tokens import Tok
 
 Role = Literal["value", "key", "primary_key", "header"]
 _FOREIGN = ("AUTO_INCREMENT", "AUTOINCREMENT", "UNSIGNED", "SIGNED", "ZEROFILL")
@@ -48,9 +48,11 @@ def parse_column_list(cur: Reader) -> ColumnList:
 
 
 def _entry(cur: Reader, found: ColumnList) -> None:
-    start = cur.tok
-    name = cur.expect_name("the name of a constraint") if cur.accept_words("CONSTRAINT") else ""
-    if cur.at_words("PRIMARY", "KEY"):
+    start, name = cur.tok, ""
+    if start.upper == "CONSTRAINT":
+        cur.next()
+        name = cur.expect_name("the name of a constraint")
+    if cur.tok.upper == "PRIMARY" and cur.after.upper == "KEY":
         cur.pos += 2
         if found.primary_key:
             cur.fail("FQ1003", "a table has one PRIMARY KEY", at=cur.span_since(start), label="a second one")
@@ -64,7 +66,7 @@ def _entry(cur: Reader, found: ColumnList) -> None:
         found.constraints.append(("FOREIGN KEY" if word == "FOREIGN" else word, cur.span_since(start)))
     elif cur.tok.upper == "LIKE":
         cur.unsupported("LIKE in a list of columns", help="list the columns")
-    elif cur.at_words("WATERMARK", "FOR"):
+    elif cur.tok.upper == "WATERMARK" and cur.after.upper == "FOR":
         found.watermarks.append(_watermark(cur))
     else:
         found.columns.append(parse_column(cur))
@@ -174,7 +176,7 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
         made.checks.append(_check(cur, name))
     elif cur.tok.upper in ("UNIQUE", "REFERENCES"):
         made.others.append(cur.next().upper)
-        while cur.at_name() and cur.tok.upper not in ("KEY", "HEADERS"):
+        while cur.tok.is_name and cur.tok.upper not in ("KEY", "HEADERS"):
             cur.next()
         if cur.tok.op == "(":
             cur.next()
@@ -182,7 +184,7 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
             cur.expect_op(")")
     else:
         words = ("PRIMARY", "NOT", "DEFAULT", "KEY", "HEADERS")
-        edit = behind(cur.span_of(cur.back(1)), ",") if cur.at_name() else None
+        edit = behind(cur.span_of(cur.back(1)), ",") if cur.tok.is_name else None
         help = "is a comma missing?" if edit is not None else ""
         cur.expected(
             "a comma or `)` after the column", label="a comma or `)` goes here", help=help, words=words, edit=edit

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Property
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.tokens import Tok
 
 CONNECTOR = "CONNECTOR"
 _VALUE_FORMATS = {

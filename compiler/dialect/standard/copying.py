@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.names import expect_relation
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.table_statements import CopyRows
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.plan.tables import CopyFrom, RowFormat
 
 _FORMATS: dict[str, RowFormat] = {

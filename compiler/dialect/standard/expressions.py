@@ -9,11 +9,11 @@ from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.dialect.ast import Func, Lit, Star
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.primaries import parse_primary
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.tree import OPERATORS, Cast, Collate, Expr, InQuery, Quantified, Query
 from flowql.compiler.dialect.standard.types import parse_type
-from flowql.compiler.dialect.tokens import Tok
 
 OR, AND, NOT, IS, COMPARISON, RANGE, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATION, SIGN, POSTFIX = range(1, 15)
 COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -26,6 +26,7 @@ LEVELS = {
     "^": POWER,
 }
 PREFIXES = ("~", "@", "|/", "||/")  # operators in front of a value, beside the signs
+_BEHIND = ("::", "[", ".", "->")  # operators behind a primary
 _SINGLE = (IS, COMPARISON, RANGE)  # `a = b = c` is no expression
 _RANGES = ("BETWEEN", "IN", "LIKE", "ILIKE", "SIMILAR")
 _WORDS = {
@@ -202,7 +203,7 @@ def _refuse_bare_pattern(cur: Reader) -> None:
 
 
 def _in(cur: Reader, start: Tok, left: Expr, *, negated: bool) -> Expr:
-    if cur.at_name() and cur.after.op != ".":
+    if cur.tok.is_name and cur.after.op != ".":
         text = f"{'<> ALL' if negated else '= ANY'} ({cur.tok.text})"
         edit = Edit(cur.span_from(cur.back(1 + negated), cur.tok), text)
         cur.expected("`(`", help=f"write  x {text}  for an array", edit=edit)
@@ -241,7 +242,7 @@ def _expressions(cur: Reader) -> tuple[Expr, ...]:
 
 def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
     count = 0
-    while True:
+    while cur.tok.op in _BEHIND:
         count += 1
         cur.check_chain(count)
         if cur.accept_op("::"):
@@ -259,9 +260,10 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
             return Star(struct_of=base, span=cur.span_since(start))
         elif cur.tok.op == "->" and _at_field(cur):
             cur.next()
-            base = _field(cur, start, base, cur.fold(cur.next()))
+            base = _field(cur, start, base, cur.next().name)
         else:
-            return base
+            break
+    return base
 
 
 def _field(cur: Reader, start: Tok, base: Expr, name: str) -> Expr:
@@ -271,7 +273,7 @@ def _field(cur: Reader, start: Tok, base: Expr, name: str) -> Expr:
 
 def _at_field(cur: Reader) -> bool:
     """Whether `->name` is next: a field of a struct. With another value behind it the arrow is that of JSON."""
-    return cur.at_name(ahead=1) and cur.peek(2).op != "(" and cur.peek(2).kind not in ("string", "number")
+    return cur.after.is_name and cur.peek(2).op != "(" and cur.peek(2).kind not in ("string", "number")
 
 
 def _subscript(cur: Reader, start: Tok, base: Expr) -> Expr:

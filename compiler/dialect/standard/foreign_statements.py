@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.tokens import Tok
 
 _ONE_BY_ONE = "each statement is a separate transaction"
 _ASK = "ask it with  flowql query,  and follow its changes with  flowql subscribe"
@@ -101,14 +101,14 @@ def _sink_as_view(cur: Reader, start: Tok) -> Edit | None:
 
 def refuse_cluster(cur: Reader) -> None:
     """IN CLUSTER name, of Materialize. Raises UnsupportedError."""
-    if cur.at_words("IN", "CLUSTER"):
+    if cur.tok.upper == "IN" and cur.after.upper == "CLUSTER":
         edit = Edit(cur.span_from(cur.tok, cur.peek(2)), "")
         cur.unsupported("IN CLUSTER", help="write  WITH (PRIORITY = 'high'), or leave it out", edit=edit)
 
 
 def refuse_behind_query(cur: Reader) -> None:
     """Clauses behind the query of a view. Raises UnsupportedError."""
-    if cur.at_words("WITH", "DATA") or cur.at_words("WITH", "NO", "DATA"):
+    if cur.tok.upper == "WITH" and cur.peek(2 if cur.after.upper == "NO" else 1).upper == "DATA":
         help = "leave it out: a view is computed when it is deployed"
         cur.unsupported("WITH [NO] DATA", help=help, edit=Edit(cur.rest(), ""))
     if cur.back(1).upper == "EMIT" and cur.tok.kind != "end":  # which was read as an alias
@@ -137,7 +137,7 @@ def refuse_in_column(cur: Reader) -> None:
             "a METADATA column",
             help="the time of a record is  ROWTIME, its headers are a column  h ... HEADERS  of a stream",
         )
-    if cur.at_words("AS", "PROCTIME") and cur.peek(2).op == "(":
+    if cur.tok.upper == "AS" and cur.after.upper == "PROCTIME" and cur.peek(2).op == "(":
         help = "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; leave the column out"
         edit = Edit(cur.span_from(cur.back(2), cur.peek(3)), "") if cur.back(2).text == "," else None
         cur.unsupported("a column of PROCTIME()", help=help, edit=edit)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.dialect.ast import Func
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.expressions import parse_expr
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.tree import GroupElement, Grouping
-from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
@@ -29,7 +29,7 @@ def _ends(cur: Reader) -> bool:
 
 def _element(cur: Reader) -> GroupElement:
     start = cur.tok
-    if cur.at_words("GROUPING", "SETS"):
+    if cur.tok.upper == "GROUPING" and cur.after.upper == "SETS":
         cur.next()
         cur.next()
         return _sets(cur, start, "sets")

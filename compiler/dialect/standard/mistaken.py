@@ -7,8 +7,7 @@ from difflib import get_close_matches
 
 from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.cursor import Cursor
-from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.cursor import Cursor, Tok
 
 _CLAUSES = (
     "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "JOIN", "LEFT", "RIGHT", "INNER", "CROSS", "UNION", "INTERSECT", "EXCEPT",

@@ -9,6 +9,7 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, TypeRef
 from flowql.compiler.dialect.ast import Statement as Plain
+from flowql.compiler.dialect.cursor import Positions, Tok
 from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.standard.calls import parse_window
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
@@ -24,7 +25,7 @@ from flowql.compiler.dialect.standard.statements import parse_statement, verb_be
 from flowql.compiler.dialect.standard.tokens import tokenize
 from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Query, Relation
 from flowql.compiler.dialect.standard.types import parse_type
-from flowql.compiler.dialect.tokens import Positions, Tok, fragment, read_statements, split_statements
+from flowql.compiler.dialect.tokens import fragment, read_statements, split_statements
 
 T = TypeVar("T")
 STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memory of its text

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit, before, quoted
 from flowql.compiler.dialect.ast import Func, Lit, Name, Star
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.forms import MAP_HELP, STRUCT_HELP, parse_pairs
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.reader import Reader
@@ -24,7 +25,6 @@ from flowql.compiler.dialect.standard.tree import (
 )
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import SPECIAL_VALUES, UNITS
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import singular
 
 _NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
@@ -45,9 +45,9 @@ def parse_primary(cur: Reader) -> Expr:
         form = _form(cur, start)
         if form is not None:
             return form
-    if cur.at_function():
+    if cur.after.op == "(" and cur.at_function():
         return parse_call(cur)
-    if not cur.at_name():
+    if not cur.tok.is_name:
         _no_expression(cur, start)
     return _name(cur, start)
 
@@ -105,7 +105,7 @@ def _special_value(cur: Reader, start: Tok) -> Expr:
 
 def _typed_text(cur: Reader, start: Tok) -> Expr | None:
     """`DATE '2024-05-01'`, `timestamp with time zone '...'`; None, unmoved, where none stands here."""
-    if not cur.at_name() or (cur.after.kind != "string" and start.upper not in _LONG_TYPES):
+    if not cur.tok.is_name or (cur.after.kind != "string" and start.upper not in _LONG_TYPES):
         return None
     before = cur.pos
     made = None
@@ -180,7 +180,7 @@ def _parenthesised(cur: Reader, start: Tok) -> Expr:
 
 
 def _name(cur: Reader, start: Tok) -> Expr:
-    parts = [cur.fold(cur.next())]
+    parts = [cur.next().name]
     while cur.tok.op == ".":
         cur.next()
         if cur.accept_op("*"):
@@ -199,8 +199,8 @@ def _no_expression(cur: Reader, start: Tok) -> NoReturn:
         help, edit = (f"write  {sign}", Edit(cur.span_from(cur.back(1), start), sign)) if sign else ("", None)
     elif cur.tok.op == ",":
         help, edit = "is there an extra comma, or is a value missing?", Edit(cur.span_of(start), "")
-    elif cur.tok.op == "[" and cur.at_name(ahead=1) and cur.peek(2).op == "]":
-        name = cur.fold(cur.after)
+    elif cur.tok.op == "[" and cur.after.is_name and cur.peek(2).op == "]":
+        name = cur.after.name
         help = f"write a name without quotes, or in double quotes: {quoted(name)}"
         edit = Edit(cur.span_from(start, cur.peek(2)), quoted(name))
     elif cur.tok.op == "*":

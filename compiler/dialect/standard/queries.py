@@ -8,6 +8,7 @@ from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.dialect.ast import Lit, Name, Star
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.grouping import parse_group_by
 from flowql.compiler.dialect.standard.reader import Reader
@@ -26,7 +27,6 @@ from flowql.compiler.dialect.standard.tree import (
     With,
 )
 from flowql.compiler.dialect.time_windows import KINDS, parse_window_clause
-from flowql.compiler.dialect.tokens import Tok
 
 _SET_OPERATIONS: dict[str, Literal["union", "intersect", "except"]] = {
     "UNION": "union",
@@ -39,15 +39,13 @@ _ORDER = "the order is FROM, WHERE, GROUP BY, HAVING, WINDOW, ORDER BY, LIMIT, O
 
 def parse_query(cur: Reader) -> Query:
     """A query with everything that belongs to it, up to what cannot."""
-    cur.enter()
-    cur.enter()
+    cur.enter(2)
     start = cur.tok
     recursive, tables = parse_with(cur)
     body = _body(cur)
     order_by = parse_order_items(cur) if cur.accept_words("ORDER", "BY") else ()
     limit, offset, ties, emit = _tail(cur)
-    cur.leave()
-    cur.leave()
+    cur.leave(2)
     if isinstance(body, Query) and not (tables or order_by or limit or offset or emit):
         return body  # parentheses around a query that needs none
     return Query(body, tables, recursive, order_by, limit, offset, ties, emit, span=cur.span_since(start))
@@ -226,7 +224,7 @@ def _item(cur: Reader) -> Item:
     if cur.accept_words("AS"):
         alias = cur.expect_label("an alias")
     elif cur.at_bare_alias() and not cur.at_clause():
-        alias = cur.fold(cur.next())
+        alias = cur.next().name
     return Item(expr, alias, span=cur.span_since(start))
 
 
@@ -322,7 +320,7 @@ def _tail(
             cur.next()
             cur.expect_word("BY", help=f"write  {word} BY")
         cur.fail("FQ1003", f"{word} cannot be used here", label="out of order, or given twice", help=_ORDER)
-    if cur.at_words("FOR", "UPDATE") or cur.at_words("FOR", "SHARE"):
+    if cur.tok.upper == "FOR" and cur.after.upper in ("UPDATE", "SHARE"):
         cur.unsupported(
             f"FOR {cur.after.upper}", help="leave it out: no row is locked by reading", edit=Edit(cur.rest(), "")
         )

@@ -9,12 +9,10 @@ from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.cursor import Cursor, Positions, Tok
 from flowql.compiler.dialect.standard.mistaken import misspelt, mistaken, pasted
 from flowql.compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
-from flowql.compiler.dialect.standard.words import NOT_BARE_ALIASES, NOT_NAMES, RESERVED, VERBS
-from flowql.compiler.dialect.tokens import Positions, Tok
-from flowql.compiler.dialect.words import SYSTEM_COLUMNS
+from flowql.compiler.dialect.standard.words import NOT_BARE_ALIASES, RESERVED, VERBS
 
 _NO_STRING = "a name is not written in single quotes; use double quotes or none"
 _BEHIND_QUERIES = ("UNION", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH")
@@ -36,20 +34,16 @@ class Reader(Cursor):
 
     depth_max = 75  # times `enter`, each for at most 8 Python frames of the 1,000 there are
     verbs = VERBS
+    missing = "is  {}  missing?"
 
     def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions, rules: Rules) -> None:
         super().__init__(source, tokens, positions)
         self.rules = rules
 
-    def at_name(self, ahead: int = 0) -> bool:
-        """Whether the token can name a column or a relation."""
-        tok = self.peek(ahead) if ahead else self.tok
-        return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in NOT_NAMES)
-
     def at_function(self) -> bool:
-        """Whether a call begins here: LEFT and RIGHT name functions, though not columns."""
+        """Whether the token can name a function: LEFT and RIGHT name some, though no columns."""
         tok = self.tok
-        return (tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)) and self.after.op == "("
+        return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)
 
     def at_bare_alias(self) -> bool:
         """Whether the token can name an item of a select list without AS."""
@@ -76,7 +70,7 @@ class Reader(Cursor):
             quoted = '"' + self.tok.text.replace('"', '""') + '"'
             edit = Edit(self.span_of(self.tok), quoted) if self.tok.kind == "string" else None
             self.expected(what, help=_NO_STRING if edit is not None else "", edit=edit)
-        return self.fold(self.next())
+        return self.next().name
 
     def expect_dotted(self, what: str) -> tuple[str, ...]:
         """`t` or `schema.t`."""
@@ -165,28 +159,19 @@ class Reader(Cursor):
                 found[opened.pop()] = i
         return found
 
-    def fold(self, tok: Tok) -> str:
-        if tok.kind == "quoted":
-            return tok.text
-        return tok.upper if tok.upper in SYSTEM_COLUMNS else tok.text.lower()
-
-    def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
-        return super().expect_op(op, label=label, help=help or f"is  {op}  missing?")
-
-    def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
+    def _no_word(self, word: str, label: str, help: str) -> NoReturn:
         """A word in its place that was read as an alias is taken for a misspelt one."""
         last = self.back(1)
-        if self.tok.upper != word and misspelt(last, (word,)):
+        if misspelt(last, (word,)):
             edit = Edit(self.span_of(last), word)
             self.expected(f"`{word}`", label=label, help=f"did you mean `{word}` by `{last.text}`?", edit=edit)
-        return super().expect_word(word, label=label, help=help or f"is  {word}  missing?")
+        super()._no_word(word, label, help)
 
-    def expect_end(self) -> None:
-        if self.tok.kind != "end":
-            help, edit = mistaken(self)
-            if edit is not None:
-                self.expected("the end of the statement", label="not expected here", help=help, edit=edit)
-        super().expect_end()
+    def _no_end(self) -> NoReturn:
+        help, edit = mistaken(self)
+        if edit is not None:
+            self.expected("the end of the statement", label="not expected here", help=help, edit=edit)
+        super()._no_end()
 
     def _not_a_name(self, what: str) -> NoReturn:
         tok = self.tok

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.expressions import parse_expr
 from flowql.compiler.dialect.standard.reader import Reader
@@ -22,7 +23,6 @@ from flowql.compiler.dialect.standard.tree import (
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import JOIN_DIRECTIONS, JOIN_VARIANTS, RELATION_CLAUSES
 from flowql.compiler.dialect.time_windows import parse_within
-from flowql.compiler.dialect.tokens import Tok
 
 JoinKind = Literal["inner", "left", "right", "full", "cross", "comma"]
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full", "CROSS": "cross"}
@@ -58,7 +58,7 @@ def parse_joined(cur: Reader) -> Relation:
         count += 1
         cur.check_chain(count)
         left = parse_join(cur, start, left, words)
-    if cur.at_name() and cur.after.upper == "JOIN":
+    if cur.tok.is_name and cur.after.upper == "JOIN":
         cur.fail(
             "FQ1001",
             f"{cur.tok.shown()} is not a kind of join",
@@ -160,11 +160,11 @@ def parse_relation(cur: Reader) -> Relation:
         call = parse_call(cur)
         cur.expect_op(")")
         return _function(cur, start, call, lateral=lateral, wrapped=True)
-    if cur.at_words("ROWS", "FROM") or cur.tok.upper == "ONLY":
+    if cur.tok.upper == "ONLY" or (cur.tok.upper == "ROWS" and cur.after.upper == "FROM"):
         named = "ROWS FROM" if cur.tok.upper == "ROWS" else "ONLY"
         edit = Edit(cur.span_of(cur.tok), "") if named == "ONLY" else None
         cur.unsupported(named, help="leave it out", edit=edit)
-    if cur.at_function():
+    if cur.after.op == "(" and cur.at_function():
         return _function(cur, start, parse_call(cur), lateral=lateral)
     if lateral:
         cur.expected("a query in parentheses or a table function after LATERAL")
@@ -208,8 +208,8 @@ def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
     start = cur.tok
     if cur.accept_words("AS"):
         name = cur.expect_name("an alias")
-    elif cur.at_name() and not cur.at_clause() and not _at_other(cur):
-        name = cur.fold(cur.next())
+    elif cur.tok.is_name and not cur.at_clause() and not _at_other(cur):
+        name = cur.next().name
     else:
         return None
     columns: list[str] = []

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flowql.compiler.dialect.ast import Func, Lit
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.tree import Call, Expr
 from flowql.compiler.dialect.standard.words import UNITS
-from flowql.compiler.dialect.tokens import Tok
 
 NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _SIDES = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}

@@ -19,6 +19,7 @@ from flowql.compiler.dialect.controls import (
     parse_other,
     parse_set,
 )
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.elements import check_window_properties, parse_properties
 from flowql.compiler.dialect.refusals import refuse_columns
 from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
@@ -44,7 +45,6 @@ from flowql.compiler.dialect.standard.refuse import check_depth
 from flowql.compiler.dialect.standard.statement_tree import CreateTable, StandardStatement
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import VERBS
-from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import OTHER_VERBS
 
 _VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, COPY, DROP, SET, SELECT, WITH or VALUES"
@@ -68,7 +68,7 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Sequenc
         cur.expected("a statement", help=_VERB_HELP)
     if tok.upper in ("DEFINE", "UNDEFINE"):
         return _finished(cur, apply_variable(cur, variables))
-    if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
+    if tok.upper == "ALTER" and cur.after.upper in ("STREAM", "TABLE"):
         return _finished(cur, parse_alter(cur, tok, _added_column))
     if tok.upper in OTHER_VERBS:
         return [parse_other(cur, tok)]
@@ -89,15 +89,18 @@ def _finished(cur: Reader, statements: Sequence[StandardStatement]) -> Sequence[
 
 def _create(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     cur.next()
-    if cur.at_words("OR", "ALTER"):
+    or_replace = cur.tok.upper == "OR"
+    if or_replace and cur.after.upper == "ALTER":
         edit = Edit(cur.span_of(cur.after), "REPLACE")
         cur.fail("FQ1001", "expected `REPLACE` after OR, found `ALTER`", help="write  CREATE OR REPLACE", edit=edit)
-    or_replace = cur.accept_words("OR", "REPLACE")
+    if or_replace:
+        cur.next()
+        cur.expect_word("REPLACE")
     if cur.tok.upper == "TYPE":
         return parse_create_type(cur, start, _declared_type)
     if cur.tok.upper in ("UNIQUE", "INDEX"):
         _refuse_index(cur)
-    if cur.tok.upper == "VIEW" or cur.at_words("MATERIALIZED", "VIEW"):
+    if cur.tok.upper == "VIEW" or (cur.tok.upper == "MATERIALIZED" and cur.after.upper == "VIEW"):
         return _create_view(cur, start, or_replace=or_replace)
     read_only = cur.tok.upper == "SOURCE" and cur.after.upper in ("STREAM", "TABLE")
     if read_only:
@@ -177,7 +180,7 @@ def _key(listed: ColumnList | None) -> tuple[str, ...]:
 def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: list[str]) -> bool:
     """APPEND ONLY, and ON CONFLICT and WITH VERSION COLUMN of RisingWave. Whether it is append-only."""
     append_only = False
-    while True:
+    while cur.tok.upper in ("APPEND", "ON", "WITH"):
         start = cur.tok
         if cur.accept_words("APPEND", "ONLY"):
             append_only = True
@@ -190,7 +193,8 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: 
             versions += cur.expect_names("the name of a column")
             constraints.append(("WITH VERSION COLUMN", cur.span_since(start)))
         else:
-            return append_only
+            break
+    return append_only
 
 
 def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[StandardStatement]:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.edits import behind
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.tokens import Positions, Tok
+from flowql.compiler.dialect.cursor import Positions, Tok
+from flowql.compiler.dialect.standard.words import NOT_NAMES
+from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 
 _OPERATORS = (
     "!~~*", "~~*", "!~~", "~~", "->>", "#>>", "!~*", "||/", "::", ":=", "=>", "->", "#>", "<>", "!=", "<=", ">=", "||", "|/", "@>", "<@", "^@", "?|", "?&", "!~", "~*", "&&",
@@ -63,7 +65,9 @@ def _token(kind: str, match: re.Match[str]) -> Tok | None:
         case "space" | "comment":
             return None
         case "word":
-            return Tok("word", text, start, end, text.upper())
+            upper = text.upper()
+            name = upper if upper in SYSTEM_COLUMNS else text.lower()
+            return Tok("word", text, start, end, upper, name=name, is_name=upper not in NOT_NAMES)
         case "string":
             return Tok("string", text[1:-1].replace("''", "'"), start, end)
         case "escaped":
@@ -72,7 +76,8 @@ def _token(kind: str, match: re.Match[str]) -> Tok | None:
             mark = len(match["tag"]) + 2
             return Tok("string", text[mark:-mark], start, end)
         case "quoted":
-            return Tok("quoted", text[1:-1].replace(text[0] * 2, text[0]), start, end)
+            name = text[1:-1].replace(text[0] * 2, text[0])
+            return Tok("quoted", name, start, end, name=name, is_name=True)
         case "number":
             return Tok("number", text, start, end)
     return Tok("op", text, start, end, op=text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.tree import TypeName
-from flowql.compiler.dialect.tokens import Tok
 
 _CONTAINERS = ("ARRAY", "MAP", "STRUCT")
 _SPELLINGS = {
@@ -49,9 +49,9 @@ def _base(cur: Reader, start: Tok) -> TypeName:
 
 def _name(cur: Reader) -> str:
     tok = cur.tok
-    if tok.kind != "word" and not cur.at_name():
+    if tok.kind not in ("word", "quoted"):
         cur.expected("a type")
-    name = cur.fold(cur.next()) if cur.at_name() else cur.expect_name("a type")
+    name = cur.expect_name("a type")
     if tok.kind == "word":
         if name in ("character", "char") and cur.tok.upper == "VARYING":
             name = f"{name} {cur.next().text.lower()}"
@@ -59,12 +59,12 @@ def _name(cur: Reader) -> str:
             name = "double precision"
     while cur.tok.op == "." and cur.after.kind in ("word", "quoted"):
         cur.next()
-        name += "." + cur.fold(cur.next())
+        name += "." + cur.next().name
     return _SPELLINGS.get(name, name)
 
 
 def _zoned(cur: Reader, name: str) -> str:
-    if name not in ("timestamp", "time"):
+    if name not in ("timestamp", "time") or cur.tok.upper not in ("WITH", "WITHOUT"):
         return name
     for word in ("WITH", "WITHOUT"):
         if cur.accept_words(word, "TIME", "ZONE"):
@@ -107,7 +107,7 @@ def _size(cur: Reader) -> None:
 
 
 def _container(cur: Reader, start: Tok) -> TypeName:
-    name = cur.fold(cur.next())
+    name = cur.next().name
     if cur.accept_op("<>"):
         return TypeName(name, span=cur.span_since(start))
     closer = ")" if cur.accept_op("(") else ">"
