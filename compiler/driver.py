@@ -199,7 +199,7 @@ def _once_refused(bound: BoundChange) -> CompileError:
 
 
 def _empty(dialect: DialectName, registry: SchemaLookup) -> Catalog:
-    return replace(EMPTY, registry=registry, fold="upper" if dialect == "ksql" else "lower")
+    return replace(EMPTY, registry=registry, standard=dialect != "ksql")
 
 
 def _pending(
@@ -387,7 +387,7 @@ def compile_asked(
     """An interactive query of standard SQL over relations at one commit. readable: by the names that `names_read` gives. now_ms: gives the
     present moment. functions: those of the project. Raises CompileError.
     """
-    catalog = Catalog(functions=functions, fold="lower", now_ms=now_ms)
+    catalog = Catalog(functions=functions, standard=True, now_ms=now_ms)
     with within_stack(query.span):
         return bind_asked(query, readable, catalog)
 
@@ -425,12 +425,12 @@ def compile_push(
 
     As for any query, except that LIMIT is allowed and that the key need not be selected.
     """
-    check_request(source, standard=dialect == "standard")
+    standard = dialect == "standard"
+    check_request(source, standard=standard)
     for entry in functions.values():
         register_of_project(entry)
-    fold: Literal["upper", "lower"] = "lower" if dialect == "standard" else "upper"
-    catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions), fold=fold)
-    if dialect == "standard":
+    catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions), standard=standard)
+    if standard:
         tree = parse_query_tree(source)
         with within_stack(tree.span):
             view = CreateView(

@@ -28,7 +28,8 @@ class Catalog:
 
     readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
     subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
-    functions: those of the project, by the name that SQL calls them. naming: how topics are named. fold: how unquoted names fold.
+    functions: those of the project, by the name that SQL calls them. naming: how topics are named.
+    standard: statements mean what SQL means (`dialect: standard`), not what ksqlDB means.
     now_ms: gives the present moment of an interactive query; None in views, where it passes.
     """
 
@@ -39,14 +40,14 @@ class Catalog:
     subjects: Mapping[str, SchemaRef] = field(default_factory=dict)
     registry: SchemaLookup = NO_SCHEMAS
     functions: Mapping[str, Function | AggregateFunction] = field(default_factory=dict)
-    fold: Literal["upper", "lower"] = "upper"
+    standard: bool = False
     now_ms: Callable[[], int] | None = None
     naming: TopicNames = PLAIN
 
     @property
-    def standard(self) -> bool:
-        """Whether statements mean what SQL means (`dialect: standard`) rather than what ksqlDB means."""
-        return self.fold == "lower"
+    def fold(self) -> Literal["upper", "lower"]:
+        """How unquoted names fold."""
+        return "lower" if self.standard else "upper"
 
     def function(self, name: str) -> Function | None:
         """The project's scalar or table function of that name."""
@@ -57,7 +58,7 @@ class Catalog:
 
     def _folded(self, resolve: Callable[[tuple[SqlType, ...]], Resolution], types: tuple[SqlType, ...]) -> Resolution:
         made = resolve(types)
-        return replace(made, result=folded(made.result, str.upper if self.fold == "upper" else str.lower))
+        return replace(made, result=folded(made.result, str.lower if self.standard else str.upper))
 
     def own_aggregate(self, name: str) -> AggregateFunction | None:
         """The project's aggregate of that name."""

@@ -40,7 +40,7 @@ GROUPS, ROWS, SEED = 6, 60, 5
 
 
 def test_a_name_of_both_catalogues_has_the_meaning_of_standard_sql() -> None:
-    catalog = Catalog(fold="lower")
+    catalog = Catalog(standard=True)
     found = {n: a.name for n in sorted(names()) if (a := catalog.aggregate(n)) is not None}
     assert {n for n, name in found.items() if not name.startswith("sql_")} == SHARED
     assert {"STDDEV_SAMP", "VAR_SAMP", "SUM", "BOOL_AND", "CORR"} <= found.keys()

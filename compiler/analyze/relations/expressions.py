@@ -325,7 +325,7 @@ def _moment(function: str, now_ms: Callable[[], int]) -> Literal | None:
 
 def _scope(columns: Sequence[RelColumn]) -> Scope:
     """For messages about names that are unknown or ambiguous."""
-    named = [c for c in columns if c.is_shown]
+    named = [c for c in columns if c.source not in (OUTER, WHOLE)]
     aliases = tuple(dict.fromkeys(c.source for c in named if c.source))
     return Scope(tuple(ScopeColumn(c.source, c.name, c.type, c.column, "value") for c in named), aliases)
 

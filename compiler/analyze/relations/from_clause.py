@@ -49,7 +49,7 @@ from flowql.compiler.analyze.relations.time_windows import (
     session_query,
     source_of,
 )
-from flowql.compiler.analyze.relations.tree_parts import and_parts, has_query
+from flowql.compiler.analyze.relations.tree_parts import and_parts
 from flowql.compiler.analyze.relations.using import equal, merged_columns, names_of
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
@@ -138,7 +138,7 @@ class FromBinder(ABC):
                     if is_aggregate(n):
                         check_own(n, binder)
                 raise mistake("FQ2020", "aggregate functions are not allowed in WHERE", part.span, help="use HAVING")
-        plain = [p for p in parts if not has_query(p)]
+        plain = [p for p in parts if not walks.contains(p, t.Query)]
         own = list(given.ties)
         correlated: list[Expr] = []
         known = frozenset(n for f in given.factors for n in f.names)
@@ -146,7 +146,7 @@ class FromBinder(ABC):
             for condition in all_conjuncts(binder.true_when(part)):
                 (own if columns_of(condition) <= known else correlated).append(condition)
         rel = replace(joined_all(given.factors, own, self.names), columns=tuple(given.columns))
-        rest = [p for p in parts if has_query(p)]
+        rest = [p for p in parts if walks.contains(p, t.Query)]
         rel, conditions = Subqueries(self, tables).conditions(rel, rest, binder)
         inside = [c for c in conditions if columns_of(c) <= rel.names]
         correlated += [c for c in conditions if c not in inside]
@@ -223,7 +223,7 @@ class FromBinder(ABC):
         known = frozenset(n for f in chosen for n in f.names)
         binder = self._binder([c for f in chosen for c in f.columns], "WHERE", given.outer)
         conditions: list[Expr] = []
-        for part in (p for n in (*given.on, *given.where) for p in and_parts(n) if not has_query(p)):
+        for part in (p for n in (*given.on, *given.where) for p in and_parts(n) if not walks.contains(p, t.Query)):
             with suppress(CompileError):  # it names what comes later
                 conditions += [c for c in all_conjuncts(binder.true_when(part)) if columns_of(c) <= known]
         return joined_all(chosen, conditions, self.names)
@@ -297,9 +297,7 @@ class FromBinder(ABC):
     def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None, where: Sequence[t.Expr]) -> Rel:
         """An outer join, or one with USING or NATURAL: both sides first, then their pairs. where: conditions of the query around."""
         self._check_join(join)
-        if is_asof(join) and (
-            is_temporal(join) or (join.on is not None and has_query(join.on)) or _depends(join.right)
-        ):
+        if is_asof(join) and (is_temporal(join) or (walks.contains(join.on, t.Query)) or _depends(join.right)):
             unsupported("such a right side or condition of ASOF JOIN", join.at, "put it into a separate view")
         as_of = as_of_time(join)
         self.follows_watermark |= as_of is not None
@@ -324,7 +322,7 @@ class FromBinder(ABC):
             right = self._side(present(join.right, tables) if is_temporal(join) else join.right, tables, outer)
         using = names_of(join, left, right)
         if join.on is not None:
-            if has_query(join.on):
+            if walks.contains(join.on, t.Query):
                 return self._joined_by_queries(join, join.on, (left, right), ties, tables, outer)
             binder = self._binder((*left.columns, *right.columns), "ON", outer)
             conditions = all_conjuncts(binder.true_when(join.on))
@@ -352,7 +350,7 @@ class FromBinder(ABC):
         """Conditions of WHERE that compare times of both sides: a join without ON has them nowhere else."""
         binder = self._binder((*left.columns, *right.columns), "WHERE", outer)
         found: list[Expr] = []
-        for part in (p for p in where if not has_query(p)):
+        for part in (p for p in where if not walks.contains(p, t.Query)):
             with suppress(CompileError):  # it names other relations, or a column that is merged
                 found += [c for c in all_conjuncts(binder.true_when(part)) if compares_times(c)]
         return [c for c in found if columns_of(c) & left.names and columns_of(c) & right.names]
@@ -387,10 +385,12 @@ class FromBinder(ABC):
         again, names = copied(kept, self.names), [f.name for f in kept.node.schema.key]
         binder = self._binder((*again.columns, *other.columns), "ON", outer)
         parts = and_parts(on)
-        plain = [c for p in parts if not has_query(p) for c in all_conjuncts(binder.true_when(p))]
+        plain = [c for p in parts if not walks.contains(p, t.Query) for c in all_conjuncts(binder.true_when(p))]
         renamed = {c.column: copy.expr() for c, copy in zip(kept.columns, again.columns, strict=True)}
         pairs = joined("inner", again, other, [*(substitute(c, renamed) for c in ties), *plain], self.names)
-        pairs, conditions = Subqueries(self, tables).conditions(pairs, [p for p in parts if has_query(p)], binder)
+        pairs, conditions = Subqueries(self, tables).conditions(
+            pairs, [p for p in parts if walks.contains(p, t.Query)], binder
+        )
         if binder.uses_outer:
             raise Correlated
         same_row = [same(Column(f.type, n), column_of(f)) for n, f in zip(names, again.node.schema.key, strict=True)]

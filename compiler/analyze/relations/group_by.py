@@ -23,7 +23,7 @@ from flowql.compiler.analyze.relations.joins import joined
 from flowql.compiler.analyze.relations.relation import Rel, selected
 from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
-from flowql.compiler.analyze.relations.tree_parts import has_query, nodes
+from flowql.compiler.analyze.relations.tree_parts import nodes
 from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
@@ -75,18 +75,18 @@ class GroupBy:
         """Sub-queries in expressions of GROUP BY and inside aggregates are of the rows that are grouped."""
         found = [rel]
         made: dict[t.Expr, t.Expr] = {}
-        for node in (n for one in sets for n in one if has_query(n) and n not in made):
+        for node in (n for one in sets for n in one if walks.contains(n, t.Query) and n not in made):
             found[0], made[node] = self._subqueries.values(found[0], node, self._below)
 
         def rule(n: t.Node) -> t.Node | None:
             if n in made:
                 return made[n]
-            if is_aggregate(n) and has_query(n):
+            if is_aggregate(n) and walks.contains(n, t.Query):
                 found[0], call = self._subqueries.values(found[0], n, self._below)
                 return cast(t.Node, call)
             return None
 
-        if any(has_query(n) for n in nodes(parts)):
+        if any(walks.contains(n, t.Query) for n in nodes(parts)):
             parts = walks.rebuilt(parts, rule)
         return found[0], [[made.get(n, n) for n in one] for one in sets], parts
 
@@ -120,11 +120,13 @@ class GroupBy:
         One that some sets group by is NULL in the others, whatever decides about its value.
         """
         keys = frozenset(e.name for e in sets[0] if isinstance(e, Column) and all(e in one for one in sets))
+        columns = [c for c in self._below.columns if c.key and keys.issuperset(c.key) and c.column not in keys]
+        columns = [c for c in columns if not any(c.expr() in one for one in sets)]
+        if not columns:
+            return []
         written = [n for part in nodes(parts) for n in walks.walk(part)]
         names = frozenset(n.parts[-1] for n in written if isinstance(n, Name))
         every = any(isinstance(n, Star) for n in written)
-        columns = [c for c in self._below.columns if c.key and keys.issuperset(c.key) and c.column not in keys]
-        columns = [c for c in columns if not any(c.expr() in one for one in sets)]
         return [c.expr() for c in columns if every or c.name in names]
 
     def _aggregated(self, rel: Rel, keys: Sequence[Expr], aggregates: Aggregates) -> tuple[Rel, list[Expr], list[Expr]]:

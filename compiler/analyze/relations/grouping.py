@@ -41,11 +41,10 @@ _MISSING = ("JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG")
 
 def function_of(call: t.Call) -> str:
     """The aggregate's name in the plan; empty for another function."""
-    if is_users(call.name[-1]):
-        return call.name[-1]
     name = call.name[-1].upper()
-    found = OVER_RELATIONS.get(_ALIASES.get(name, name))
-    return found.names[0] if found is not None else name if name in _MISSING else ""
+    if (found := OVER_RELATIONS.get(_ALIASES.get(name, name))) is not None:
+        return found.names[0]
+    return name if name in _MISSING else call.name[-1] if is_users(call.name[-1]) else ""
 
 
 def with_own_aggregates(query: t.Query, catalog: Catalog) -> t.Query:

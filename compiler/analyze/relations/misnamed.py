@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.grouping import has_aggregates
-from flowql.compiler.analyze.relations.tree_parts import has_query
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
@@ -51,7 +50,7 @@ def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
         )
     elif has_aggregates(item.expr) and clause != "HAVING":
         help, edit = f"put conditions on aggregates after GROUP BY:  HAVING {expr} ...", None
-    elif has_query(item.expr):
+    elif walks.contains(item.expr, t.Query):
         edit = None
     return mistake(
         "FQ2085",

@@ -16,7 +16,6 @@ from flowql.compiler.analyze.relations.joins import EQUAL, NOT_DISTINCT, Equalit
 from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
 from flowql.compiler.analyze.relations.row_sources import is_unnest
 from flowql.compiler.analyze.relations.single_rows import at_most_one
-from flowql.compiler.analyze.relations.tree_parts import has_query
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Func, Lit, Name, Star
@@ -147,7 +146,7 @@ class Subqueries:
         for item in select.items:
             if isinstance(item.expr, Star):
                 values += [taken(c.expr()) for c in given.rel.shown if not c.qualified]
-            elif has_query(item.expr):
+            elif walks.contains(item.expr, t.Query):
                 raise Correlated
             else:
                 values.append(inside.bound(item.expr))
@@ -285,7 +284,7 @@ class Subqueries:
             if pair is None or pair.null_safe:
                 raise Correlated
             pairs.append(pair)
-        if has_query(select.items[0].expr):
+        if walks.contains(select.items[0].expr, t.Query):
             raise Correlated
         below = RelBinder(given.rel.columns, binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs)
         aggregates = Aggregates(below, self._names, self._placeholders)
@@ -380,7 +379,7 @@ def _is_plain(query: t.Query) -> bool:
         and not _shapes_rows(query, select)
         and len(select.items) == 1
         and not isinstance(select.items[0].expr, Star)
-        and not has_query(select.items[0].expr)
+        and not walks.contains(select.items[0].expr, t.Query)
     )
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 
 
 def nodes(parts: Any) -> list[t.Node]:
@@ -19,10 +18,6 @@ def and_parts(node: t.Expr) -> list[t.Expr]:
     if isinstance(node, Func) and node.name == "and":
         return [p for o in node.args for p in and_parts(o)]
     return [node]
-
-
-def has_query(node: t.Node) -> bool:
-    return any(isinstance(n, t.Query) for n in walks.walk(node))
 
 
 def operands(body: t.SetOperation) -> list[t.Body]:

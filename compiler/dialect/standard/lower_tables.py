@@ -204,7 +204,7 @@ def lower_insert(s: st.Insert) -> Statement:
     rows: tuple[tuple[Ast | None, ...], ...] = ((),)
     if s.query is not None and isinstance(body, t.Values):
         _refuse_clauses_of_values(s.query)
-        if any(_has_query(value) for row in body.rows for value in row):
+        if any(walks.contains(value, t.Query) for row in body.rows for value in row):
             return _insert_asked(s, target, body, conflict, returning)
         rows = tuple(tuple(map(_value, row)) for row in body.rows)
     return InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, change_sql(s), s.alias, returning)
@@ -300,7 +300,11 @@ def lower_update(s: st.Update) -> Statement:
     returning = _returned(s.returning)
     target, assigned = s.target, _assigned(s.assignments)
     several = _queries_of_several(s)
-    if several or s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
+    if (
+        several
+        or s.source is not None
+        or any(walks.contains(e, t.Query) for e in (*(v for _, v, _ in assigned), s.where))
+    ):
         defaults = tuple(Setting(n, None, span) for n, v, span in assigned if isinstance(v, t.Default))
         query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)], several)
         return UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, change_sql(s), query, returning)
@@ -312,15 +316,11 @@ def lower_update(s: st.Update) -> Statement:
 def lower_delete(s: st.Delete) -> Statement:
     """DELETE of rows of one table."""
     target, returning = s.target, _returned(s.returning)
-    if s.source is not None or _has_query(s.where):
+    if s.source is not None or walks.contains(s.where, t.Query):
         query = _rows_query(s, [])
         return DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, change_sql(s), query, returning)
     where = lower_expr(s.where) if s.where is not None else None
     return DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, change_sql(s), None, returning)
-
-
-def _has_query(node: t.Expr | None) -> bool:
-    return node is not None and any(isinstance(n, t.Query) for n in walks.walk(node))
 
 
 def _rows_query(

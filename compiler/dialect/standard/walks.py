@@ -75,6 +75,11 @@ def levels(node: Node | Statement) -> list[Sequence[Node | Statement]]:
     return found
 
 
+def contains(node: Node | None, kind: type[Node]) -> bool:
+    """Whether the node is one of that kind or has one below it."""
+    return node is not None and any(isinstance(n, kind) for n in walk(node))
+
+
 def walk(node: Node, *closed: type[Node]) -> list[Node]:
     """The node and everything below it, a node before what is below it. closed: kinds of nodes below which nothing is looked for."""
     found, waiting = [], [node]
