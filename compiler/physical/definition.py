@@ -58,8 +58,7 @@ def normal_form(node: Node, sources: Sources) -> Node:
         keys, values = replace(spec.key_format, standard=False), replace(spec.value_format, standard=False)
         return replace(n, spec=replace(spec, key_format=keys, value_format=values))
 
-    ordered = map_nodes(prune_columns(map_nodes(node, scanned, Scan, Sink)), _sorted)
-    return replace(ordered, schema=node.schema)
+    return replace(_sorted(prune_columns(map_nodes(node, scanned, Scan, Sink))), schema=node.schema)
 
 
 def _with_key(scan: Scan, sources: Sources) -> Scan:
@@ -78,7 +77,8 @@ def _sorted(node: Node) -> Node:
         time = spec.timestamp.column if spec.timestamp is not None else ""
         read = sorted((o for o in spec.on_error if o.column in (*node.schema.names, time)), key=lambda o: o.column)
         spec = replace(spec, on_error=tuple(read))
-    return replace(node, spec=spec, schema=Schema((*node.schema.key, *rest), node.schema.window))
+    inputs = tuple(map(_sorted, node.inputs))
+    return replace(node, spec=spec, inputs=inputs, schema=Schema((*node.schema.key, *rest), node.schema.window))
 
 
 def _hash(node: Node) -> str:

@@ -15,7 +15,7 @@ _SOURCE, _COLUMN = "array_query", "element"
 
 def as_aggregates(query: t.Query) -> t.Query:
     """The query with ARRAY_AGG in place of ARRAY(...); items of it that have no alias keep their names."""
-    made = walks.rebuilt(query, _rule, t.Item, t.ArrayQuery)
+    made = walks.rebuilt(query, _rule, t.Item, t.ArrayQuery) if walks.contains(query, t.ArrayQuery) else query
     assert isinstance(made, t.Query)
     return made
 

@@ -24,7 +24,7 @@ _DOUBLE, _ERROR = t.TypeName("double"), "0.01"
 
 def of_others(query: N) -> N:
     """The query with other aggregates in place of these; items of it that have no alias keep their names."""
-    made = walks.rebuilt(query, _rule, t.Item, t.Call)
+    made = walks.rebuilt(query, _rule, t.Item, t.Call) if any(map(_is_ours, walks.walk(query))) else query
     assert isinstance(made, type(query))
     return made
 

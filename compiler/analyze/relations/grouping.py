@@ -24,7 +24,7 @@ from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.change_aggregates import aggregate, result_type
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.folding import folded
-from flowql.compiler.functions.registry import OVER_RELATIONS, lookup_aggregate
+from flowql.compiler.functions.registry import OVER_RELATIONS, AggregateFunction, lookup_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
@@ -58,6 +58,8 @@ def with_own_aggregates(query: t.Query, catalog: Catalog) -> t.Query:
         args, order, filter_ = (walks.rebuilt(part, rule, t.Call) for part in (n.args, n.order_by, n.filter))
         return replace(n, name=(own.name,), args=args, order_by=order, filter=filter_)
 
+    if not any(isinstance(f, AggregateFunction) for f in catalog.functions.values()):
+        return query
     made = walks.rebuilt(query, rule, t.Call)
     assert isinstance(made, t.Query)
     return made

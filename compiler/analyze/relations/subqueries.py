@@ -27,6 +27,7 @@ from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
 
 Tables = Mapping[str, Any]  # common table expressions by name, as `query` has them
+_OF_QUERIES = (t.Exists, t.InQuery, t.ScalarQuery, t.Quantified)  # expressions of sub-queries
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -81,15 +82,15 @@ class Subqueries:
         def rule(written: t.Node) -> t.Node | None:
             n = _quantified(written)
             if isinstance(n, t.Exists):
-                return walks.rebuilt(_any_row(n.query), rule)
+                return walks.rebuilt(_any_row(n.query), rule, *_OF_QUERIES)
             if isinstance(n, t.ScalarQuery):
                 found[0], e = self._scalar(found[0], n.query, binder)
                 return self._placeholders.add(n, e)
             if isinstance(n, t.Quantified) and isinstance(n.of, t.Query):
-                return walks.rebuilt(self._compared_as_value(found, n, n.of, binder, rule), rule)
-            return None if n is written else walks.rebuilt(n, rule)
+                return walks.rebuilt(self._compared_as_value(found, n, n.of, binder, rule), rule, *_OF_QUERIES)
+            return None if n is written else walks.rebuilt(n, rule, *_OF_QUERIES)
 
-        made = walks.rebuilt(parts, rule)
+        made = walks.rebuilt(parts, rule, *_OF_QUERIES)
         return found[0], made
 
     # --- conditions ---
@@ -164,7 +165,7 @@ class Subqueries:
         """
         operands = _operands(node)
         # Bound here, as inside the sub-query its names may mean other columns.
-        bound = [binder.bound(walks.rebuilt(e, rule)) for e in operands]
+        bound = [binder.bound(walks.rebuilt(e, rule, *_OF_QUERIES)) for e in operands]
         compared: list[t.Expr] = []
         fails: list[t.Expr] = []
         for operand, e in zip(operands, bound, strict=True):

@@ -10,7 +10,7 @@ from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
-from flowql.compiler.dialect.standard.foreign_statements import refuse_in_column
+from flowql.compiler.dialect.standard.foreign_statements import FOREIGN_COLUMNS, refuse_in_column
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.statement_tree import Check, ColumnDefinition, Watermark
 from flowql.compiler.dialect.standard.tree import Expr
@@ -110,13 +110,15 @@ def parse_column(cur: Reader) -> ColumnDefinition:
     name = cur.expect_name("the name of a column")
     if cur.tok.op in (",", ")"):
         cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} VARCHAR")
-    refuse_in_column(cur)
+    if cur.tok.upper in FOREIGN_COLUMNS:
+        refuse_in_column(cur)
     if cur.tok.upper == "AS":
         cur.unsupported("a computed column", help="compute it in a view")
     type_ = parse_type(cur)
     made = _Constraints()
     while not (cur.tok.op in (",", ")") or cur.tok.kind == "end" or cur.tok.upper == "WITH"):
-        refuse_in_column(cur)
+        if cur.tok.upper in FOREIGN_COLUMNS:
+            refuse_in_column(cur)
         _constraint(cur, made, cur.tok)
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     return ColumnDefinition(

@@ -40,6 +40,7 @@ _OBJECTS = {
     **dict.fromkeys(("POLICY", "OPERATOR", "CAST", "COLLATION", "LANGUAGE", "SERVER", "FOREIGN", "EVENT", "STATISTICS", "ACCESS"), "leave it out"),
     **dict.fromkeys(_KINDS_OF_VIEWS, "write  CREATE VIEW name AS SELECT ...: every view is kept up to date"),
 }  # fmt: skip
+FOREIGN_COLUMNS = ("METADATA", "AS")  # words that begin `refuse_in_column`
 _WITHOUT = ("TEMP", "TEMPORARY", "UNLOGGED")
 
 
@@ -99,11 +100,10 @@ def _sink_as_view(cur: Reader, start: Tok) -> Edit | None:
     return Edit(cur.span_from(start, cur.final()), f"CREATE VIEW {name} AS {query}") if text else None
 
 
-def refuse_cluster(cur: Reader) -> None:
+def refuse_cluster(cur: Reader) -> NoReturn:
     """IN CLUSTER name, of Materialize. Raises UnsupportedError."""
-    if cur.tok.upper == "IN" and cur.after.upper == "CLUSTER":
-        edit = Edit(cur.span_from(cur.tok, cur.peek(2)), "")
-        cur.unsupported("IN CLUSTER", help="write  WITH (PRIORITY = 'high'), or leave it out", edit=edit)
+    edit = Edit(cur.span_from(cur.tok, cur.peek(2)), "")
+    cur.unsupported("IN CLUSTER", help="write  WITH (PRIORITY = 'high'), or leave it out", edit=edit)
 
 
 def refuse_behind_query(cur: Reader) -> None:
@@ -117,10 +117,8 @@ def refuse_behind_query(cur: Reader) -> None:
         cur.unsupported(f"EMIT {cur.tok.upper}", help=help, edit=edit)
 
 
-def refuse_include(cur: Reader) -> None:
+def refuse_include(cur: Reader) -> NoReturn:
     """INCLUDE KEY AS name, of RisingWave, in front of WITH. Raises UnsupportedError."""
-    if cur.tok.upper != "INCLUDE":
-        return
     at = 0
     while (
         cur.peek(at + 1).kind != "end" and cur.peek(at + 1).upper != "WITH" and cur.peek(at).start < cur.final().start

@@ -119,7 +119,8 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     constraints = list(listed.constraints) if listed else []
     versions: list[str] = []
     append_only = _behind_columns(cur, constraints, versions)
-    refuse_include(cur)
+    if cur.tok.upper == "INCLUDE":
+        refuse_include(cur)
     with_start = cur.tok
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     append_only = _behind_columns(cur, constraints, versions) or append_only
@@ -203,7 +204,8 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[Stand
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = expect_relation(cur, "the name of the view")
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
-    refuse_cluster(cur)
+    if cur.tok.upper == "IN" and cur.after.upper == "CLUSTER":
+        refuse_cluster(cur)
     if cur.tok.upper == "WITH" and cur.peek(2).upper == "REFRESH":
         refuse_with_refresh(cur)
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
