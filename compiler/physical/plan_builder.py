@@ -96,6 +96,7 @@ class PlanBuilder:
             str, int | None
         ] = {}  # sources whose topics get another number of partitions; None: not known
         self._inserts: list[InsertValues] = []
+        self._equal = Counter[InsertValues]()  # how many of each
         self._changes: list[TableChange] = []
         self._paused: dict[str, None] = {}
         self.assertions: list[Assertion] = []
@@ -104,7 +105,7 @@ class PlanBuilder:
         return Plan(
             sources=tuple(s for s in self.catalog.sources.values() if not s.is_hidden or self._is_read(s.name)),
             queries=tuple(self._queries.values()),
-            inserts=_numbered(self._inserts),
+            inserts=tuple(self._inserts),
             properties=tuple(sorted(properties.items())),
             paused=tuple(q for q in self._queries if q in self._paused),
             schemas=self._schemas(),
@@ -130,10 +131,10 @@ class PlanBuilder:
             case BoundQuery():
                 return self._query(bound, options)
             case BoundRow():
-                self._inserts.append(bound.insert)
+                self._insert([bound.insert])
                 return StatementResult("insert", bound.insert.target, row=bound.insert, rows=(bound.insert,))
             case BoundRows():
-                self._inserts += bound.inserts
+                self._insert(bound.inserts)
                 last = bound.inserts[-1]
                 return StatementResult("insert", last.target, row=last, rows=bound.inserts)
             case BoundChange():
@@ -291,6 +292,7 @@ class PlanBuilder:
         for q in writers:
             self._end(q)
         self._inserts = [i for i in self._inserts if i.target != bound.name]
+        self._equal = Counter({i: n for i, n in self._equal.items() if i.target != bound.name})
         self._changes = [c for c in self._changes if c.target != bound.name]
         return StatementResult("drop", bound.name, ended=writers)
 
@@ -328,6 +330,12 @@ class PlanBuilder:
             left = replace(made, query=None)
             self.catalog = replace(self.catalog, sources={**self.catalog.sources, left.name: left})
 
+    def _insert(self, rows: Iterable[InsertValues]) -> None:
+        """Keeps each row with its occurrence among equal ones."""
+        for row in rows:
+            self._inserts.append(replace(row, occurrence=self._equal[row]))
+            self._equal[row] += 1
+
     def _end(self, query_id: str) -> None:
         self._queries.pop(query_id, None)
         self._paused.pop(query_id, None)
@@ -344,15 +352,6 @@ def _merged(base: QueryOptions, over: QueryOptions) -> QueryOptions:
         over.query_id or base.query_id,
         over.on_change or base.on_change,
     )
-
-
-def _numbered(inserts: Iterable[InsertValues]) -> tuple[InsertValues, ...]:
-    """Each row with its occurrence among equal ones."""
-    seen, found = Counter[InsertValues](), list[InsertValues]()
-    for insert in inserts:
-        found.append(replace(insert, occurrence=seen[insert]))
-        seen[insert] += 1
-    return tuple(found)
 
 
 def _check_partitioners(topology: Topology, catalog: Catalog, partitions: Mapping[str, int], at: Span) -> None:

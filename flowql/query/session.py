@@ -268,14 +268,10 @@ def _closing(
 
 def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
     known = commit.relations()
-    folded: dict[str, list[str]] = {}
-    for name in known:
-        folded.setdefault(name.casefold(), []).append(name)
     found = {}
     for table in statement.tables:
-        names = folded.get(table.casefold(), [])
-        if names:
-            name = table if table in names else names[0]
+        name = table if table in known else next((n for n in known if n.casefold() == table.casefold()), None)
+        if name is not None:
             found[name] = known[name]()
         elif table.casefold() not in statement.ctes and not _is_system(table):
             listed = f"there are {', '.join(sorted(known))}" if known else ""

@@ -201,3 +201,11 @@ def test_nothing_gives_rows_to_the_table_of_views_without_a_table(text: str) -> 
     """A declared table of that name took its place, without a word, and INSERT ... DEFAULT VALUES was accepted."""
     (found,) = compile_project([SourceText("a.sql", text)], dialect="standard").diagnostics
     assert found.code == "FQ2008"
+
+
+def test_equal_rows_are_counted_and_those_of_a_dropped_stream_are_forgotten():
+    session, row = Session(), "INSERT INTO orders (id, amount) VALUES ({}, 2.0);"
+    session.execute(SourceText("a", ORDERS + row.format(1) + row.format(2) + row.format(1)))
+    assert [i.occurrence for i in session.plan.inserts] == [0, 0, 1]
+    session.execute(SourceText("b", "DROP STREAM orders;" + ORDERS + row.format(1)))
+    assert [i.occurrence for i in session.plan.inserts] == [0]
