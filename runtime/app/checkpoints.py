@@ -13,6 +13,7 @@ from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.remote.objects import Objects, RemoteError
+from flowql.runtime.state.catalog import stored_task
 from flowql.runtime.state.layout import MARKER, decode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of, write_lease
@@ -194,7 +195,7 @@ class RemoteCheckpoints:
         yield from self._fold([p for p in stores if self._state.writer.loose.get(p, 0) >= FOLD_ROWS], now_ms)
         reader, versions = self._state.checkpoint_snapshot()
         try:
-            record, entries = self._state.stored_task(reader, name)
+            record, entries = stored_task(reader, name, self._state.committed_stores())
             if record is None:
                 return
             owned.due_ms = now_ms + INTERVAL_MS
@@ -212,7 +213,7 @@ class RemoteCheckpoints:
         """Whether the newest manifest lacks something of a task that is whole here."""
         reader, _ = self._state.checkpoint_snapshot()
         try:
-            record, entries = self._state.stored_task(reader, name)
+            record, entries = stored_task(reader, name, self._state.committed_stores())
             if record is None:
                 return False
             positions = [reader.get(e.position_key(record.partition)) for e in entries]

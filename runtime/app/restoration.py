@@ -29,7 +29,6 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.warm_start import FoundCheckpoint
 from flowql.runtime.state.restore import RowFile
-from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
@@ -208,9 +207,8 @@ class RestorationStep:
                 return self._begin(entry)
             for cursor in entry.cursors:
                 progress |= self._read(cursor, now_ms)
-            if all(c.done for c in entry.cursors) and not _is_uncommitted(entry.task):
-                self._finish(entry)
-                return True
+            if all(c.done for c in entry.cursors):
+                progress |= self._finish(entry)
         except Exception as error:  # this task's alone: what was applied may be applied again
             self._fail(entry, error, now_ms)
         return progress
@@ -303,9 +301,11 @@ class RestorationStep:
         self.records += len(keys)
         cursor.position = batches[-1].next_offset
 
-    def _finish(self, entry: RestoringTask) -> None:
+    def _finish(self, entry: RestoringTask) -> bool:
+        """False while a commit of the task is under way: one that begins may have published that it was away (`missed_deletions`)."""
         ends = {c.spec.name: reached for c in entry.cursors if (reached := c.reached(c.position)) is not None}
-        self._state.end_restore(str(entry.task.id), ends)
+        if not self._state.end_restore(str(entry.task.id), ends):
+            return False
         with self._lock:
             removal = entry.removal
             self._drop(entry)
@@ -313,6 +313,7 @@ class RestorationStep:
             removal.set_result(True)
         else:
             self._hand_over(entry.task)
+        return True
 
     def _drop(self, entry: RestoringTask) -> None:
         """Forget a task. The lock is held."""
@@ -330,8 +331,3 @@ class RestorationStep:
             cursor.chunk = None
         entry.backoff = entry.backoff.after_failure(now_ms)
         self._on_error(entry.task.id.query, error)
-
-
-def _is_uncommitted(task: Task) -> bool:
-    """Whether a commit is on its way to its record: a task that begins may have published that it was away (`missed_deletions`)."""
-    return isinstance(task.state, ManagedTask) and task.state.is_dirty

@@ -18,10 +18,12 @@ from flowql.runtime.state.layout import (
     decode_number,
     encode_number,
     entry_from_record,
+    restore_key,
     segment_length,
     store_key_codec,
     successor,
     task_from_record,
+    task_key,
 )
 from flowql.runtime.state.physical import PhysicalReader
 
@@ -41,6 +43,22 @@ def read_restores(reader: PhysicalReader) -> dict[str, TaskRecord]:
     """Tasks whose restoration has not ended, as they will be."""
     rows = reader.scan(RESTORES, successor(RESTORES))
     return {k[len(RESTORES) :].decode(): task_from_record(v) for k, v in rows}
+
+
+def read_restore(reader: PhysicalReader, task_id: str) -> TaskRecord | None:
+    data = reader.get(restore_key(task_id))
+    return None if data is None else task_from_record(data)
+
+
+def stored_task(
+    reader: PhysicalReader, task_id: str, stores: Mapping[str, StoreEntry]
+) -> tuple[TaskRecord | None, list[StoreEntry]]:
+    """A task as a snapshot has it, with its stores; None if it is not whole there. stores: by name, those that are committed."""
+    data = reader.get(task_key(task_id))
+    if data is None:
+        return None, []
+    record = task_from_record(data)
+    return record, [stores[name] for name in record.stores if name in stores]
 
 
 class StoreCatalog:

@@ -16,7 +16,7 @@ from flowql.runtime.budget import StateLimits
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
 from flowql.runtime.state import restore
-from flowql.runtime.state.catalog import StoreCatalog, read_restores, read_stores, read_tasks
+from flowql.runtime.state.catalog import StoreCatalog, read_restore, read_restores, read_stores, read_tasks
 from flowql.runtime.state.changelog import Changelogs
 from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore, batch_rows
@@ -31,7 +31,7 @@ from flowql.runtime.state.layout import (
 )
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.lost_rows import LostRows
-from flowql.runtime.state.physical import Physical, PhysicalReader, WriteGuard, Writes
+from flowql.runtime.state.physical import Physical, WriteGuard, Writes
 from flowql.runtime.state.position_rows import PositionRenewals, position_rows, read_positions
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.redo import RedoAfter, replay
@@ -120,10 +120,8 @@ class StateManager:
             return task
 
     def _task_store(self, entry: StoreEntry, partition: int) -> TaskStore:
-        is_empty, dropped = (
-            partial(self._physical.is_empty, entry.prefix(partition)),
-            self._is_dropped(entry, partition),
-        )
+        is_empty = partial(self._physical.is_empty, entry.prefix(partition))
+        dropped = self._is_dropped(entry, partition)
         return TaskStore(entry, partition, self._physical, detached=dropped, is_empty=is_empty)
 
     def close_task(self, task_id: str, *, owned: bool = False) -> None:
@@ -448,18 +446,19 @@ class StateManager:
         """Tasks whose rows are not all here; they may be open, but must not run. Without the lock: a dictionary is copied in one step."""
         return dict(self._restoring)
 
-    def end_restore(self, task_id: str, positions: Mapping[str, ChangelogPosition] | None = None) -> None:
-        """All changelog records of the task are here: it may run now. positions: by store, the ends of its changelogs."""
+    def end_restore(self, task_id: str, positions: Mapping[str, ChangelogPosition] = restore.NO_POSITIONS) -> bool:
+        """All changelog records of the task are here: it may run now. positions: by store, the ends of its changelogs.
+
+        False if a commit of the task's own is under way, or came in between: call it again.
+        """
         with self.epoch_lock.join():
-            record = self._restoring[task_id]
-            entries = [e for e in map(self._catalog.get, record.stores) if e is not None]
+            if (known := self._at_rest(task_id)) is None:
+                return False
+            entries = [e for e in map(self._catalog.get, known.stores) if e is not None]
         with self._commit_lock:
             openings = self._openings
-            writes = restore.end_writes(self._physical, entries, task_id, record, self.writer.floor)
-            for entry in entries:
-                if (position := (positions or {}).get(entry.spec.name)) is not None:
-                    writes.keys.append(entry.position_key(record.partition))
-                    writes.values.append(position.record())
+            record = read_restore(self._physical, task_id) or known  # a commit may just have put a newer one there
+            writes = restore.end_writes(self._physical, entries, task_id, record, self.writer.floor, positions)
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
             self._note_deleted(writes)
@@ -468,10 +467,18 @@ class StateManager:
         if self._openings != openings:  # that it is whole may be lost, and the next crash would find it incomplete
             raise StateError(f"the state was opened again while the restoration of {task_id} ended")
         with self.epoch_lock.join():
+            if self._at_rest(task_id) is not known:
+                return False
             del self._restoring[task_id]
             self._note_owned()
             if task_id in self._tasks:
                 self._tasks[task_id].reload()
+            return True
+
+    def _at_rest(self, task_id: str) -> TaskRecord | None:
+        """What a task is restored as of; None while something that it has published is not applied."""
+        task = self._tasks.get(task_id)
+        return None if task is not None and task.is_dirty else self._restoring[task_id]
 
     def flush(self) -> int:
         """Make everything applied durable; the sequence up to which the log's redo may go."""
@@ -504,14 +511,6 @@ class StateManager:
         """A snapshot between two commits, and by prefix how often rows that are in no run have changed. Close it."""
         with self._commit_lock:
             return self._physical.snapshot(), dict(self.writer.versions)
-
-    def stored_task(self, reader: PhysicalReader, task_id: str) -> tuple[TaskRecord | None, list[StoreEntry]]:
-        """A task as a snapshot has it, with its stores; None if it is not whole there."""
-        data = reader.get(task_key(task_id))
-        if data is None:
-            return None, []
-        record, stores = task_from_record(data), self.committed_stores()
-        return record, [stores[name] for name in record.stores if name in stores]
 
     def open_task_of(self, task_id: str) -> ManagedTask | None:
         """The task as it was opened last, if it is open and whole."""

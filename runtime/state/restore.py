@@ -16,10 +16,11 @@ from flowql.runtime.state.catalog import StoreCatalog, read_tasks
 from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number, restore_key, task_key
 from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes
-from flowql.runtime.state.positions import StorePartition
+from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.runs.reader import TOMBSTONE
 
 RESTORE_ROWS_MAX = 10_000  # per hold of the commit lock: some 20 ms
+NO_POSITIONS: Mapping[str, ChangelogPosition] = {}
 
 
 def begin_writes(
@@ -78,8 +79,9 @@ def end_writes(
     task_id: str,
     record: TaskRecord,
     floor: Callable[[StoreEntry, int, int], Mapping[bytes, bytes]] = no_floor,
+    positions: Mapping[str, ChangelogPosition] = NO_POSITIONS,
 ) -> Writes:
-    """The task is whole; segments below its time bound go."""
+    """The task is whole; segments below its time bound go. positions: by store, the ends of its changelogs."""
     ranges: list[ByteRange] = []
     rows: dict[bytes, bytes | None] = {}
     for entry in entries:
@@ -88,6 +90,8 @@ def end_writes(
             if bound > BEGINNING_MS:
                 ranges.append(entry.expired_range(record.partition, bound))
                 rows |= floor(entry, record.partition, bound)
+        if (position := positions.get(entry.spec.name)) is not None:
+            rows[entry.position_key(record.partition)] = position.record()
     rows |= {task_key(task_id): record.record(), restore_key(task_id): None}
     return Writes(ranges, list(rows), list(rows.values()))
 

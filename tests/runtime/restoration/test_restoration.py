@@ -485,10 +485,11 @@ def test_who_takes_a_task_from_the_restoration_is_told_whether_it_has_it(at: str
     restoration._hand_over = lambda whole: handed_over.append(str(whole.id))
     end = instance.state.end_restore
 
-    def ended(name: str, *positions: Any) -> None:
-        end(name, *positions)
+    def ended(name: str, *positions: Any) -> bool:
+        whole = end(name, *positions)
         if at == "at its end" and name == str(task.id):
             removals.append(restoration.remove(task))
+        return whole
 
     instance.state.end_restore = ended  # type: ignore[method-assign]
     if at == "before":

@@ -10,6 +10,7 @@ from flowql.runtime.errors import StateError
 from flowql.runtime.state.columns.values import ValueLayout
 from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import Writes
@@ -615,3 +616,61 @@ def test_a_record_that_is_committed_while_its_task_is_restored_is_the_one_that_s
     record = manager.local_record("q")
     assert record is not None
     assert record.read() == {"at": 1, "known": 5}
+
+
+@pytest.mark.parametrize("until", ["published", "cut", "applied"])
+def test_a_task_that_publishes_as_its_restoration_ends_is_whole_after_that_commit(until):
+    """The end had read its record before, put that in the place of the newer one, and the task raised KeyError from then on."""
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    manager.rebuild({"q": TaskRecord(0, ("T",), encode_metadata({"at": 1}))})
+    task, flush, frozen = manager.open_task("q", 0, [table()]), physical.flush, []
+
+    def commit_further() -> None:
+        """The commit thread, while the other waits for the disk."""
+        flush()
+        if not task.is_dirty and not frozen:
+            with manager.epoch_lock:
+                task.publish({"at": 1, "known": 5})
+        if until != "published" and not frozen:
+            frozen.append(manager.cut())
+        if until == "applied":
+            manager.apply(frozen[0], 1)
+
+    physical.flush = commit_further
+    assert not manager.end_restore("q")
+    physical.flush = flush
+    if until != "applied":
+        assert not manager.end_restore("q")
+        manager.apply(frozen[0] if frozen else manager.cut(), 1)
+    assert manager.end_restore("q")
+    record = manager_on(physical).local_record("q")
+    assert record is not None
+    assert record.read() == {"at": 1, "known": 5}
+    assert not manager.restoring()
+
+
+def test_a_record_that_is_committed_just_before_its_restoration_is_noted_is_the_one_on_disk():
+    """A crash would find the older one, though the commit is durable."""
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    manager.rebuild({"q": TaskRecord(0, ("T",), encode_metadata({"at": 1}))})
+    task, lock = manager.open_task("q", 0, [table()]), manager._commit_lock
+
+    class Later(NamedLock):
+        """The commit thread comes first."""
+
+        def __enter__(self):
+            manager._commit_lock = lock
+            with manager.epoch_lock:
+                task.publish({"at": 1, "known": 5})
+            manager.apply(manager.cut(), 1)
+            return lock.__enter__()
+
+        def __exit__(self, *error):
+            lock.__exit__(*error)
+
+    manager._commit_lock = Later("commit lock", guards="as the other")
+    assert not manager.end_restore("q")
+    assert manager_on(physical).local_record("q").read() == {"at": 1, "known": 5}
+    assert manager.end_restore("q")
