@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import groupby, takewhile
 
@@ -192,15 +192,17 @@ class TableWriters:
             ((writer, part),) = parts
             writer.write(part, send)
             return
-        with self.inserting:
-            opened = partial(self.log.producer, f"{self._application_id}-tables-{self._writer}")
+        with self.inserting, ExitStack() as stack:
+
+            def opened() -> Producer:
+                made = self.log.producer(f"{self._application_id}-tables-{self._writer}")
+                return stack.enter_context(closing(made))
+
             producer = opened()
             try:
                 _write(self.log, producer, [part for _, part in parts], send)
             except LogError as error:
                 _check_committed(error, producer, opened)
-            finally:
-                producer.close()
 
     @property
     def memory_bytes(self) -> int:

@@ -17,12 +17,22 @@ from flowql.compiler.driver import compile_changes, compile_project
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.runtime.batch import Row
-from flowql.runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
-from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.errors import (
+    LogError,
+    StatementFailed,
+    TableBusy,
+    TableUnsupported,
+    TopicMissing,
+    TransactionAborted,
+)
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Producer, TopicPartition
+from flowql.runtime.log.clients import LogProducer
+from flowql.runtime.log.embedded.journal import InDoubt
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.topology import table_writer
 from flowql.runtime.topology.query import ensure_sources
 from flowql.runtime.topology.table_declarations import check_tables
+from flowql.runtime.topology.table_groups import TableStatement
 from flowql.runtime.topology.table_image import table_ends
 from flowql.runtime.topology.table_rows import RowReader, Rows
 from flowql.runtime.topology.table_statements import carry_out
@@ -303,3 +313,33 @@ def test_a_new_table_is_not_laid_over_rows_of_an_older_one(tables: Tables) -> No
     tables.change("INSERT INTO t VALUES (1, NULL)")
     with pytest.raises(TableUnsupported, match="flowql topic delete t"):
         check_tables(Plan(), tables.plan, tables.log.admin())
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_transaction_over_two_tables_without_an_answer_leaves_no_producer_open(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
+) -> None:
+    """A newer one, which decides what became of it, stayed open."""
+    commit, changes = MemoryLog.commit, ("INSERT INTO t VALUES (1, 0)", "INSERT INTO bag VALUES (2)")
+    statements = list[TableStatement]()
+    for sql in changes:
+        (made,) = compile_changes(SourceText("", sql), tables.plan.sources, dialect="standard")
+        assert isinstance(made, TableChange)
+        statements.append(TableStatement(tables.source(made.target), made))
+
+    def unanswered(*given: Any) -> int:
+        if is_written:
+            commit(*given)
+        raise InDoubt("no answer")
+
+    opened, closed = list[Producer](), list[Producer]()
+    make, close = MemoryLog.producer, LogProducer.close
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryLog, "commit", unanswered)
+        patch.setattr(MemoryLog, "producer", lambda *given: opened.append(made := make(*given)) or made)  # type: ignore[func-returns-value]
+        patch.setattr(LogProducer, "close", lambda self: closed.append(self) or close(self))  # type: ignore[func-returns-value]
+        with nullcontext() if is_written else pytest.raises(TransactionAborted):
+            tables.writers.transact(statements, NOW, lambda _: None)
+    assert len(opened) == 2
+    assert set(opened) == set(closed)
+    assert tables.rows("t") == [(1, 0)] * is_written
