@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
@@ -80,29 +80,34 @@ def _is_there(predicate: Expr, columns: tuple[str, ...]) -> bool:
     return any(isinstance(e, Column) and e.name in columns for e in there)
 
 
+def _below(node: Node, columns: Sequence[str]) -> Iterator[tuple[Node, list[str | None]]]:
+    """`node` and the operators below it, through those that move no rows, with the names of the columns there: None for one that is computed."""
+    names: list[str | None] = list(columns)
+    while True:
+        yield node, names
+        match node.spec:
+            case Project(made_of) | Rekey(made_of):
+                of = {c.name: c.expr for c in made_of}
+                names = [e.name if isinstance(e := of.get(n or ""), Column) else None for n in names]
+            case Filter():
+                pass
+            case _:
+                return
+        (node,) = node.inputs
+
+
 def before_explode(node: Node, columns: Sequence[str]) -> tuple[Node, tuple[str, ...]] | None:
     """The Explode below `node`, and the columns of its input that become `columns`: rows placed by them move before they multiply.
 
     None if there is no Explode, if it makes all of these columns, or if it reads a column: then it may fail, and the bytes of the record, which its
     dead letter needs, are known only before the row moves.
     """
-    names = list(columns)
-    while names:
-        match node.spec:
-            case Explode(functions):
-                if any(map(columns_of, (f.expr for f in functions))):
-                    return None
-                made = {f.name for f in functions}
-                kept = tuple(dict.fromkeys(n for n in names if n not in made))
-                return (node, kept) if kept else None
-            case Project(made_of) | Rekey(made_of):
-                of = {c.name: c.expr for c in made_of}
-                names = [e.name for n in names if isinstance(e := of.get(n), Column)]
-            case Filter():
-                pass
-            case _:
-                return None
-        (node,) = node.inputs
+    for below, names in _below(node, columns):
+        if isinstance(below.spec, Explode):
+            functions = below.spec.functions
+            made = {f.name for f in functions}
+            kept = tuple(dict.fromkeys(n for n in names if n is not None and n not in made))
+            return None if not kept or any(columns_of(f.expr) for f in functions) else (below, kept)
     return None
 
 
@@ -133,25 +138,14 @@ def spread_of_join(node: Node, spec: EquiJoin | TemporalJoin | VersionJoin, left
 
 def placed_below(node: Node, columns: Sequence[str]) -> tuple[Node, tuple[str, ...]] | None:
     """The operator with state below `node` whose rows may lie by some columns of its input, so that those of `node` lie by `columns`."""
-    names = list(columns)
-    while names:
-        match node.spec:
-            case SetOperation() if len(node.inputs) == 1:
-                values = tuple(f.name for f in node.inputs[0].schema if f.role != "key")
-                return _inputs_of(node, names, values)
-            case GroupAggregate():
-                return _inputs_of(node, names, node.spec.partition)
-            case Project(made_of):
-                of = {c.name: c.expr for c in made_of}
-                found = [e.name for n in names if isinstance(e := of.get(n), Column)]
-                if len(found) < len(names):
-                    return None
-                names = found
-            case Filter():
-                pass
-            case _:
-                return None
-        (node,) = node.inputs
+    for below, found in _below(node, columns):
+        names = [n for n in found if n is not None]
+        if not names or len(names) < len(found) or isinstance(below.spec, Rekey):
+            return None
+        if isinstance(below.spec, SetOperation) and len(below.inputs) == 1:
+            return _inputs_of(below, names, tuple(f.name for f in below.inputs[0].schema if f.role != "key"))
+        if isinstance(below.spec, GroupAggregate):
+            return _inputs_of(below, names, below.spec.partition)
     return None
 
 
