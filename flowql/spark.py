@@ -173,7 +173,7 @@ def faults(
     target: str | None = None,
     variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> Frame:
-    """What `frames` leaves out of these frames, and where it has to choose: a row of counts per frame.
+    """Counts rows that `frames` leaves out and rows where it has to choose: a row of counts per frame.
 
     Columns: SOURCE, ROWS, BAD_TIMES and NO_KEY (rows that are left out), TIES (keys of a table that have several values at one time, of
     which the greatest counts).

@@ -18,6 +18,7 @@ from flowql.compiler.dialect.ast import (
     WindowClause,
     WithinClause,
 )
+from flowql.compiler.plan.explain import call_text
 
 _BINARY = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "concat": "||", "and": "AND", "or": "OR",
@@ -89,7 +90,7 @@ def _function(node: Func) -> str:
         case "struct":
             names = [_bare(a) for a in node.args[::2]]
             return f"STRUCT({', '.join(f'{k}:={v}' for k, v in zip(names, args[1::2], strict=False))})"
-    return f"{node.name.upper()}({', '.join(args)})"
+    return call_text(node.name.upper(), args)
 
 
 def _bare(node: Ast) -> str:

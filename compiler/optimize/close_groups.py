@@ -1,7 +1,7 @@
 """EMIT ON WINDOW CLOSE of groups of rows that only come: the aggregation gives each group once, and no operator holds its results back.
 
-before: EmitClosed(w2 at +10, Project(w2 := w, n, GroupAggregate(by w, n := COUNT(), forgotten at w + 10)))
-after:  Project(w2 := w, n, GroupAggregate(by w, n := COUNT(), given at w + 10))
+before: EmitClosed(w2 at +10, Project(w2 := w, n, GroupAggregate(by w, n := COUNT(*), forgotten at w + 10)))
+after:  Project(w2 := w, n, GroupAggregate(by w, n := COUNT(*), given at w + 10))
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
@@ -48,6 +48,11 @@ from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 _ORDERS = {"key": "in order per key", "input": "in order", "none": "in no order"}
 _SQL = "sql_"  # in front of the name of an operator: standard SQL's meaning of it
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE", "concat": "||"}  # fmt: skip
+
+
+def call_text(function: str, args: Iterable[str]) -> str:
+    """The call of a function, with `*` for the rows that COUNT counts when it has no argument."""
+    return f"{function}({', '.join(args) or ('*' if function == 'COUNT' else '')})"
 
 
 def expr_text(e: Expr) -> str:
@@ -106,7 +111,7 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
         case Rekey(keys, drop_null):
             return f"Rekey {_named(keys)}{', null keys dropped' if drop_null else ''}"
         case Aggregate():
-            calls = ", ".join(f"{a.name} := {a.function}({', '.join(map(expr_text, a.args))})" for a in spec.aggregates)
+            calls = ", ".join(f"{a.name} := {call_text(a.function, map(expr_text, a.args))}" for a in spec.aggregates)
             window = f" {_window(spec.window)}" if spec.window else ""
             groups = f"{', NULL is a group' if spec.null_groups else ''}{', empty groups go' if spec.counted else ''}"
             final = ", emit final" if spec.emit_final and spec.window else ""
@@ -216,17 +221,17 @@ def _in_sessions(spec: GroupAggregate) -> str:
 
 def _group_call(c: GroupCall) -> str:
     order = f" order by {_order(c.order)}" if c.order else ""
-    init = "".join(f", {v!r}" for v in c.init)
     where = f" filter {c.filter}" if c.filter else ""
-    return f"{c.name} := {c.function}({'distinct ' if c.distinct else ''}{', '.join(c.args)}{init}{order}){where}"
+    inner = f"{'distinct ' if c.distinct else ''}{', '.join((*c.args, *map(repr, c.init)))}{order}"
+    return f"{c.name} := {call_text(c.function, (inner,))}{where}"
 
 
 def _window_call(c: WindowCall) -> str:
-    args = ", ".join([*c.args, *(repr(v) for v in c.init)])
+    call = call_text(c.function, (*c.args, *map(repr, c.init)))
     nulls = " ignore nulls" if c.ignore_nulls else ""
     where = f" filter {c.filter}" if c.filter else ""
     frame = "" if c.frame == Frame() else f" {_frame(c.frame)}"
-    return f"{c.name} := {c.function}({args}){nulls}{where}{frame}"
+    return f"{c.name} := {call}{nulls}{where}{frame}"
 
 
 def _frame(frame: Frame) -> str:

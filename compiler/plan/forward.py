@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.plan.asynchronous import AsyncMap
-from flowql.compiler.plan.explain import change_text, expr_text
+from flowql.compiler.plan.explain import call_text, change_text, expr_text
 from flowql.compiler.plan.expr import Call, Column, Expr, columns_of
 from flowql.compiler.plan.generations import plain, topics_read
 from flowql.compiler.plan.logical import (
@@ -202,7 +202,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What decides which rows a node gives, and of each column what it is computed from."""
+    """The steps that decide which rows a node gives, and the source of each column."""
 
     steps: tuple[_Step, ...]
     columns: Mapping[str, Expr]
@@ -298,7 +298,7 @@ class _Trace:
     def _aggregated(self, node: Node, spec: Aggregate, name: str, below: _Rows) -> _Rows:
         keys = [below.columns.get(f.name, Column(f.type, f.name)) for f in node.inputs[0].schema.key]
         calls = [(a.name, a.function, tuple(map(below.of, a.args)), a.type, a.init) for a in spec.aggregates]
-        text = ", ".join(f"{a.function}({', '.join(_text(below.of(x)) for x in a.args)})" for a in spec.aggregates)
+        text = ", ".join(call_text(a.function, (_text(below.of(x)) for x in a.args)) for a in spec.aggregates)
         steps = (
             _Step("what it groups by", tuple(keys), ", ".join(map(_text, keys))),
             _Step("its window", (spec.window, spec.emit_final)),
@@ -334,7 +334,7 @@ def _each(functions: Sequence[NamedExpr], rows: _Rows) -> tuple[tuple[str, Expr]
 
 
 def _reading(scan: Scan) -> object:
-    """What decides how a column is read; see `flowql.compiler.schemas.reading`, which says the same for definitions."""
+    """The parts that decide how a column is read, as `flowql.compiler.schemas.reading` does for definitions."""
     alike = (scan.topic, scan.kind, scan.key_format, scan.timestamp, scan.throw_on_invalid_timestamp, scan.on_error)
     keys = tuple(f for f in scan.declared if f.role == "key")
     if _by_name(scan.value_format, scan.declared.value):

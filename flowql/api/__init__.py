@@ -1,4 +1,4 @@
-"""What `import flowql` offers: a project's results, changes, topics and deployments in Python; the command line uses the same functions.
+"""The Python API, `import flowql`: a project's results, changes, topics and deployments in Python; the command line uses the same functions.
 
 Entry points: `connection.connect`, `instance.Instance`. What they give is in `result` and `changes`.
 """

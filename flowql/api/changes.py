@@ -72,7 +72,7 @@ class Subscription:
 
 
 def changes_of(following: Following) -> Generator[Change | Rebuilt]:
-    """What a push query of this process tells, with values as Python has them: reference values of a TIMESTAMP are milliseconds."""
+    """The changes of a push query of this process, with Python values: reference values of a TIMESTAMP are milliseconds."""
     try:
         for found in following:
             if isinstance(found, Rebuilt):

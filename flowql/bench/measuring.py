@@ -74,7 +74,7 @@ class Stopwatch:
         return [self._process, *self._process.children(recursive=True)]
 
     def _cpu_s(self) -> float:
-        """Of processes that live now: workers are kept from one job to the next."""
+        """The processor seconds of processes that live now: workers are kept from one job to the next."""
         return sum(_cpu(p) for p in self._tree())
 
 

@@ -1,4 +1,4 @@
-"""What each Nexmark query must give, computed by DuckDB from the same events; a speed is not printed without it.
+"""The expected result of each Nexmark query, computed by DuckDB from the same events; a speed is not printed without it.
 
 Most queries are complete at each moment (windows are given as they grow), so the results are those of all events.
 Where several rows tie for the highest the queries name the one they give, and so does the oracle.

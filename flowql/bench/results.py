@@ -1,4 +1,4 @@
-"""What a query wrote to its topic, compared with the oracle. The same for every engine: they all write to the log."""
+"""Compares the records in a query's topic with the oracle. The same for every engine: they all write to the log."""
 
 from __future__ import annotations
 

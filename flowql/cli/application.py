@@ -29,10 +29,10 @@ def delete(
     yes: YesOption = False,
     results: Annotated[bool, typer.Option("--results", help="Also delete topics of results.")] = False,
 ) -> None:
-    """List an application's data on its log and this machine; delete it with --yes.
+    """List an application's data; delete it with --yes.
 
-    The data are deployments, state, positions, dead letters, and with --results the topics that queries write.
-    Topics of sources stay. The instance must be stopped.
+    The data on its log and this machine are deployments, state, positions, dead letters, and with --results the topics
+    that queries write. Topics of sources stay. The instance must be stopped.
     """
     _act(scope, "delete", yes=yes, results=results)
 

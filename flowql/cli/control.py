@@ -59,9 +59,10 @@ def promote(
 
 @scoped("project target output var")
 def abandon(scope: Scope, query: Built = None) -> None:
-    """Drop a new generation, and those that would swap in with it. The serving one continues.
+    """Drop a new generation; the serving one continues.
 
-    The project's files are unchanged: the next `flowql deploy` builds the same generation.
+    Generations that would swap in with it are dropped too. The project's files are unchanged: the next `flowql deploy`
+    builds the same generation.
 
     Example:  flowql abandon
     """

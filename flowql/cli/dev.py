@@ -41,10 +41,10 @@ def command(
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries that the project no longer has.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Rows to show of each changed result.")] = 10,
 ) -> None:
-    """Run the project, deploy at every save, and show changed rows, until Ctrl-C.
+    """Run the project here, and deploy at every save.
 
-    Shows mistakes with their position; the last good version continues. Unaffected queries keep their state. Uses a
-    running instance and leaves it running; otherwise one runs in this process.
+    Shows changed rows, and mistakes with their position; the last good version continues. Unaffected queries keep their
+    state. Uses a running instance and leaves it running; otherwise one runs in this process, until Ctrl-C.
 
     With a separate target for experiments: flowql dev -t dev
     """

@@ -19,10 +19,10 @@ def command(
     scope: Scope,
     result: Annotated[str, typer.Argument(help="Stream, table or query id.", metavar="NAME", show_default=False)],
 ) -> None:
-    """Compare the serving generation of a result with the new one (`deploy --shadow`).
+    """Compare a serving result with its new generation.
 
-    Compares both at the same input offsets, for which the serving one stops briefly. Rows of tables are matched by
-    key; rows of streams differ if one generation has them more often.
+    `flowql deploy --shadow` builds it. Both are compared at the same input offsets, for which the serving one stops
+    briefly. Rows of tables are matched by key; rows of streams differ if one generation has them more often.
 
     Example:  flowql diff LARGE_ORDERS
     """

@@ -55,9 +55,10 @@ _WIDTH = 60  # of a value in a table
 @app.command("ls")
 @scoped("project target output var", outputs=OR_CSV)
 def list_letters(scope: Scope, where: Where = None, limit: Limit = _SHOWN) -> None:
-    """List open dead letters: each record once, with the queries that could not process it and the first reason.
+    """List open dead letters, each record once.
 
-    A rebuild closes a query's dead letters. All, in SQL: SELECT * FROM DEAD_LETTERS
+    A line names the queries that could not process the record, and the first reason. A rebuild closes a query's dead
+    letters. All, in SQL: SELECT * FROM DEAD_LETTERS
 
     flowql dlq ls --where "message LIKE '%AMOUNT%'"
     """
@@ -106,7 +107,7 @@ def show_letter(
 @app.command("export")
 @scoped("project target var")
 def export_letters(scope: Scope, where: Where = None, output: ResultOption = None) -> None:
-    """Write open dead letters to a file, one row per record, with key and value as strings.
+    """Write open dead letters to a file, one row per record. Key and value are strings.
 
     flowql dlq export -o bad.parquet
     """

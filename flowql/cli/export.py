@@ -33,10 +33,11 @@ def spark_pipelines(
         "spark-pipelines"
     ),
 ) -> None:
-    """Write a project for `spark-pipelines` (Spark Declarative Pipelines).
+    """Write a project for `spark-pipelines`.
 
-    Each result over files of the target becomes a materialized view, computed from all files in every run. Other
-    results are listed with their reason. If none fits, nothing is written.
+    The program is part of Spark Declarative Pipelines. Each result over files of the target becomes a materialized
+    view, computed from all files in every run. Other results are listed with their reason. If none fits, nothing is
+    written.
 
     flowql export spark-pipelines -t spark --into pipeline
     """

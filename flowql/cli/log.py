@@ -41,7 +41,7 @@ def verify_log(
         typer.Option("--skip-damaged", help="Mark damaged records; readers and rebuilds skip them."),
     ] = False,
 ) -> None:
-    """Verify the checksums of all records of a running or stopped instance.
+    """Verify the checksums of all records, also while an instance runs.
 
     flowql log verify
     flowql log verify --skip-damaged      # skip and count unrecoverable records

@@ -1,4 +1,4 @@
-"""What a query did not use, in words: late rows, dead letters, skipped records."""
+"""Rows that a query did not use, in words: late rows, dead letters, skipped records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = (
 
 
 def lost_text(query: Mapping[str, Any]) -> str:
-    """Of an entry of `status`; empty if nothing is lost.
+    """The words for an entry of `status`; empty if nothing is lost.
 
     >>> lost_text({"late_records": 1200, "dead_letters": 1, "skipped_records": 0})
     '1,200 late rows, 1 dead letter'

@@ -1,4 +1,4 @@
-"""What can be named in an interactive query: relations with their columns, queries, topics, functions."""
+"""The names for interactive queries: relations with their columns, queries, topics, functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_TOPICS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a deployed plan offers. relations: streams, tables and internal stores -> their columns as interactive queries see them."""
+    """The names of a deployed plan. relations: streams, tables and internal stores -> their columns as interactive queries see them."""
 
     relations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queries: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ def _target(q: dict[str, Any], *, table: bool) -> Any:
 
 
 def _shares(q: dict[str, Any], total: int, *, percent: bool) -> list[Any]:
-    """Of the processor: if all queries had work, what it was entitled to beside those that did, and what it got."""
+    """Shares of the processor: the one if all queries had work, the one due beside those that had, and the one it got."""
     of_all = 0.0 if q["state"] == "paused" else q["weight"] / total
     shares = [of_all, q["entitled"], q["share"]]
     if not percent:

@@ -33,7 +33,7 @@ _COLUMNS = ("task", "commit", "at", "runs", "objects", "bytes")
 @app.command("ls")
 @scoped("project target output var")
 def list_checkpoints(scope: Scope) -> None:
-    """List the tasks that have a checkpoint, with commit and time of the newest one.
+    """List tasks with commit and time of the newest checkpoint.
 
     flowql state remote ls -t prod
     """
@@ -79,10 +79,11 @@ def verify(scope: Scope) -> None:
 def collect(
     scope: Scope, dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False
 ) -> None:
-    """Delete objects that no checkpoint of the last hour needs, and those of tasks that are no longer deployed.
+    """Delete objects that no checkpoint of the last hour needs.
 
-    Instances delete objects of their own tasks every five minutes. On the embedded log, the command deletes what `flowql backup` left
-    when it was killed, a day after that.
+    Objects of tasks that are no longer deployed are deleted too. Instances delete objects of their own tasks every
+    five minutes. On the embedded log, the command deletes what `flowql backup` left when it was killed, a day after
+    that.
 
     flowql state remote gc --dry-run -t prod
     """

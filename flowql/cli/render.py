@@ -1,4 +1,4 @@
-"""What goes to the terminal: results to stdout, everything else to stderr.
+"""Output to the terminal: results to stdout, everything else to stderr.
 
 With `-o json` a command writes exactly one JSON document to stdout. Values in JSON: DECIMAL as text, TIMESTAMP as
 ISO-8601 in UTC, DATE and TIME as ISO-8601, BYTES as base64, maps as objects.

@@ -57,12 +57,12 @@ def write_answer(answer: Answer, output: Output, file: Path | None = None) -> in
 
 
 def done_line(done: Done) -> str:
-    """What a statement did, in a line."""
+    """The effect of a statement, in a line."""
     return f"{done.verb} {done.rows:,} {'row' if done.rows == 1 else 'rows'} of {done.table}"
 
 
 def partly(answer: Answer) -> str:
-    """Of how many partitions an answer is that is not about all of them, and why; nothing if it is."""
+    """How many partitions an incomplete answer covers, and why; empty for a complete one."""
     metadata = answer.schema.metadata or {}
     if MISSING not in metadata:
         return ""

@@ -184,7 +184,7 @@ def _check_failing(states: States) -> None:
 
 
 def _of_queries(states: States) -> list[str]:
-    """What became of the rows of each query: of a batch, or of a stream since it began."""
+    """The row counts of each query: of a batch, or of a stream since it began."""
     lines = []
     for s in states:
         counts = f"{s['records_in']:,} rows in, {s['records_out']:,} out, {s['late_records']:,} late, {s['dead_letters']:,} dead"

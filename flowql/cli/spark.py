@@ -36,10 +36,11 @@ def package(
         ),
     ] = False,
 ) -> None:
-    """Write a package for a Spark cluster: FlowQL, the compiled project with its functions, and a job.
+    """Write a package for a Spark cluster.
 
-    Queries must read files of the target, directly or through other queries. An existing package is replaced. Only
-    its owner can read spark.properties, which contains the target's `conf` and its secrets.
+    It contains FlowQL, the compiled project with its functions, and a job. Queries must read files of the target,
+    directly or through other queries. An existing package is replaced. Only its owner can read spark.properties, which
+    contains the target's `conf` and its secrets.
 
     flowql spark package -t spark --into build/shop
     """

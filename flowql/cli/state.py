@@ -101,7 +101,7 @@ def scan(
     ] = None,
     limit: Limit = None,
 ) -> None:
-    """Print rows by the first key columns, by a range of the next one, or by window.
+    """Print rows by first key columns, a range of the next, or window.
 
     flowql state scan SPENT_PER_HOUR --prefix a --window-from 2026-01-01T09:00:00Z --limit 20
     """

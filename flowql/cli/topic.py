@@ -97,7 +97,7 @@ def create_topic(
         ),
     ] = None,
 ) -> None:
-    """Create a topic; does nothing if it exists with the same number of partitions."""
+    """Create a topic, unless it exists with as many partitions."""
     wanted = _config(config or [])
     found, plan, log = _open(scope)
     with closing(log):
@@ -111,7 +111,7 @@ def create_topic(
 @app.command("describe")
 @scoped("project target output var")
 def describe_topic(scope: Scope, topic: Topic) -> None:
-    """Show a topic's partitions, records, times, configuration, and the queries that write and read it."""
+    """Show a topic's partitions, configuration, writers and readers."""
     _, plan, log = _open(scope)
     with closing(log):
         name = topic_named(topic, plan, log)
@@ -184,7 +184,9 @@ def export_topic(
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
     output: ResultOption = None,
 ) -> None:
-    """Write all existing records to a file or a pipe: partition, offset, timestamp, key and value (as JSON), headers.
+    """Write all existing records to a file or a pipe.
+
+    Columns are partition, offset, timestamp, key and value (as JSON), and headers.
 
     flowql topic export orders -o orders.parquet
     """

@@ -74,7 +74,7 @@ def _names(text: str) -> list[str]:
 
 
 def _document(reports: Sequence[Report]) -> dict[str, Any]:
-    """Of two targets what is compared; of more, that for each beside the first."""
+    """The comparison of two targets; with more, of each with the first."""
     if len(reports) == 1:
         return reports[0].to_data()
     compared = [{"targets": list(report.targets), **report.to_data()} for report in reports]

@@ -130,7 +130,7 @@ class ApiSettings:
 
 
 def api_settings(given: Mapping[str, Item], root: Path) -> tuple[ApiSettings | None, list[Diagnostic]]:
-    """What the checked values say, None where they do not say enough; and what is wrong with them. root: of relative files."""
+    """The settings of the checked values, None where some are missing; and the mistakes. root: of relative files."""
     if "port" not in given or "token" not in given:
         return None, []
     values = {k: i.value for k, i in given.items()}

@@ -76,7 +76,7 @@ def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, Int
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What `load_query_functions` has found. folders: with the names in them, as a new file may hide one of the sources."""
+    """The result of `load_query_functions`. folders: with the names in them, as a new file may hide one of the sources."""
 
     sources: tuple[Source, ...]
     files: tuple[DataFile, ...]
@@ -102,7 +102,7 @@ def _names(folder: Path) -> frozenset[str]:
 def _declared(
     root: Path, modules: Sequence[str], seen: list[Source] | None = None, read: list[DataFile] | None = None
 ) -> Iterator[tuple[UserDefined, Entry, Code]]:
-    """What modules declare, with its entry of the catalogue and the code that processes run. Raises LoadError.
+    """The functions that modules declare, each with its entry of the catalogue and the code that processes run. Raises LoadError.
 
     seen, read: get the sources of all modules, and the files that they read.
     """
@@ -225,7 +225,7 @@ def _file(module: ModuleType) -> str:
 
 
 def _folders(module: ModuleType) -> list[str]:
-    """Of a package without a file. What else is in `sys.modules` may be of any kind."""
+    """The folders of a package without a file. The other entries of `sys.modules` may be of any kind."""
     try:
         return [p for p in getattr(module, "__path__", ()) if isinstance(p, str)]
     except Exception:  # attributes of modules that are loaded when they are used
@@ -250,7 +250,7 @@ def _version(root: Path, sources: Sequence[Source], files: Sequence[DataFile]) -
 def _code(
     root: Path, name: str, sources: Sequence[Source], files: Sequence[DataFile], users: Sequence[UserDefined]
 ) -> Code:
-    """What processes run. They have the most memory that a function of the module asks for.
+    """The code that processes run. They have the most memory that a function of the module asks for.
 
     Where a function says its version itself, an edit changes nothing, of a file neither.
     """

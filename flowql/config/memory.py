@@ -14,7 +14,7 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def memory_there_is(groups: Path = _GROUPS, mount: Path = _MOUNT) -> int:
-    """Of the machine, or of the container or control group this process is in, if that is less."""
+    """The memory of the machine in bytes, or the limit of this process's container or control group, if that is less."""
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits(groups, mount)])
 
 
@@ -24,7 +24,7 @@ def default_memory_bytes(there_is: int) -> int:
 
 
 def _limits(groups: Path, mount: Path) -> Iterator[int]:
-    """What control groups allow, of both versions: the process's own and those around it."""
+    """The limits of control groups (both versions): the process's own and those around it."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:  # not on Linux

@@ -84,7 +84,7 @@ def check_here(target: Target) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What `flowql.yaml` says.
+    """The content of `flowql.yaml`.
 
     root: the folder of the file. sources: SQL files, then queries of the file, in order. overrides: by query id or name of
     its result. properties: session properties at the start. partitions: of topics that are made and say nothing.

@@ -1,4 +1,4 @@
-"""What a value in a project file may be: data that the reader checks against and the JSON Schema is made from."""
+"""Shapes of the values in a project file: data that the reader checks against and the JSON Schema is made from."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Variables:
         return [*self._given, *self._file]
 
     def for_sql(self, text: str) -> dict[str, str]:
-        """What the SQL parser needs for this text; names it defines itself (DEFINE) are not asked for here."""
+        """The variables that the SQL parser needs for this text, without names that the text defines itself (DEFINE)."""
         named = {m[1]: self.get(m[1]) for m in _REFERENCE.finditer(text)}
         values = {n: v for n in self.names() if (v := self.get(n)) is not None}
         return values | {n.upper(): v for n, v in named.items() if v is not None}

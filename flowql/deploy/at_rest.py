@@ -27,7 +27,7 @@ def process_id(data_dir: Path) -> str:
 
 
 def deployed_at_rest(settings: Settings) -> tuple[Deployed, Mapping[str, int]]:
-    """What is on record in a directory and the partitions of its topics, without an instance."""
+    """The deployment recorded in a directory, and the partitions of its topics, without an instance."""
     if settings.kafka is None and not settings.log_dir.is_dir():
         return Deployed(), {}
     log = log_at(settings.log_dir, settings.kafka, settings.application_id)

@@ -1,4 +1,4 @@
-"""What a deployment costs before it is made: records to read, time, disk, and history that is not there any more."""
+"""The costs of a deployment before it starts: records to read, time, disk, and history that no longer exists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASURED_RECORDS = 10_000  # so many a query must have processed for its rate to
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a query reads from the beginning, transitively. rate: records a second; measured: of this very query.
+    """The records that a query reads from the beginning, transitively. rate: records a second; measured: of this very query.
 
     calls: asynchronous functions that it calls for these records.
     """
@@ -77,7 +77,7 @@ class Costs:
 
 
 class DeployTarget(Protocol):
-    """What a deployment changes: an engine, or the directory of an instance that does not run."""
+    """The target of a deployment: an engine, or the directory of an instance that does not run."""
 
     def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]: ...
 
@@ -118,7 +118,7 @@ def _calls(query: QueryPlan) -> tuple[str, ...]:
 
 
 def _state_bytes(query: QueryPlan, known: Mapping[str, Any], found: Mapping[str, Extent]) -> int:
-    """Of its stores. Where they were not counted yet, or nothing runs, about as much as its results: a table's rows are its state."""
+    """The bytes of its stores. If they were not counted yet, or nothing runs, those of its results: a table's rows are its state."""
     measured = known.get("state_bytes")
     if measured is not None:
         return int(measured)

@@ -27,7 +27,7 @@ class Extent:
 
 
 def free_bytes(data_dir: Path) -> int:
-    """What its disk has left; of a directory that does not exist yet as well."""
+    """The free space of its disk in bytes, also for a directory that does not exist yet."""
     there = next(p for p in (data_dir, *data_dir.absolute().parents) if p.is_dir())
     return shutil.disk_usage(there).free
 

@@ -69,7 +69,7 @@ def _comment(plan: Plan, name: str) -> str:
 
 
 def _entry(files: TopicFiles) -> Mapping[str, Any]:
-    """What reading takes of an entry of `files`, without what is not said."""
+    """The options for reading an entry of `files`, without those that are not set."""
     given = asdict(files)
     said = {k: given[k] for k in ("format", "path", "table", "options", "sequence_by", "delete_when") if given[k]}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}

@@ -1,4 +1,4 @@
-"""What an application has on its log and on this machine, and its removal: `flowql app delete` and `flowql app reset`."""
+"""An application's data on its log and this machine, and their removal: `flowql app delete` and `flowql app reset`."""
 
 from __future__ import annotations
 

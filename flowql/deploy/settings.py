@@ -1,4 +1,4 @@
-"""What an instance is started with. Light: commands that only talk to an instance load no engine."""
+"""The settings with which an instance starts. Light: commands that only talk to an instance load no engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def writer_here(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
+    """The settings with which an instance starts; travels as JSON to a background process. kafka: where the log is, None for the embedded.
     project_dir: where modules with functions of the project are. api: for programs on other machines; it holds their token. partitions: of
     topics that rows are written to and that do not exist. without: ids of queries that are paused before they begin. prefix: the one that
     deployed plans must have.

@@ -13,7 +13,7 @@ NOTHING_BUILT, NOT_YET = "FQ5215", "FQ5216"
 
 
 def group_of(deployed: Deployed, name: str) -> tuple[SwapGroup, QueryPlan]:
-    """What is built of a query, and all that swaps in with it. name: its id, or that of its result, in any case. CommandError."""
+    """The new generation of a query, and all that swaps in with it. name: of the query or its result, in any case. CommandError."""
     for group in groups_of(deployed):
         for query in group.queries:
             if name.casefold() in (query.id.casefold(), query.sink.casefold()):

@@ -1,4 +1,4 @@
-"""What `spark-submit` needs to run a project elsewhere, as a folder; and the line that is typed."""
+"""The folder that `spark-submit` needs to run a project elsewhere, and its command line."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _write_properties(file: Path, settings: SparkSettings) -> None:
 def submit_line(
     package: Package, options: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
-    """What is typed. options: of spark-submit, beside those that the package needs; arguments: of the job.
+    """The command line. options: of spark-submit, beside those that the package needs; arguments: of the job.
 
     Raises CommandError for options that would replace those of the package.
     """
@@ -148,7 +148,7 @@ def submit_line(
 
 
 def _properties_of(options: Sequence[str]) -> dict[str, str]:
-    """What options of spark-submit say, by name; of `--conf` by the name of the property."""
+    """The options of spark-submit by name; `--conf` by the name of the property."""
     found: dict[str, str] = {}
     for word, after in pairwise([*options, ""]):
         name, equals, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""What a record is to be read as: expressions over its raw parts, and whether its queries can read the result."""
+"""Repairs of a record: expressions over its raw parts, and a check that its queries can read the result."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _with_columns(letters: Sequence[Letter], documents: Sequence[Mapping[str, An
 
 
 def repaired(letters: Sequence[Letter], assignments: Sequence[Assignment], plan: Plan) -> list[Repaired]:
-    """What these records are to be read as, of which no query can fail any more that did. CommandError with the reasons."""
+    """The repaired records; every query that failed can read them. CommandError with the reasons otherwise."""
     for letter in letters:
         _check_repairable(letter, plan)
     by_topic: dict[str, list[Letter]] = {}
@@ -130,7 +130,7 @@ def _of_topic(letters: Sequence[Letter], assignments: Sequence[Assignment], sour
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """What is set of one record. columns: of its value. raw: whole parts, KEY, VALUE and ROWTIME."""
+    """The assignments for one record. columns: of its value. raw: whole parts, KEY, VALUE and ROWTIME."""
 
     columns: dict[str, Any] = field(default_factory=dict)
     raw: dict[str, Any] = field(default_factory=dict)

@@ -24,7 +24,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one statement. text: in FlowQL, "" if it is not translated; then `listed` says why. span: its first word."""
+    """The outcome of one statement. text: in FlowQL, "" if it is not translated; then `listed` says why. span: its first word."""
 
     span: Span
     text: str = ""
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Translated:
-    """What became of all statements, in order."""
+    """The outcomes of all statements, in order."""
 
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -43,7 +43,7 @@ class Translated:
         return [d for o in self.outcomes for d in o.listed]
 
     def counts(self, path: str) -> tuple[int, int]:
-        """Of a file: how many statements are translated, and how many listed."""
+        """The numbers of translated and of listed statements of a file."""
         own = [o for o in self.outcomes if o.span.path == path]
         return sum(1 for o in own if o.text), sum(1 for o in own if not o.text)
 
@@ -127,7 +127,7 @@ def _listed(problem: Problem, positions: Positions) -> Diagnostic:
 
 
 def _not_compiled(found: Diagnostic, span: Span) -> Diagnostic:
-    """What the compiler says of the translated text, shown at the statement it comes from."""
+    """The compiler's messages about the translated text, shown at its statement."""
     return Diagnostic(
         NOT_COMPILED,
         f"the translated statement does not compile: {found.title}",

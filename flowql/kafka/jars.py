@@ -36,7 +36,7 @@ _POM = """<project>
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What is fetched, with all that it needs to run. name: of whose jars messages speak."""
+    """The artifacts to fetch, with all their dependencies. name: the owner of the jars in messages."""
 
     name: str
     group: str

@@ -35,7 +35,7 @@ def find_java() -> Path:
 
 
 def trust_options() -> list[str]:
-    """What lets Java download where the machine's administrator wants it to."""
+    """Options with which Java trusts the system's certificates, where it has them."""
     return [f"-Djavax.net.ssl.trustStore={_SYSTEM_TRUST}"] if _SYSTEM_TRUST.exists() else []
 
 

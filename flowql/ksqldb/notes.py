@@ -1,4 +1,4 @@
-"""What a person should know about an import, each with the place it is about."""
+"""Notes about an import, each with its place."""
 
 from __future__ import annotations
 

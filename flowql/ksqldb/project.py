@@ -23,7 +23,7 @@ _NOT_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the person says beside the scripts. priorities: classes by query id or name of its result."""
+    """The options of the import, beside the scripts. priorities: classes by query id or name of its result."""
 
     name: str
     bootstrap: str = ""
@@ -118,7 +118,7 @@ def _left_out(statements: Sequence[LeftOut]) -> str:
     return "\n".join(blocks)
 
 
-# What holds for all.
+# Settings for all.
 
 
 def _shared_properties(definitions: Sequence[Definition]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What exists after all statements of some scripts: each is applied in order, as a ksqlDB server would, and what is left is kept."""
+"""Applies the statements of scripts in order, as a ksqlDB server would, and keeps the streams, tables and queries that exist at the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ASKS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 PROCESSING_LOG = "KSQL_PROCESSING_LOG"
 _DEPTH_MAX = 20  # of scripts that run scripts
 
-# What to do about a mistake that is none in the cluster the script comes from, where there is no better advice.
+# The default advice for a mistake that the script's own cluster accepts.
 _JAVA = "a user-defined Java function cannot run here; omit its callers:  --leave-out"
 _REGISTRY = "name the registry that knows it:  --registry http://localhost:8081"
 
@@ -326,7 +326,7 @@ _NAMED = re.compile(
 
 
 def _name_in(piece: ScriptStatement) -> str:
-    """What a statement that was not applied would have defined, as `needed_names` says it; empty for nothing."""
+    """The name that a statement which was not applied would have defined, as in `needed_names`; else empty."""
     found = _NAMED.match(piece.text)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""What became of every statement, for a person: IMPORT.md and the lines on the terminal."""
+"""The outcome of every statement, for a person: IMPORT.md and the lines on the terminal."""
 
 from __future__ import annotations
 

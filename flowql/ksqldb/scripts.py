@@ -32,7 +32,7 @@ class Script:
 
 @dataclass(slots=True)
 class Found:
-    """What the named files hold. server: properties of a ksqlDB server, each with its place."""
+    """The content of the named files. server: properties of a ksqlDB server, each with its place."""
 
     scripts: list[Script] = field(default_factory=list)
     server: dict[str, tuple[str, Span]] = field(default_factory=dict)

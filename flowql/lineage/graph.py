@@ -58,7 +58,7 @@ class Graph:
         return self._reached(names, {(r, f.writes) for f in self.flows for r in f.reads})
 
     def around(self, names: Iterable[str]) -> Graph:
-        """What these relations are made of and what is made of them, with what else goes into that."""
+        """The inputs and dependents of these relations, with the other inputs of the dependents."""
         names = list(names)
         on_the_way = self.upstream(names) | self.downstream(names)
         flows = tuple(f for f in self.flows if f.writes in on_the_way)

@@ -290,7 +290,7 @@ class _Translation:
             self._at += ahead
 
     def _looked_up(self, name: str, used: int) -> None:
-        """What is before it: a string is a name, whose number is meant; a number or a column is a number, whose name is shown unless a cast to oid follows."""
+        """Reads the operand before it: a string is a name, whose number is meant; a number or column is shown as its name, unless a cast to oid follows."""
         self._at += used
         operand = self._parts[-1]
         as_number = self._upper(0) == "::" and self._name(3 if self._upper(2) == "." else 1) == "oid"

@@ -35,7 +35,7 @@ class Done:
 
 
 def run(statement: Statement, settings: SessionSettings, discard: Callable[[str], None]) -> Done | None:
-    """What it did; None for a statement that is not about the session. discard: drops `prepared` statements and `cursors`. Raises PgError."""
+    """The result of a statement about the session; None for others. discard: drops `prepared` statements and `cursors`. Raises PgError."""
     verb = statement.verb
     match verb:
         case "SET":
@@ -200,7 +200,7 @@ def transaction_verb(statement: Statement) -> str:
 
 
 def savepoint_name(statement: Statement) -> str:
-    """Of SAVEPOINT, RELEASE and ROLLBACK TO: the last name."""
+    """The name in SAVEPOINT, RELEASE and ROLLBACK TO: the last word."""
     name = statement.words[-1].name
     if name is None:
         raise PgError("42601", "a savepoint has a name", position=statement.words[-1].start + 1)

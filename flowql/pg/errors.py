@@ -121,7 +121,7 @@ class PgError(Exception):
 
 
 class Violation(PgError):
-    """What breaks the protocol itself: the session ends."""
+    """A breach of the protocol itself: the session ends."""
 
     def __init__(self, title: str) -> None:
         super().__init__("08P01", title)

@@ -21,7 +21,7 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$(\d{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What proves a password without containing it."""
+    """A verifier: it proves a password without containing it."""
 
     iterations: int
     salt: bytes

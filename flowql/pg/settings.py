@@ -9,7 +9,7 @@ from importlib import metadata
 from flowql.pg.errors import PgError
 
 SERVER_VERSION = "15.0"  # whose behaviour this follows
-# What a session begins with, by names in lower case.
+# Settings of a new session, by names in lower case.
 _DEFAULTS = {
     "application_name": "",
     "bytea_output": "hex",
@@ -238,7 +238,7 @@ def _duration(ms: int) -> str:
 
 
 def defaults() -> dict[str, str]:
-    """What a session begins with."""
+    """The settings of a new session."""
     return dict(_DEFAULTS)
 
 
@@ -248,5 +248,5 @@ def _key(name: str) -> str:
 
 
 def version_text() -> str:
-    """What `version()` gives."""
+    """The result of `version()`."""
     return f"PostgreSQL {SERVER_VERSION} (FlowQL {metadata.version('flowql')})"

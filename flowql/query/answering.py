@@ -29,7 +29,7 @@ from flowql.runtime.operators.kernels import with_field_names
 _HELD_CHUNKS = 16  # of an answer that may be declined: larger ones are on disk until all of it is known
 _ROWS = "!rows"
 _ANSWER = "!answer"
-# What is wrong with no row of the answer.
+# Errors that belong to no row of the answer.
 _NOT_OF_ROWS = (
     duckdb.OutOfMemoryException,
     duckdb.InterruptException,

@@ -48,7 +48,7 @@ _BLANK = _Blank()
 _OPERATORS = {"sql_eq": "=", "sql_lt": "<", "sql_le": "<=", "sql_gt": ">", "sql_ge": ">=", "sql_in": "="}
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _KINDS = {Kind.INT: "INTEGER", Kind.BIGINT: "INTEGER"}
-# What they make of strings, lists and the like is at most a few times as long as what they are given.
+# Their results from strings and lists are at most a few times as long as the arguments.
 _BOUNDED = frozenset(
     [
         "COALESCE",
@@ -139,7 +139,7 @@ def _known(
 
 
 def explained(statement: Statement, head: str) -> Statement:
-    """What `EXPLAIN` of a query shows."""
+    """The text that `EXPLAIN` of a query shows."""
     if statement.by_operators:
         why = statement.by_operators.replace("'", "''")
         sql = f"SELECT 'way' AS explain_key, 'the operators of views, as DuckDB has no exact form of {why}' AS explain_value"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ENTRIES_MAX = 512
 BYTES_MAX = 8 << 20
-# Of a tree and a plan, by the characters of the text and of DuckDB's statement (measured: 7 to 37 of each).
+# The size of a tree and a plan, by the characters of the text and of DuckDB's statement (measured: 7 to 37 of each).
 _BYTES_OF_ENTRY, _BYTES_OF_CHAR = 8 << 10, 40
 
 

@@ -76,7 +76,7 @@ Node = Mapping[str, Any]
 
 
 def unbounded(tree: Any, connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """What makes it so: folded names of functions, RECURSION, GROWTH or SIZE; empty if all it makes is bounded.
+    """The reasons why its size has no bound: folded names of functions, RECURSION, GROWTH or SIZE; empty if all it makes is bounded.
 
     tree: of a statement as DuckDB's parser gives it. connection: of any database. Raises RecursionError.
     """

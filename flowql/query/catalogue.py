@@ -65,14 +65,14 @@ class PythonFunction:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What makes a function callable: functions of Python, and the macro that calls them by the function's name."""
+    """The definitions that make a function callable: functions of Python, and the macro that calls them by the function's name."""
 
     functions: Sequence[PythonFunction]
     macro: str
 
 
 def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
-    """Of the functions with these folded names those that DuckDB must be given."""
+    """The functions with these folded names that DuckDB must be given."""
     for name in sorted(names & _FORMS.keys()):
         functions, bodies = [], []
         function = lookup(name.upper())

@@ -1,4 +1,4 @@
-"""What a subscription tells: changes of rows, and that a result was rebuilt. Loads no engine."""
+"""The events of a subscription: changes of rows, and that a result was rebuilt. Loads no engine."""
 
 from __future__ import annotations
 

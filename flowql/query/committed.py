@@ -71,7 +71,7 @@ class Part:
     rows: pa.Table
 
 
-# What all other instances of an application have of what is wanted, and sentences about those that did not answer.
+# The wanted rows of all other instances of an application, and sentences about those that did not answer.
 Others = Callable[[Sequence[Wanted], Room], tuple[list[Part], list[str]]]
 
 
@@ -118,7 +118,7 @@ class Commit:
         return replace(self, snapshot=snapshot.newest, apart=why, is_whole=False, tick=0)
 
     def not_kept(self, name: str) -> str:
-        """What to do for a store of the plan whose rows cannot be read here; empty for another name."""
+        """The remedy for a store of the plan whose rows cannot be read here; empty for another name."""
         return ""
 
     def relations(self) -> dict[str, Callable[[], Relation]]:

@@ -189,7 +189,7 @@ _ARROW = pa.schema(
 
 
 def table_of(letters: Sequence[Letter]) -> pa.Table:
-    """What conditions and expressions are about: a row per record. code, message: of its first query. key, value: as texts; NULL
+    """The relation of conditions and expressions: a row per record. code, message: of its first query. key, value: as texts; NULL
     where they are none.
     """
     rows = [

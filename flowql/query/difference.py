@@ -70,7 +70,7 @@ class Difference:
 def difference(
     serving: Version, built: Version, log: Log, database: QueryDatabase = DEFAULT, *, shown: int = SHOWN
 ) -> Difference:
-    """What a swap would change. Values are compared as text where the two have another type, or one that holds others.
+    """The rows that a swap would change. Values are compared as text where the two have another type, or one that holds others.
 
     QueryError where it needs more memory or time than an interactive query may take.
     """

@@ -41,7 +41,7 @@ class QueryError(CommandError):
 
 
 def no_process(why: Exception) -> QueryError:
-    """Of an interactive query that a process of its own must answer."""
+    """The error of an interactive query that needs a process of its own."""
     title = f"no process can be started for this interactive query: {why}"
     help_ = "ask again in a moment; lists and strings that grow, lambdas and recursion need a process"
     return QueryError(title, code=NO_PROCESS, help=help_)

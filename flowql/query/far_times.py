@@ -26,7 +26,7 @@ def values_or_texts(column: pa.Array) -> list[Any]:
 
 
 def far_time() -> QueryError:
-    """What is said of a time that has no `datetime`."""
+    """The message about a time that has no `datetime`."""
     title = "the answer has a time before the year 1 or after the year 9999, which Python's datetime does not hold"
     return QueryError(title, code=INVALID, help="CAST it to TEXT in the query, or take the answer as Arrow")
 

@@ -72,7 +72,7 @@ class SentRelation:
     def batches(
         self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
     ) -> Iterator[pa.RecordBatch]:
-        """What the parent read for the same conditions and columns."""
+        """The rows that the parent read for the same conditions and columns."""
         del conditions, columns, room
         return iter(()) if self.incoming is None else self.incoming.next_stream()
 

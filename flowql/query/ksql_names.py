@@ -20,7 +20,7 @@ WORDS = _words("""
     references returning semi show similar some summarize symmetric table tablesample to trailing unique unpack unpivot using
     variadic verbose
 """)
-# What is not closed reaches to the end of the text: the time is linear in its length.
+# An unclosed string or comment reaches to the end of the text: the time is linear in its length.
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
     |(?P<text>'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z))

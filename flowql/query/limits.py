@@ -39,7 +39,7 @@ class QueryLimits:
 
     @property
     def process_bytes(self) -> int:
-        """What such a process may take beside what it has when it is idle."""
+        """The memory that such a process may use beyond its idle size, in bytes."""
         return query_process_bytes(self.memory_bytes) // self.processes
 
     @property

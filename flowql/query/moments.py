@@ -64,7 +64,7 @@ def _upstream(plan: Plan, queries: Iterable[QueryPlan]) -> list[QueryPlan]:
 
 
 def _side_by_side(commit: Commit, relations: Iterable[str], behind: Mapping[str, QueryPlan]) -> str:
-    """What is read beside each other by the interactive query itself: views, and tables that views are over."""
+    """The relations that the interactive query itself reads together: views, and tables that views are over."""
     plan = commit.plan
     inputs = {frozenset(_topics(q)) for q in behind.values()}
     is_aligned = len(inputs) == 1 and commit.others is None and not any(t in plan.writers for t in next(iter(inputs)))
@@ -80,7 +80,7 @@ _SEPARATELY = "follow their inputs separately; an answer over them may combine s
 
 
 def _inside(plan: Plan, query: QueryPlan) -> str:
-    """What a view reads beside each other: several views, or a view and what it is over."""
+    """The relations that a view reads together: several views, or a view and its inputs."""
     made = [topic for topic in _topics(query) if topic in plan.writers]
     below = {t for topic in made for q in _upstream(plan, plan.writers[topic]) for t in _topics(q)}
     arms = [t for t in _topics(query) if t in made or t in below]

@@ -109,7 +109,7 @@ class _Renderer:
     # --- which columns are read ---
 
     def _reads(self, n: Node) -> Sequence[Collection[str]]:
-        """Of each input the columns that the node needs for those that are needed of it."""
+        """The columns that the node needs from each input for its own needed columns."""
         needed = self.needed[id(n)]
         match n.spec:
             case Project(columns):
@@ -141,7 +141,7 @@ class _Renderer:
     # --- SELECTs ---
 
     def _from(self, n: Node) -> str:
-        """What stands in FROM for the rows of a node."""
+        """The FROM item with the rows of a node."""
         name = self.tables.get(id(n))
         return name if name is not None else f"({self._select(n)})"
 

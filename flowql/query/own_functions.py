@@ -111,7 +111,7 @@ def with_aggregates(
 
 
 def rejected(message: str, functions: Sequence[InteractiveFunction], sql: str) -> QueryError | None:
-    """What DuckDB says of arguments of the project's functions, by the names that the user knows."""
+    """DuckDB's error about arguments of the project's functions, with the names that the user knows."""
     by_name = {f.name: f for f in functions}
     found = _REJECTED.search(message)
     function = by_name.get(found[1]) if found else next((f for f in functions if _concerns(message, f)), None)

@@ -9,7 +9,7 @@ CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all interactive querie
 
 
 class Share:
-    """What the interactive queries of an instance take together, divided among those that are at work. Any thread."""
+    """Divides the processor time of interactive queries among the running ones. Any thread."""
 
     def __init__(self, *, yields: bool = True) -> None:
         """yields: to threads of the same interpreter that run continuous queries; a process without them has its own priority instead."""

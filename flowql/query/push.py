@@ -98,7 +98,7 @@ class Subscription:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the rows: those that were asked for, of a windowed table also the bounds of the window after its key."""
+        """The columns of the rows: the requested ones; for a windowed table also the bounds of the window after its key."""
         bounds = [f.name for f in self._tail.schema if f.role == "window"]
         if not bounds:
             return self.query.columns

@@ -95,7 +95,7 @@ class QueryPool:
             self._keeper.join()
 
     def ended(self, process: QueryProcess, why: str) -> QueryError:
-        """What is said of a query whose process ended."""
+        """The message about a query whose process ended."""
         most = f"{self._limits.process_bytes / MIB:,.0f} MB of memory"
         if process.killed_for == MEMORY:
             title = f"this query needs more than the {most} that the process of an interactive query has here"

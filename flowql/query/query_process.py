@@ -184,7 +184,7 @@ class QueryProcess:
         self.stopped = number == signal.SIGSTOP
 
     def kill(self, why: str = "") -> None:
-        """What waits for it gets ProcessEnded. Any thread, and more than once."""
+        """Waiting callers get ProcessEnded. Any thread, and more than once."""
         self.killed_for = self.killed_for or why
         self._process.kill()
 
@@ -212,7 +212,7 @@ class QueryProcess:
 
 
 class SocketWriter(io.RawIOBase):
-    """What is written goes out whole, and at once."""
+    """Writes all bytes at once."""
 
     def __init__(self, to: socket.socket) -> None:
         self._to = to

@@ -1,4 +1,4 @@
-"""What can be read of a commit by name: tables and stores, streams and source tables, dead letters, the list of stores."""
+"""The relations of a commit by name: tables and stores, streams and source tables, dead letters, the list of stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an interactive query asks its child process, and the answer: over a copy of the state, or over rows that are sent."""
+"""The request of an interactive query to its child process, and the answer: over a copy of the state, or over rows that are sent."""
 
 from __future__ import annotations
 

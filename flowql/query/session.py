@@ -258,7 +258,7 @@ def _gathered(
 def _closing(
     commit: Commit, make: Callable[[], tuple[dict[str, Relation], Coverage]]
 ) -> tuple[dict[str, Relation], Coverage]:
-    """What `make` gives; the commit is closed if it fails."""
+    """The result of `make`; closes the commit if it fails."""
     try:
         return make()
     except BaseException:

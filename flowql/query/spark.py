@@ -1,4 +1,4 @@
-"""What an interactive query sees of a Spark target: topics of its log, internal stores out of Spark's checkpoints, and files that stand for topics."""
+"""The relations of a Spark target for interactive queries: topics of its log, internal stores out of Spark's checkpoints, and files that stand for topics."""
 
 from __future__ import annotations
 

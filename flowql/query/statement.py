@@ -178,7 +178,7 @@ def first_line(error: Exception) -> str:
 
 
 def invalid(sql: str, error: Exception) -> QueryError:
-    """What DuckDB says of a statement, with the place it shows, or that of the name it complains of."""
+    """DuckDB's error about a statement, at the place it shows or at the name it complains of."""
     if changes := _PUSH.search(sql):
         title = "EMIT CHANGES asks for changes, which a subscription gives"
         help_ = "leave it out for the present rows, or:  flowql subscribe 'SELECT ... EMIT CHANGES'"
@@ -265,7 +265,7 @@ def _is_shown_setting(call: Mapping[str, Any]) -> bool:
 
 
 def _check_size(nodes: list[dict[str, Any]]) -> None:
-    """What is WITH ... AS NOT MATERIALIZED stands wherever it is named, also in others like it."""
+    """Counts a query of WITH ... AS NOT MATERIALIZED wherever it is named, also within others like it."""
     joins = copied = selects = 0
     for n in nodes:
         joins += 1 if n.get("type") == "JOIN" else JOINS_OF_SUBQUERY if n.get("class") == "SUBQUERY" else 0
@@ -301,7 +301,7 @@ def _is_short(root: dict[str, Any]) -> bool:
 
 
 def _enough(root: dict[str, Any]) -> int | None:
-    """Of `SELECT columns FROM one relation LIMIT n`, and of nothing that looks at other rows before it knows these."""
+    """The n of `SELECT columns FROM one relation LIMIT n`; None for queries that read other rows before they know these."""
     source = root.get("from_table") or {}
     plain = root.get("type") == "SELECT_NODE" and source.get("type") == "BASE_TABLE" and _is_short(root)
     if not plain or any(root.get(part) for part in _LOOKING) or source.get("sample") is not None:

@@ -56,7 +56,7 @@ class Tail:
 
 
 def with_bounds(schema: Schema) -> Schema:
-    """What is said of a windowed table leaves the bounds out, as they are in its keys; here they are columns after the key."""
+    """A windowed table is described without the bounds, as they are in its keys; here they are columns after the key."""
     if schema.window is None:
         return schema
     rest = [f for f in schema if f.role != "key" and f.name not in (WINDOW_START, WINDOW_END)]

@@ -105,7 +105,7 @@ def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
 
 
 def said(coverage: Coverage, commit: Commit, relations: Mapping[str, Relation]) -> dict[bytes, bytes]:
-    """What the metadata of an answer tells about it."""
+    """The facts about an answer in its metadata."""
     separate = why_separate(commit, relations)
     moments = {MOMENTS: separate.encode()} if separate else {}
     if not coverage.of:
@@ -130,7 +130,7 @@ def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
 
 
 def parts_of(commit: Commit, wanted: Iterable[Wanted], room: Room) -> Iterator[Part]:
-    """What this instance has of what is wanted: a part per task that it owns, also if it has no rows. room: for all of them."""
+    """The wanted rows of this instance: a part per task that it owns, also if it has no rows. room: for all of them."""
     owners, relations = _owners(commit.plan), commit.relations()
     for w in wanted:
         if _definition(owners, w.relation) != w.definition:
@@ -171,7 +171,7 @@ def _coverage(
     found: Mapping[tuple[str, str], Part],
     why: Sequence[str],
 ) -> Coverage:
-    """Of all tasks behind the relations; one that several of them share counts once."""
+    """Counts the tasks behind the relations; one that several relations share counts once."""
     tasks: dict[str, bool] = {}
     reasons = list(why)
     for name in names:
@@ -199,7 +199,7 @@ def _owners(plan: Plan) -> dict[str, tuple[QueryPlan, int]]:
 
 
 def _definition(owners: Mapping[str, tuple[QueryPlan, int]], relation: str) -> str:
-    """What two instances must have in common for their rows to be of one relation."""
+    """Two instances with the same value have rows of one relation."""
     if relation == STORES:
         return STORES
     if relation not in owners:

@@ -1,4 +1,4 @@
-"""What the rows of a store look like as SQL: columns people know in place of keys, accumulators and buckets.
+"""The rows of a store as SQL: columns people know in place of keys, accumulators and buckets.
 
 Each operator keeps what it needs (see its module in `flowql.runtime.operators`); a view knows how to show it. ROWTIME (BIGINT, ms) is
 added wherever the store knows it.
@@ -176,7 +176,7 @@ def _buckets(source: Schema, spec: StoreSpec) -> StoreView:
 
 
 def _opaque(spec: StoreSpec) -> StoreView:
-    """What an operator keeps in a form of its own (buckets, accumulators, rows that wait), as text: it can be looked at."""
+    """An operator's own data (buckets, accumulators, waiting rows) as readable text."""
     fields = (Field("KEY", STRING), Field("VALUE", STRING))
 
     def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:

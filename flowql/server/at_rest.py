@@ -141,7 +141,7 @@ def instance_entry(
 
 
 def _without_state(settings: Settings, error: str) -> list[dict[str, Any]]:
-    """What was deployed is on record in the log; the next start reads the inputs again."""
+    """The log holds the deployment; the next start reads the inputs again."""
     with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
         record = read_deployed(log, settings.application_id) or Deployed()
         return [

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from flowql.runtime.log.base import TopicPartition
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
-# What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
+# The version of the messages between an instance and a client elsewhere, plans included. Both must have the same one.
 PROTOCOL = 3
 OTHER_VERSION = "FQ5311"
 
 
 class Calls:
-    """What any program may ask an instance. Raises CommandError with what the instance says."""
+    """The requests that any program may send to an instance. Raises CommandError with the instance's message."""
 
     def __init__(self, http: Http, name: str, help_: str) -> None:
         """name, help_: of the instance, in messages when it does not answer."""

@@ -206,7 +206,7 @@ PANELS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """What Grafana imports: asks for the Prometheus to read and for the queries to show."""
+    """The dashboard as Grafana imports it: it asks for the Prometheus to read and for the queries to show."""
     return {
         "uid": UID,
         "title": "FlowQL",

@@ -1,4 +1,4 @@
-"""What runs the queries of a target, as servers and commands see it: alive, and at rest. `choice` says which engine it is."""
+"""The engine of a target as servers and commands see it, running or at rest. `choice` selects it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Engine(Protocol):
 
     @property
     def deployed(self) -> Deployed:
-        """What is on record: the plan that serves, and the one that is wanted."""
+        """The recorded deployment: the serving plan, and the requested one."""
         ...
 
     @property
@@ -121,7 +121,7 @@ class Engine(Protocol):
         ...
 
     def free_bytes(self) -> int | None:
-        """What the disk has left for a second generation; None where the results are elsewhere."""
+        """The free disk space for a second generation, in bytes; None if the results are elsewhere."""
         ...
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Engine(Protocol):
         ...
 
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
-        """What a member of a group has of these relations as of a tick; None if it has not kept it."""
+        """A member's rows of these relations as of a tick; None if it has not kept the tick."""
         ...
 
     def take_copied(self, relations: Sequence[str]) -> Commit:

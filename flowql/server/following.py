@@ -53,7 +53,7 @@ class Served(Protocol):
     """The instance that computes what a subscription reads."""
 
     def record(self) -> tuple[Record, Mapping[str, int]] | None:
-        """What is on record, and the partitions of topics. None if no instance runs."""
+        """The recorded deployment, and the partitions of topics. None if no instance runs."""
         ...
 
     def is_running(self) -> bool: ...
@@ -77,7 +77,7 @@ class InDirectory:
 
 
 def deployed(settings: Settings) -> Deployed:
-    """Of the live instance, else of its directory; QueryError when nothing ever ran there."""
+    """Reads the live instance, or else its directory; QueryError when nothing ever ran there."""
     if (found := InDirectory(settings).record()) is not None:
         return Deployed(found[0].serving, found[1], live=True)
     record, topics = at_rest(settings).deployed()
@@ -284,7 +284,7 @@ def follow(
 
 
 def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:
-    """What serves after the swap that has replaced the records of a topic; the writers are the same if no rebuild of the topic has
+    """The plan that serves after the swap that has replaced the records of a topic; the writers are the same if no rebuild of the topic has
     been seen for `_RETENTION_S`. None if it takes too long, no instance runs, or it was asked to stop.
 
     On Kafka new records are there some seconds before they serve.

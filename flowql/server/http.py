@@ -34,7 +34,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server says. Its body is read once, as a whole or piece by piece; both raise Unreachable."""
+    """The server's response. Its body is read once, as a whole or piece by piece; both raise Unreachable."""
 
     response: HTTPResponse
     socket: socket

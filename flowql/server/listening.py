@@ -36,7 +36,7 @@ START_S = 10.0
 
 
 class Listening:
-    """What answers requests for an engine, from `begin` to `end` and `close`. request_stop: ends the instance."""
+    """Answers requests for an engine, from `begin` to `end` and `close`. request_stop: ends the instance."""
 
     def __init__(self, settings: Settings, engine: Engine, request_stop: Callable[[], None]) -> None:
         self.settings, self._engine = settings, engine

@@ -48,7 +48,7 @@ class Members:
             say(WARNING, "log.trouble", f"{type(error).__name__}: {error}")
 
     def rows(self, wanted: Sequence[Wanted], room: Room) -> tuple[list[Part], list[str]]:
-        """What all others have of it, and a sentence about each that did not answer. Implements `Others`.
+        """The rows of all other members, and a sentence about each that did not answer. Implements `Others`.
         room: memory of the interactive query.
 
         QueryError if it is more than there is room for, here or at one of them.

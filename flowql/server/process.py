@@ -1,4 +1,4 @@
-"""What `status` says of the process of an instance, whichever engine runs in it."""
+"""The part of `status` that describes the process of an instance, for each engine."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class RemoteClient(Calls):
 
 
 def _reason(cause: BaseException | None, url: Url) -> tuple[str, str] | None:
-    """What is wrong and what to do, where no request was sent."""
+    """The error and its remedy, where no request was sent."""
     match cause:
         case ssl.SSLCertVerificationError():
             help_ = "name the instance's certificate, or that of its authority:  certificate: server.pem  (in Python: certificate=)"
@@ -229,7 +229,7 @@ def _reason(cause: BaseException | None, url: Url) -> tuple[str, str] | None:
 
 
 class Told:
-    """What a subscription tells. One thread iterates it; any thread may close it."""
+    """The changes of a subscription. One thread iterates it; any thread may close it."""
 
     def __init__(self, client: RemoteClient, reply: Reply, connection: ExitStack) -> None:
         self._client, self._reply, self._connection = client, reply, connection

@@ -48,7 +48,7 @@ def _quality(item: str) -> tuple[str, float]:
 
 
 def described(schema: pa.Schema) -> dict[str, Any]:
-    """What a JSON answer says before its rows: columns with types, the commit, and what is missing."""
+    """The head of a JSON answer, before its rows: columns with types, the commit, and what is missing."""
     metadata = {k: v.decode() for k, v in (schema.metadata or {}).items() if k in _SAID}
     columns = [{"name": f.name, "type": t} for f, t in zip(schema, _type_names(schema), strict=True)]
     said = {_SAID[k]: int(v) if k == SEQUENCE else v for k, v in metadata.items()}

@@ -1,4 +1,4 @@
-"""What an instance does with rows for programs on other machines: they have neither its log nor its directory."""
+"""Reads and writes rows for programs on other machines, which have neither its log nor its directory."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class RowService:
         self._tables.close()
         self._writer.close()
 
-    # What a subscription must know of the instance (`flowql.server.following.Served`).
+    # Methods that a subscription calls (`flowql.server.following.Served`).
 
     def record(self) -> tuple[Record, Mapping[str, int]] | None:
         return (self._service.deployed, self._service.topics()) if self.is_running() else None

@@ -46,7 +46,7 @@ class RunningProcess:
         return times is not None and times.is_stopped
 
     def doing(self) -> str:
-        """What it does instead of answering, as far as that is known; else empty."""
+        """The known reason why it does not answer; else empty."""
         if self.is_suspended:
             return f"it is suspended by a signal (kill -CONT {self.pid} continues it)"
         if limit := _full_of_files(self.pid):

@@ -54,7 +54,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """What the statements must be refused with; what is None or empty may be anything."""
+    """The expected error of the statements; a part that is None or empty may be anything."""
 
     code: str
     line: int | None = None

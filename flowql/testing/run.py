@@ -39,7 +39,7 @@ CONFIG = InstanceConfig(application_id="test", threads=1, coalesce=False)
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """What a run came to. records: by result, every record in order (by partition); final: by table; state: by store.
+    """The outcome of a test run. records: by result, every record in order (by partition); final: by table; state: by store.
 
     views: those over tables that change, of which the rows at the end count: their records depend on how input is cut into runs.
     failed: queries that have stopped for an error.

@@ -36,7 +36,7 @@ _ERROR = re.compile(r"^--@expect_error:[ \t]*(\w+)(?:[ \t]+(.*))?$", re.MULTILIN
 
 @dataclass(slots=True)
 class _Parts:
-    """What the statements of a test come to, by source and by result in the order of their first row."""
+    """The rows of a test's statements, by source and by result in the order of their first row."""
 
     given: dict[str, list[Row]] = field(default_factory=dict)
     expect: dict[str, list[Row]] = field(default_factory=dict)

@@ -145,7 +145,7 @@ def _objects(database: duckdb.DuckDBPyConnection, bad: list[Bad]) -> tuple[pa.Ta
 
 @dataclass(frozen=True, slots=True)
 class _CsvDialect:
-    """What the first piece of a CSV file says. head, body: what is before the
+    """The header of a CSV file, from its first piece. head, body: what is before the
     records, and where they begin; types: of the columns, as declared, else as they look.
     """
 

@@ -25,7 +25,7 @@ _ID_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What was committed of a file. digest: of its bytes up to `at`. records, skipped, dead: how many lines became records, were skipped, are dead letters.
+    """The committed part of a file. digest: of its bytes up to `at`. records, skipped, dead: how many lines became records, were skipped, are dead letters.
 
     options: of the import's first attempt. done: the end of the file was reached. path: of the file, as `Job.place`; "" of imports by
     releases that did not keep it.
@@ -57,7 +57,7 @@ def group_of_path(topic: str, path: str) -> str:
 
 
 def groups_of(log: Log, topic: str) -> list[str]:
-    """Of all files that were imported into a topic."""
+    """The progress of all files that were imported into a topic."""
     prefix = import_groups(topic)
     return [g for g in log.admin().groups(prefix) if len(g) == len(prefix) + 2 * _ID_BYTES]
 
@@ -87,7 +87,7 @@ def send_progress(producer: Producer, job: Job, progress: Progress) -> None:
 
 
 class Digest:
-    """Of the bytes of a file that were read; of a Parquet file, of the whole file whatever was read."""
+    """The digest of the bytes that were read; for a Parquet file, of the whole file."""
 
     def __init__(self, job: Job) -> None:
         self._hash = hashlib.blake2b(digest_size=16)

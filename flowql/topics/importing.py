@@ -48,7 +48,7 @@ BAD_RECORD = "FQ4020"
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What became of a file: records written, skipped and made dead letters by this import; `before`: written by earlier tries."""
+    """The outcome for a file: records written, skipped and made dead letters by this import; `before`: written by earlier tries."""
 
     records: int = 0
     skipped: int = 0
@@ -59,7 +59,7 @@ class ImportResult:
 
 @dataclass(slots=True)
 class Preview:
-    """What an import would do. rows: the first records; bad: the first bad ones (line, reason)."""
+    """The effect of an import before it runs. rows: the first records; bad: the first bad ones (line, reason)."""
 
     records: int = 0
     bad_records: int = 0

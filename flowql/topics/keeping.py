@@ -64,7 +64,7 @@ def _number(text: str, value: int | None, what: str, wanted: str) -> int:
 
 
 def retention_text(config: Mapping[str, str]) -> str:
-    """What a config means, in a sentence.
+    """The meaning of a config, in a sentence.
 
     >>> retention_text({"cleanup.policy": "compact"})
     'of each key the last record is kept'

@@ -42,7 +42,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def from_text(text: str, kind: Kind) -> Any:
-    """What a text stands for in a column of a type that is no STRING.
+    """The value of a text in a column of a type other than STRING.
 
     >>> (
     ...     from_text("1970-01-03", Kind.DATE),

@@ -65,7 +65,7 @@ def table_leftover(first: Log, second: Log, topic: str) -> TableLeftover:
 
 
 def records_of(log: Log, topic: str) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """What a topic holds now, partition after partition, in RECORD_SCHEMA; nothing of a topic that is not there."""
+    """The records of a topic now, partition after partition, in RECORD_SCHEMA; empty for a missing topic."""
     admin = log.admin()
     info = admin.topics().get(topic)
     for tp in [TopicPartition(topic, p) for p in range(info.partitions)] if info is not None else []:

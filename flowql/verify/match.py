@@ -1,4 +1,4 @@
-"""What is left after comparing bytes, compared as values: pairs that are equal after all, and differences worth showing."""
+"""Compares as values the rows whose bytes differ: pairs that are equal after all, and differences worth showing."""
 
 from __future__ import annotations
 

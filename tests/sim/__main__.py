@@ -79,7 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, metavar="N", help="so many seeds, one after the other")
     parser.add_argument("--seed", type=int, help="the first one; without --seeds this one alone, with its story")
-    parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; somebody has to notice")
+    parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; a check must find it")
     parser.add_argument("--rebuilds", action="store_true", help="queries are changed, again and again")
     parser.add_argument(
         "--disk", action="store_true", help="disks fail and wall clocks jump more than anything else happens"

@@ -1,4 +1,4 @@
-"""What the calls of user-defined functions have cost, as lines of a table."""
+"""The costs of calls of user-defined functions, as lines of a table."""
 
 from __future__ import annotations
 

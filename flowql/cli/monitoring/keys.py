@@ -32,7 +32,7 @@ class Keys:
 
 
 def keys_of(text: str) -> list[str]:
-    r"""What a terminal sent, as keys.
+    r"""The bytes of a terminal as keys.
 
     >>> keys_of("q\x1b[Ba\x7f\x1b")
     ['q', 'down', 'a', 'backspace', 'escape']

@@ -29,7 +29,7 @@ KEYS_LINE = "q quit  s sort  r reverse  / filter  p pause  +/- interval  ? help"
 
 @dataclass(slots=True)
 class Screen:
-    """What is on the screen. look: the status now; CommandError while there is no instance."""
+    """The content of the screen. look: the status now; CommandError while there is no instance."""
 
     look: Callable[[], Status]
     view: View

@@ -27,7 +27,7 @@ HEADING, SORTED, FAINT = "bold", "bold reverse", "dim"
 
 @dataclass(slots=True)
 class View:
-    """What is shown, and how. first: of the queries, the one in the first line."""
+    """The choice of columns and rows. first: of the queries, the one in the first line."""
 
     sort: str = "share"
     reverse: bool = False

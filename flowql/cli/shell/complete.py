@@ -64,7 +64,7 @@ class Suggestion:
 
 
 def suggestions(before: str, after: str, names: Names, functions: tuple[str, ...]) -> Iterator[Suggestion]:
-    """What may be meant. before, after: the statement on both sides of the cursor."""
+    """The possible completions. before, after: the statement on both sides of the cursor."""
     match = _WORD.search(before)
     word = match.group() if match is not None else ""
     if word.startswith("\\"):

@@ -35,7 +35,7 @@ class Prompt:
         )
 
     def read(self) -> str:
-        """What was typed, at least one statement or nothing. Raises EOFError (Ctrl-D) and KeyboardInterrupt (Ctrl-C)."""
+        """The typed text, at least one statement or nothing. Raises EOFError (Ctrl-D) and KeyboardInterrupt (Ctrl-C)."""
         return self._prompt.prompt(f"{self._name}> ")
 
 

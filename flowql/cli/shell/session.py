@@ -238,7 +238,7 @@ class Session:
         query = self.place.compiled(match["query"], self.there)
         self._text(show.explain_push(query.plan.queries[0]))
 
-    # What does something.
+    # Statements that change something.
 
     def _print(self, match: re.Match[str]) -> None:
         limit, every = match["limit"], match["every"]

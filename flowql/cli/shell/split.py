@@ -1,10 +1,10 @@
-"""What is typed, cut into statements. Quotes and comments may hold semicolons."""
+"""Cuts the typed text into statements. Quotes and comments may hold semicolons."""
 
 from __future__ import annotations
 
 import re
 
-# What is passed over as a whole; one that is not closed goes to the end.
+# Strings and comments, passed over as a whole; one that is not closed goes to the end.
 _OPAQUE = re.compile(
     r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|`[^`]*(?:`|\Z)|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z)", re.DOTALL
 )

@@ -225,11 +225,11 @@ LINES: list[tuple[Any, str]] = [
     (Aggregate((AggregateCall("S", "SUM", (A,), BIGINT),)), "Aggregate S := SUM(A)"),
     (
         Aggregate((AggregateCall("N", "COUNT", (), BIGINT),), Window("hopping", 4, 2, 7), True, True, True),
-        "Aggregate hopping 4 ms every 2 ms grace 7 ms N := COUNT(), emit final, NULL is a group, empty groups go",
+        "Aggregate hopping 4 ms every 2 ms grace 7 ms N := COUNT(*), emit final, NULL is a group, empty groups go",
     ),
     (
         Aggregate((AggregateCall("N", "COUNT", (), BIGINT),), Window("session", 4, 4)),
-        "Aggregate session 4 ms N := COUNT()",
+        "Aggregate session 4 ms N := COUNT(*)",
     ),
     (Join("stream-table", "left", "L", 1, 2, 3), "Join left stream-table on key L"),
     (Join("stream-stream", "inner", "L", 1, 2), "Join inner stream-stream on key L within -1 ms +2 ms"),
@@ -252,7 +252,7 @@ LINES: list[tuple[Any, str]] = [
     (ExchangeSink("r", JSON), "Repartition to r (JSON)"),
     (ExchangeSink("r", JSON, ("A", "B"), marks=True), "Repartition to r (JSON) by (A, B), with watermarks"),
     (ExchangeSource("r"), "Repartition from r"),
-    (GroupAggregate((), (N,)), "GroupAggregate by () N := COUNT()"),
+    (GroupAggregate((), (N,)), "GroupAggregate by () N := COUNT(*)"),
     (
         GroupAggregate(
             ("V",), (GroupCall("S", "STRING_AGG", ("K",), STRING, True, "OK", BY_D, (",",)),), CLOSED, appends=True

@@ -78,3 +78,12 @@ def test_a_project_is_validated_without_loading_arrow(flowql, tmp_path):
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path / "shop", check=True
     )
     assert not {"pyarrow", "numpy", "duckdb", "asyncio"} & set(done.stderr.split())
+
+
+@pytest.mark.parametrize("group", ["", *sorted({n.rpartition(" ")[0] for n in COMMANDS} - {""})])
+def test_no_summary_is_cut_at_80_columns(group):
+    command = PROGRAM
+    for word in group.split():
+        command = command.commands[word]
+    shown = command.get_help(command.make_context("flowql", ["x"], terminal_width=80, resilient_parsing=True))
+    assert [line for line in shown.splitlines() if line.endswith("...") and "ARGS" not in line] == []

@@ -499,5 +499,5 @@ def test_the_text_of_a_plan_has_keys_order_and_frames():
     )
     assert spec_text(Over(("k",), (SortKey("t", descending=True),), calls)) == (
         "Over per (k) order by t desc nulls last a := SUM(x) filter f rows between 2 preceding and current row, "
-        "b := LAG(x, y, 2) ignore nulls, c := COUNT() groups between 1 following and unbounded following"
+        "b := LAG(x, y, 2) ignore nulls, c := COUNT(*) groups between 1 following and unbounded following"
     )
