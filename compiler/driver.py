@@ -65,7 +65,7 @@ class QueryDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a project compiles to. With errors the plan holds what could be compiled and must not be run.
+    """The result of compiling a project. With errors the plan holds the compiled part and must not be run.
 
     trace: query id -> the unoptimised plan and what each optimiser rule did. assertions: what has to hold of topics and schemas
     before the plan is run.
@@ -179,7 +179,7 @@ def _apply_topologies(
 
 
 def _once_refused(bound: BoundChange) -> CompileError:
-    """What a query gives depends on when it is asked, and a deployment that is repeated would not ask it again. It shows no rows, either."""
+    """Refuses a query in a script: its rows depend on the time, and a repeated deployment would not run it again or show rows."""
     target, file = bound.change.target, "in a file of the project"
     if bound.change.returning:
         label = "the first deployment carries it out, and shows no rows"

@@ -1,4 +1,4 @@
-"""What a script asserts about topics and schemas, as data. Looking is for those who can: nothing here knows a log."""
+"""Assertions of a script about topics and schemas, as data. The caller checks them: nothing here knows a log."""
 
 from __future__ import annotations
 

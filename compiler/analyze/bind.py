@@ -60,7 +60,7 @@ _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 @dataclass(slots=True)
 class Collected:
-    """What a select list takes out of its expressions, in order of appearance."""
+    """The calls taken out of a select list's expressions, in order of appearance."""
 
     aggregates: list[AggregateCall] = field(default_factory=list)
     aggregate_texts: list[str] = field(default_factory=list)

@@ -133,7 +133,7 @@ def _is_constant(e: Expr) -> bool:
 
 
 def _failure(e: Expr) -> Exception | None:
-    """What evaluating a constant, or a part of it, raises. A function that is broken fails the query when it runs."""
+    """The error of evaluating a constant, or a part of it. A function that is broken fails the query when it runs."""
     problems: list[Exception] = []
     try:
         compile_row([e], [], on_error=lambda _index, error: problems.append(error))(())

@@ -44,7 +44,7 @@ def value_format(
     if properties.value_format == DEBEZIUM and inherited is not None:
         title = "results are not written as Debezium's events"
         raise unsupported(title, properties.span("VALUE_FORMAT"), "only read", help="write  VALUE_FORMAT = 'JSON'")
-    # What is computed from change events is written as rows.
+    # Results computed from change events are written as rows.
     read = "JSON" if inherited is not None and inherited.name == DEBEZIUM else inherited.name if inherited else None
     name = properties.value_format or read
     if name is None:

@@ -1,4 +1,4 @@
-"""What is right and may still not be what was meant: warnings and hints about a query that compiled."""
+"""Warnings and hints about a query that compiled and may not do what was meant."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What a source in FROM or JOIN stands for. definition: of a nested query, what a stream or table of it would be."""
+    """The meaning of a source in FROM or JOIN. definition: of a nested query, what a stream or table of it would be."""
 
     ref: TableRef
     definition: SourceDef

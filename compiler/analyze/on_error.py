@@ -17,7 +17,7 @@ _INT_BITS = {Kind.INT: 32, Kind.BIGINT: 64}
 
 
 def on_errors(columns: Sequence[ColumnDef], schema: Schema, values: Format) -> tuple[OnError, ...]:
-    """Of a source's columns, those that make no dead letter. Raises CompileError. values: the format of the value."""
+    """The columns of a source that make no dead letter. Raises CompileError. values: the format of the value."""
     found = []
     for column in columns:
         if not column.properties:

@@ -114,14 +114,14 @@ def _standard_in(bind: Bind, node: Func) -> Expr:
 
 
 def interval_number(e: Expr) -> Expr:
-    """What intervals are compared by; '1 day' and '24 hours' are equal. Other expressions stay as they are."""
+    """The value by which intervals are compared; '1 day' and '24 hours' are equal. Other expressions stay as they are."""
     if e.type.kind is not Kind.INTERVAL:
         return e
     return convert(e, BIGINT) if isinstance(e, Literal) else Call(BIGINT, "sql_interval_micros", (e,))
 
 
 def json_order(e: Expr) -> Expr:
-    """What values of JSONB are ordered by. Other expressions stay as they are."""
+    """The value by which JSONB is ordered. Other expressions stay as they are."""
     return Call(STRING, "sql_jsonb_order", (e,), getattr(e, "span", NOWHERE)) if e.type == JSONB else e
 
 

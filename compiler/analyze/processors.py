@@ -122,7 +122,7 @@ def _asked(node: Node, relation: str, entry: TopologyEntry) -> Node:
 
 
 def _targets(topology: Topology, steps: Sequence[ProcessorStep], catalog: Catalog) -> list[SourceDef]:
-    """What the sinks write, each once. Raises CompileError for what they cannot write."""
+    """The topics of the sinks, each once. Raises CompileError for those that they cannot write."""
     sinks = {s.relations[0]: s.name for s in steps if s.kind == "sink"}
     targets = [catalog.sources[name] for name in sinks]
     for target in targets:

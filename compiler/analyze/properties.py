@@ -52,7 +52,7 @@ FOR_INSERT = frozenset(_QUERY)
 
 @dataclass(frozen=True, slots=True)
 class SideProperties:
-    """What is said of the schema of a key or value. None and empty: nothing. span: of the first of them."""
+    """The properties about the schema of a key or value. None and empty: not set. span: of the first of them."""
 
     schema_id: int | None = None
     schema_name: str = ""

@@ -22,7 +22,7 @@ def complete(query: Query, catalog: Catalog) -> Query | None:
 
 
 def _keys(query: Query, catalog: Catalog) -> list[Ast] | None:
-    """What tells rows apart: groups, partitions, the joined expression, or the key of the source."""
+    """The identity of rows: groups, partitions, the joined expression, or the key of the source."""
     if query.group_by or query.partition_by:
         return [*query.group_by, *query.partition_by]
     if query.joins:

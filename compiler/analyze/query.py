@@ -240,7 +240,7 @@ def _qualified_text(node: Ast, relation: Relation) -> str:
 
 
 def _star(query: Query, relation: Relation, keys: Sequence[Expr]) -> list[Item]:
-    """What `*` means after a change of key: new key columns, then per source values, (in joins) pseudo columns, old keys."""
+    """The columns of `*` after a change of key: new key columns, then per source values, (in joins) pseudo columns, old keys."""
     scope = relation.scope
     items: list[Item] = []
     generated = 0

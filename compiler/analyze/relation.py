@@ -43,7 +43,7 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What the FROM clause gives: a node, the names it offers, its key.
+    """The result of a FROM clause: a node, the names it offers, its key.
 
     sources: all definitions read, left to right. The first decides formats that are not given.
     """

@@ -139,7 +139,7 @@ def _by_query(
     catalog: Catalog,
     defaults: tuple[NamedExpr, ...],
 ) -> TableChange:
-    """What the rows of a query decide, which is asked when the statement runs. defaults: of columns that get theirs."""
+    """Values that come from the rows of a query, which runs with the statement. defaults: of columns that get theirs."""
     given = {d.name for d in defaults}
     for s in query.settings:
         _refuse_setting(s, target, given)

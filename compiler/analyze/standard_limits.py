@@ -1,4 +1,4 @@
-"""What expressions of standard SQL can say inside a statement, and a view cannot keep: intervals as values, and the present moment."""
+"""Values that expressions of standard SQL may have inside a statement, and a view cannot keep: intervals as values, and the present moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOMENTS = {
     "UNIX_DATE": "the present day (UNIX_DATE)",
 }
 _OF_ARGUMENTS = frozenset({"sql_unix_timestamp", "UNIX_DATE"})  # without arguments only they are moments
-# What takes intervals: operators, and functions that choose one of their arguments.
+# Takers of intervals: operators, and functions that choose one of their arguments.
 _OF_INTERVALS = frozenset(
     {
         *(f"sql_{op}" for op in ("add", "sub", "mul", "div", "neg")),

@@ -1,1 +1,1 @@
-"""What the compiler tells a person: spans, diagnostics, their rendering. Knows nothing of SQL."""
+"""The compiler's messages: spans, diagnostics, their rendering. Knows nothing of SQL."""

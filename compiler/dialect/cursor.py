@@ -202,7 +202,7 @@ class Cursor:
         return self.expect_name(what), self.span_of(tok)
 
     def listed(self, rule: Callable[[Self], T]) -> tuple[T, ...]:
-        """What `rule` reads, once or several times with commas between."""
+        """Reads with `rule`, once or several times with commas between."""
         found = [rule(self)]
         while self.accept_op(","):
             found.append(rule(self))

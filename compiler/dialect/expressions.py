@@ -289,7 +289,7 @@ def _argument(cur: Cursor) -> Ast:
 
 
 def parse_select_expr(cur: Cursor) -> Ast:
-    """What a select list takes: `*`, `source.*`, `struct->*` or an expression."""
+    """An item of a select list: `*`, `source.*`, `struct->*` or an expression."""
     start = cur.tok
     if cur.accept_op("*"):
         return Star(span=cur.span_of(start))

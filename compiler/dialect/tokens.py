@@ -140,7 +140,7 @@ def read_statements(
     *,
     check_size: Callable[[Sequence[Tok], Positions], None],
 ) -> tuple[list[T], list[Diagnostic]]:
-    """What `read` makes of the tokens of each statement, and every mistake; after one, reading goes on behind the next semicolon.
+    """The results of `read` over the tokens of each statement, and every mistake; after one, reading goes on behind the next semicolon.
 
     tokenize: of the dialect. check_size: raises ParseError for a statement that is too large.
     """

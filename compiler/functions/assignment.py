@@ -1,4 +1,4 @@
-"""What a column of standard SQL takes without a CAST, and what the value becomes there: PostgreSQL's assignment.
+"""Types that a column of standard SQL takes without a CAST, and the converted value: PostgreSQL's assignment.
 
 | value | column | becomes |
 |---|---|---|

@@ -16,7 +16,7 @@ _BYTES_MAX = 1 << 20  # of a text beyond ASCII; a longer one is declined
 
 
 class Lowered(TypedDict):
-    """What `Function` has of it."""
+    """The fields of `Function` used here."""
 
     duckdb: Lowering
     declines: Lowering

@@ -1,4 +1,4 @@
-"""What an operator or an aggregate is called in the plan of each dialect.
+"""Names of operators and aggregates in the plan of each dialect.
 
 The two dialects mean different things by the same text: `a = b` is `eq` in ksqlDB's, where a comparison with NULL is FALSE, and `sql_eq` in
 the standard one, where it is NULL. The binder chooses by name, so a plan says what it means and no kernel asks for a dialect.

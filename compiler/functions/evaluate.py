@@ -86,7 +86,7 @@ def _ignore(_index: int, _error: Exception) -> None:
 
 
 def _attempt(report: OnError) -> Callable[[Callable[[], Any], int], Any]:
-    """Of a value inside a constructor: NULL in its place where it fails, as ksqlDB has it."""
+    """Evaluates a value inside a constructor: NULL in its place where it fails, as ksqlDB has it."""
 
     def attempt(value: Callable[[], Any], index: int) -> Any:
         try:

@@ -83,7 +83,7 @@ def as_double(total: DoubleSum, divisor: int = 1) -> float:
 
 
 def whole_of(t: SqlType) -> Callable[[Any], int]:
-    """What a value of an exact type is as a whole number (of DECIMAL: without its point)."""
+    """A value of an exact type as a whole number (a DECIMAL without its point)."""
     if t.kind is Kind.DECIMAL:
         scale = t.scale
         return lambda v: int(_EXACT.scaleb(v, scale))

@@ -62,7 +62,7 @@ def _scalar(value: Any, target: SqlType) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What JSONB_TYPEOF calls a value."""
+    """The name of a value's type in JSONB_TYPEOF."""
     if value is None:
         return "null"
     if isinstance(value, bool):

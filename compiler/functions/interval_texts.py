@@ -41,7 +41,7 @@ class Duration:
 
 
 def read_interval(text: str, units: tuple[str, ...] = ()) -> Duration | None:
-    """What a text means; None where it is no interval. units: those behind the text; the last one counts for a bare number.
+    """The interval of a string; None where it is no interval. units: those behind the text; the last one counts for a bare number.
 
     >>> read_interval("1 day 02:00:00"), read_interval("PT10S"), read_interval("5", ("MINUTE",))
     (Duration(months=0, days=1, micros=7200000000), Duration(months=0, days=0, micros=10000000), Duration(months=0, days=0, micros=300000000))

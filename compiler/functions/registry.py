@@ -36,7 +36,7 @@ class RunTooLong(QueryFailure):
     """Raised in a run of several records when a call has taken long to fail: other records are to be processed one by one."""
 
 
-# What no value causes, but code that is broken for all of them: it fails the query as well.
+# Errors that no value causes, but code that is broken for all values: they fail the query as well.
 FAILURES = (QueryFailure, AssertionError, NameError, ImportError, NotImplementedError)
 
 
@@ -191,7 +191,7 @@ def register_columns(name: str, call: ArrowCall) -> None:
 
 
 def arrow_call(name: str) -> ArrowCall | None:
-    """What DuckDB calls by a name, without the suffix FAILED."""
+    """The function that DuckDB calls by a name, without the suffix FAILED."""
     found = _OVER_COLUMNS.get(name)
     if found is not None:
         return found
@@ -223,7 +223,7 @@ def _registering(make: Callable[P, T], add: Callable[[T], T]) -> Callable[P, Non
 define = _registering(Function, register)
 Sql = Callable[..., str]
 Resolve = Callable[[tuple[SqlType, ...]], Resolution]
-# Of standard SQL: the name as written, in upper case -> that in the catalogue.
+# Names of standard SQL: as written, in upper case -> that in the catalogue.
 NAMES: dict[str, str] = {}
 
 
@@ -382,7 +382,7 @@ class AggregateFunction:
 
 
 _AGGREGATES: dict[str, AggregateFunction] = {}
-# Of standard SQL: the name as written -> the aggregate over relations; and what plans of streams call it where they have it.
+# Names of standard SQL: as written -> the aggregate over relations, and its name in plans of streams.
 OVER_RELATIONS: dict[str, OverRelations] = {}
 AGGREGATE_NAMES: dict[str, str] = {}
 
@@ -420,7 +420,7 @@ def all_aggregates() -> Mapping[str, AggregateFunction]:
 
 
 class Registered(Protocol):
-    """What a module of a project declares: a function, an aggregate, a topology."""
+    """A declaration in a project's module: a function, an aggregate, a topology."""
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from flowql.compiler.plan.types import BIGINT, INT, Kind, SqlType, spark_type
 
 _WHOLE = re.compile(r"\(?(-?\d+)L?\)?")
 _ESCAPED = {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\0": "\\u0000", "\n": "\\n", "\r": "\\r"}
-# What `str.strip` takes away, as a class of java.util.regex.
+# The characters that `str.strip` removes, as a class of java.util.regex.
 SPACE = r"[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 _SPACES = "".join(chr(c) for c in range(0x3001) if chr(c).isspace())
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"

@@ -87,7 +87,7 @@ def _parts_by(a: Interval, factor: Fraction) -> Interval:
 
 
 def total_micros(a: Interval) -> int:
-    """What intervals are ordered by: a month as 30 days, a day as 24 hours."""
+    """The value by which intervals are ordered: a month as 30 days, a day as 24 hours."""
     return (a[0] * MONTH_DAYS + a[1]) * DAY_MICROS + a[2]
 
 

@@ -31,7 +31,7 @@ def part(value: Any, key: str | int) -> Any:
 
 
 def _at(value: Any, path: Sequence[str | None]) -> Any:
-    """What is at a path, whose numbers are places in arrays."""
+    """The value at a path, whose numbers are indexes of arrays."""
     for step in path:
         if step is None:
             return MISSING

@@ -126,7 +126,7 @@ standard("JSONB_BUILD_OBJECT", resolve=_pairs, by_types=_built_object, null_prop
 
 
 def _of_texts(keys: list[str | None], values: list[str | None] | None = None) -> str:
-    """Of keys and values by turns, or of keys and of values."""
+    """Makes an object from alternating keys and values, or from keys and values apart."""
     if values is None:
         keys, values = keys[::2], keys[1::2]
     if len(keys) != len(values):

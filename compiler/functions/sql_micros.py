@@ -37,7 +37,7 @@ def by_unit(of_ms: Reference, of_micros: Reference) -> Callable[[Resolution], Re
 
 
 def on_ms(move: Callable[[int], int]) -> Callable[[int], int]:
-    """What moves a moment in milliseconds, of one in microseconds: parts of a millisecond stay."""
+    """Applies a function of milliseconds to a time in microseconds: parts of a millisecond stay."""
     return lambda us: checked_micros(move(us // 1000) * 1000 + us % 1000)
 
 

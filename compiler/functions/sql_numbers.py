@@ -23,7 +23,7 @@ _CONSTANT = re.compile(r"CAST\('-?\d+' AS INTEGER\)")
 
 
 def _whole_type(args: tuple[SqlType, ...]) -> SqlType:
-    """Of a DECIMAL rounded to a whole number: one digit more than it has before the point."""
+    """The type of a DECIMAL rounded to a whole number: one digit more than it has before the point."""
     t = args[0]
     return decimal(max(1, min(MAX_PRECISION, t.precision - t.scale + 1)), 0)
 

@@ -37,7 +37,7 @@ def _checked(flags: str, known: str = FLAGS) -> str:
 
 @lru_cache(maxsize=500)
 def asking_program(pattern: str, flags: str = "") -> Program:
-    """Of a pattern whose matches are not taken. Raises ValueError."""
+    """Compiles a pattern whose matches are not taken. Raises ValueError."""
     return Program(parse_postgres(pattern, _checked(flags)))
 
 

@@ -6,7 +6,7 @@ from flowql.compiler.functions.registry import define, same_for_all
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType
 
-# What becomes text beside a text, as everywhere: of doubles and times the dialects' texts differ, so a CAST has to say so.
+# Types that become text beside a text. Doubles and times need a CAST: their texts differ between the dialects.
 _ADAPTS = frozenset({Kind.STRING, Kind.NULL, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.BOOLEAN})
 
 

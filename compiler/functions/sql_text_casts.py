@@ -70,7 +70,7 @@ def has_finer_part(text: str) -> bool:
 
 
 def _read(text: str, clock_of: Callable[[str, str, str], int], a_day: int) -> tuple[int, str]:
-    """What a clock shows, and the text of the zone behind it. Raises ValueError."""
+    """The local time, and the text of the zone behind it. Raises ValueError."""
     body = text.strip(_SPACES)
     match = _DATE.match(body)
     if match is None:
@@ -324,7 +324,7 @@ _TYPE_NAMES = {
 
 
 def _name_of(t: SqlType) -> str:
-    """What PostgreSQL calls a type."""
+    """PostgreSQL's name of a type."""
     if t.kind is Kind.ARRAY:
         return f"{_name_of(t.element)}[]"
     if t.kind is Kind.STRING and t.form:

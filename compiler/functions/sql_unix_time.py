@@ -11,7 +11,7 @@ PATTERN = "yyyy-MM-dd HH:mm:ss"
 
 
 def _seconds(*moment: int | str) -> int:
-    """Of now; of a timestamp, in ms, its whole seconds; of a text by the usual pattern or the given one."""
+    """The seconds of now; of a timestamp, in ms, its whole seconds; of a string by the usual pattern or the given one."""
     match moment:
         case ():
             return Clock.now_ms() // 1000

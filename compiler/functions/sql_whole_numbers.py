@@ -16,7 +16,7 @@ _FACTORIAL_MAX = 33  # 34! has more than 38 digits
 
 
 def _quotient_types(types: tuple[SqlType, ...]) -> Resolution:
-    """Of exact numbers, which become DECIMALs; the result has no places behind the point."""
+    """The type for exact numbers, which become DECIMALs; the result has scale 0."""
     exact = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.NULL)
     if len(types) != 2 or any(t.kind not in exact for t in types):
         raise not_accepted("DIV", types, "it takes two exact numbers")

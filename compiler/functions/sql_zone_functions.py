@@ -31,12 +31,12 @@ _PAIRS = ((TIMESTAMP, TIMESTAMPTZ), (TIMESTAMPTZ, TIMESTAMP), (MICROS, MICROSTZ)
 
 
 def shown(ms: int, zone: dt.tzinfo) -> int:
-    """What clocks of a zone show at a moment, as a timestamp."""
+    """The local time of a zone at a moment, as a timestamp."""
     return millis_of(datetime_of(ms, zone).replace(tzinfo=dt.UTC))
 
 
 def shown_in(zone: str, us: int) -> int:
-    """What clocks of a zone show at a moment in microseconds. Raises ValueError."""
+    """The local time of a zone at a moment in microseconds. Raises ValueError."""
     return on_ms(lambda ms: shown(ms, zone_named(zone)))(us)
 
 

@@ -169,7 +169,7 @@ def _variance_type(types: tuple[SqlType, ...], *, root: bool) -> SqlType | None:
 
 
 def _asked_variance(function: str, linear: Callable[..., Linear | None], call: Asked) -> str | None:
-    """Of exact numbers: their squares are summed as whole numbers."""
+    """The SQL of a variance of exact numbers: their squares are summed as whole numbers."""
     if len(call.args) != 1 or call.types[0].kind not in EXACT:
         return None
     t, arg, over = call.types[0], call.args[0], call.over

@@ -76,7 +76,7 @@ def replace(s: str, part: str, by: str) -> str:
 
 
 def filled(padding: Any, n: int) -> tuple[Any, Any]:
-    """What n characters are filled with: a large text is copied once."""
+    """The padding for n characters: a large text is copied once."""
     return padding * (n // len(padding)), padding[: n % len(padding)]
 
 

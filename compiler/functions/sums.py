@@ -330,7 +330,7 @@ def _exact_merge(r: Resolution, _init: Init) -> Callable[[Any, Any], Any]:
 
 
 def _exact_from_partial(r: Resolution, init: Init) -> Add:
-    """Of the sum and the number of a batch's values. A sum of doubles has been rounded by then."""
+    """Adds the sum and the number of a batch's values. A sum of doubles has been rounded by then."""
     t, nothing = r.args[0], _nothing(r, init)
     if t.kind is Kind.DOUBLE:
         step = _double_step(1)

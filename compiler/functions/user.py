@@ -63,7 +63,7 @@ _finders: list[Callable[[str], None]] = []  # of the instances in this process
 
 @runtime_checkable
 class UserDefined(Protocol):
-    """What a decorator has made of a function or class.
+    """The result of a decorator on a function or class.
 
     version: given by its author; else its module has one. limits: of calls in a process of its own.
     """
@@ -265,7 +265,7 @@ def udtf(
 
 
 def decorated(function: Any, decorator: str) -> Any:
-    """What a decorator without arguments stands before. Raises DefinitionError for another argument."""
+    """The function or class under a decorator without arguments. Raises DefinitionError for another argument."""
     if callable(function):
         return function
     raise DefinitionError(f"@{decorator} has the argument {function!r}, which has no name", f"@{decorator}(name=...)")
@@ -351,7 +351,7 @@ def _mark_of(value: Any) -> Any:
 
 
 def marked(module: ModuleType) -> list[UserDefined]:
-    """What decorators have marked, in the order of the module's names, what it imports included, with what is part of it."""
+    """The marked functions of a module, in the order of its names, imported ones included."""
     found = [mark for value in list(vars(module).values()) if (mark := _mark_of(value)) is not None]
     users = [user for user in found if isinstance(user, UserDefined)]
     return [each for user in users for each in (user, *getattr(user, "parts", ()))]
@@ -403,7 +403,7 @@ def aggregate_in_plan(name: str) -> AggregateFunction | None:
 
 
 def found_in_plan(name: str, known: Callable[[str], E | None], missing: Callable[[str], E | None]) -> E | None:
-    """What `known` has of that name, after the finders were asked; else what `missing` gives, for a name of a project."""
+    """The entry of `known` under that name, after the finders were asked; else the result of `missing`, for a name of a project."""
     found = known(name)
     if found is not None or not is_users(name):
         return found

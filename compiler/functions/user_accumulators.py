@@ -44,7 +44,7 @@ class Kept:
 
     @property
     def mark(self) -> str:
-        """Of the fields of its classes of rows, for the version of the aggregate; empty where it has none."""
+        """A hash of the fields of its classes of rows, for the version of the aggregate; empty where it has none."""
         return "" if self.store is None else "_" + hashlib.sha256(self.form.encode()).hexdigest()[:_MARK_CHARS]
 
     def checked(self, value: Any, name: str) -> Any:
@@ -100,7 +100,7 @@ def _kept(hint: Any, name: str, within: tuple[Any, ...]) -> Kept:
 
 
 def _either(choices: Sequence[Kept], hint: Any, name: str) -> Kept:
-    """Of several. Values of the state belong to the first one whose class they have, so with classes of rows there can be one for each."""
+    """For several classes: values of the state belong to the first one whose class they have, so with classes of rows there can be one for each."""
     data = [t for c in choices for t in c.data]
     if any(c.store for c in choices) and len(set(data)) < len(data):
         raise DefinitionError(

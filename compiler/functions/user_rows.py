@@ -51,7 +51,7 @@ def has_rows(t: SqlType) -> bool:
 
 
 def pattern_of(t: SqlType, name: str) -> Pattern:
-    """What an argument for a parameter of type `t` may be. name: of the parameter among those of its function."""
+    """The accepted arguments for a parameter of type `t`. name: of the parameter among those of its function."""
     if not has_rows(t):
         return t
     if t.kind is Kind.ARRAY:

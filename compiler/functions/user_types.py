@@ -74,7 +74,7 @@ def part_of(function: Callable[..., Any], part: str = "") -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a function in a process of its own. timeout_s: of a call. memory_bytes: of the process, beyond what it has without the module.
+    """The limits of a function in its own process. timeout_s: of a call. memory_bytes: of the process, beyond what it has without the module.
     inline: queries call it in the engine's threads, without limits; interactive ones have a process in any case.
     """
 
@@ -130,7 +130,7 @@ def hint_of(function: Callable[..., Any], part: str, name: str) -> Any:
 
 
 def parameter_type(hint: Any, name: str, place: int, *, rows: bool = False) -> tuple[Pattern, bool]:
-    """What an argument may be, and whether it may be NULL. Decimal: a DECIMAL of any precision and scale. rows: as for `sql_type`."""
+    """The type of an argument, and whether it may be NULL. Decimal: a DECIMAL of any precision and scale. rows: as for `sql_type`."""
     some = without_none(hint)
     if some is Decimal:
         return AnyDecimal(f"D{place}"), some is not hint
@@ -156,7 +156,7 @@ def parameter_types(
 
 
 def sql_type(hint: Any, name: str, *, rows: bool = False, within: tuple[Any, ...] = ()) -> tuple[SqlType, bool]:
-    """Of an annotation, and whether None is among its values. rows: a class of rows is a STRUCT. within: classes that it is a part of."""
+    """The type of an annotation, and whether None is among its values. rows: a class of rows is a STRUCT. within: classes that it is a part of."""
     inner = partial(sql_type, rows=rows, within=within)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if (some := without_none(hint)) is not hint:

@@ -136,7 +136,7 @@ def _alike(found: pa.DataType, t: SqlType) -> bool:
 
 
 def _column(value: Any, t: SqlType) -> pa.Array:
-    """Of one reference value; a STRUCT may have more fields than `t`, and in other case."""
+    """The column of one reference value; a STRUCT may have more fields than `t`, and in other case."""
     convert = named(t)
     found = value if convert is None or value is None else convert(value)
     return pa.array([_entries(found, t)], _numbers(t)).cast(arrow_type(t))

@@ -1,4 +1,4 @@
-"""What decides whether a query is the same as before: its definition, and how one of an older plan is compared.
+"""A query's definition decides whether it is the same as before; here is also the comparison with one of an older plan.
 
 A definition is a hash of the bound, unoptimised plan in a *normal form*, which says of each source what the query reads of it and
 nothing else. So columns of a source that a query does not use may be added, dropped, put into another order or given another

@@ -56,7 +56,7 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What one statement did: `create`, `query`, `insert`, `change`, `drop`, `type`, `set`, `assert`, `terminate`, `pause`, `resume` or `nothing` (IF
+    """The effect of one statement: `create`, `query`, `insert`, `change`, `drop`, `type`, `set`, `assert`, `terminate`, `pause`, `resume` or `nothing` (IF
     EXISTS and its like).
 
     query: the persistent query it made or replaced. rows: the values of INSERT VALUES, one for each row (row: the last).

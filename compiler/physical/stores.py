@@ -119,7 +119,7 @@ def _of_processors(store: ProcessorStore, name: str) -> StoreSpec:
 
 
 def _open(name: str, what: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
-    """What waits to be closed by a watermark (`flowql.runtime.operators.changes.closing`)."""
+    """The store of entries that wait for a watermark (`flowql.runtime.operators.changes.closing`)."""
     return _buckets(f"{name}-open", (), what)
 
 

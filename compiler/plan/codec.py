@@ -186,7 +186,7 @@ def loads_entry(text: str) -> deployed.Entry:
 
 
 def loads_deployed(text: str) -> deployed.Deployed:
-    """What the plan topic holds. A plan alone, as FlowQL wrote it before there were generations, serves."""
+    """The record in the plan topic. A plan without generations, as older versions wrote it, is the serving one."""
     found = _from_text(text.strip().encode())
     if isinstance(found, topology.Plan):
         found = deployed.Deployed(found)

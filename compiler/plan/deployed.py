@@ -1,4 +1,4 @@
-"""What the plan topic records: the plan that serves, the plan that is wanted, and the numbers of generations.
+"""The plan topic's record: the serving plan, the requested plan, and the numbers of generations.
 
 While nothing is rebuilt the two plans are one. During a rebuild the serving plan answers interactive queries and feeds readers; the queries
 of the wanted plan whose generation differs are computed beside it, in *groups* that swap in together.
@@ -21,7 +21,7 @@ FORWARDS_KEPT = 50  # of a query, as many as there are deployments in the histor
 
 @dataclass(frozen=True, slots=True)
 class TopicHistory:
-    """What is on record of a topic that queries write, or once wrote.
+    """The record of a topic that queries write, or once wrote.
 
     last: the number of the last generation that was begun, whatever became of it. kind: of the generation whose records it holds.
     mixed: its records are of several generations, as at a swap a table gets the difference alone: as a table it is exact, its
@@ -57,7 +57,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What positions in a partition of a staging topic are since its swap: (there, in the topic), for all that tasks stood at."""
+    """Positions in a partition of a staging topic after its swap: (there, in the topic), for each position of a task."""
 
     staging: str
     topic: str
@@ -164,7 +164,7 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What brought a deployment. how: `deploy`, `rollback to 3`, `pause` ... files: of the project, with a hash of each."""
+    """The origin of a deployment. how: `deploy`, `rollback to 3`, `pause` ... files: of the project, with a hash of each."""
 
     how: str = "deploy"
     files: tuple[tuple[str, str], ...] = ()
@@ -175,7 +175,7 @@ DEPLOY = About()
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a deployment says about the swap of what is built.
+    """The options of a deployment for the swap of its new generations.
 
     hold: whether all that is built from now on waits until it is promoted; None for what was held before. promoted: ids that wait no
     longer. abandoned: ids whose rebuild was asked for, and is not any more.
@@ -294,7 +294,7 @@ class _Components:
 
 
 def running_plan(deployed: Deployed) -> Plan:
-    """What an engine runs: the serving queries and those that are built, under names that tell generations apart."""
+    """The queries that an engine runs: the serving queries and those that are built, under names that tell generations apart."""
     lost = dict(deployed.lost)
     queries = [under_own_name(q) for q in deployed.serving.queries if runtime_name(q) not in lost]
     queries += [group.as_staged(q) for group in groups_of(deployed) for q in group.queries]

@@ -42,7 +42,7 @@ class EventTimes:
         return self.latest_ms if self.ahead_ms is None else min(self.latest_ms, wall_ms + self.ahead_ms + 1)
 
     def limits(self) -> str:
-        """What a source says of its times, for `explain`; empty where it says nothing.
+        """The declared times of a source, for `explain`; empty without a declaration.
 
         >>> EventTimes(earliest_ms=0, ahead_ms=60_000).limits()
         ', from 1970-01-01, at most 60 s ahead of the clock'

@@ -94,7 +94,7 @@ class TimestampSpec:
 
 @dataclass(frozen=True, slots=True)
 class OnError:
-    """What becomes of a record in which a column of the value cannot be read: NULL in its place, or `default`, or its query fails."""
+    """The effect of a column that cannot be read in a record's value: NULL, `default`, or its query fails."""
 
     column: str
     action: Literal["null", "default", "fail"]

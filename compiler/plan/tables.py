@@ -21,7 +21,7 @@ Identity = Literal["always", "by default"]  # whether a statement may give the n
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """What holds of the rows of a table of one's own.
+    """The constraints on the rows of a local table.
 
     defaults: constants by column, for columns an INSERT leaves out. generated: columns that are computed from others of their row when it is
     written. append_only: rows are never updated or deleted. on_duplicate:

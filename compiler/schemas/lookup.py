@@ -1,4 +1,4 @@
-"""What the compiler reads from a schema registry. It only reads: the writers of records register schemas."""
+"""The compiler's view of a schema registry. It only reads: the writers of records register schemas."""
 
 from __future__ import annotations
 

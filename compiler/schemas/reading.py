@@ -1,4 +1,4 @@
-"""What decides how the records of a topic are read: less than all that its source declares, where columns are found by name."""
+"""The part of a definition that decides how records are read: less than all that its source declares, where columns are found by name."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class UserStreams:
 
     @property
     def parts(self) -> Iterator[UserDefined]:
-        """What is found in plans by names of its own: functions, and topologies of processors."""
+        """The entries that plans name: functions, and topologies of processors."""
         yield from self.graph.functions
         yield from (getattr(t, MARK) for t in self.graph.topologies)
 

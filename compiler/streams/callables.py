@@ -197,7 +197,7 @@ class RowAggregate:
 
 
 def _written(of: SqlType) -> Reference:
-    """Of a row of the same columns: a dict, or an object whose fields are named like them but for capitals."""
+    """Accepts a row of the same columns: a dict, or an object whose fields are named like them but for capitals."""
     names = {n.casefold(): n for n, _ in of.fields}
     give = giver(of)
 

@@ -14,7 +14,7 @@ _OWN = "flowql."
 
 
 def here() -> Span:
-    """What the nearest frame outside FlowQL is evaluating: of a chain of methods the last one; NOWHERE outside a file."""
+    """The span that the nearest frame outside FlowQL is evaluating: the last method of a chain; NOWHERE outside a file."""
     frame: FrameType | None = sys._getframe(1)
     called = ""
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN):

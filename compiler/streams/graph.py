@@ -1,4 +1,4 @@
-"""What a builder has collected, and how arguments of its streams are read."""
+"""The steps that a builder has collected, and the reading of its streams' arguments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Graph:
         return Label(f"{self.name}_{kind}_{self._labels[kind]}", kind.lower())
 
     def condition(self, given: Any, label: Label, row: type | None, *, deterministic: bool = True) -> Ast | RowFunction:
-        """Of `filter` and `branch`: an expression, or a function that says whether a record passes."""
+        """The condition of `filter` and `branch`: an expression, or a function that says whether a record passes."""
         if isinstance(given, Expression):
             return given.ast
         if not callable(given):

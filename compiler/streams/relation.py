@@ -40,7 +40,7 @@ On = str | Expression | tuple[str | Expression, str | Expression]
 
 
 class Relation:
-    """What streams and tables have in common. Made by `StreamsBuilder`, and by the methods of others."""
+    """The common part of streams and tables. Made by `StreamsBuilder`, and by the methods of others."""
 
     _kind: RelationKind
 
@@ -172,7 +172,7 @@ class Relation:
 
 
 def _sides(label: Label, on: On | None, *, with_both: bool, at: Span) -> tuple[Ast | None, Ast | None]:
-    """What is equal. with_both: one that is given is of both sides; else the right side is a table, with its key."""
+    """The equality of a join. with_both: a single column is of both sides; else the right side is a table, with its key."""
     if on is None:
         return None, None
     if isinstance(on, tuple):

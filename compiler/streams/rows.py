@@ -30,7 +30,7 @@ class RowType:
 
 
 def row_type(given: Any, what: str) -> RowType:
-    """Of what a user gives as `value=` or `key=`. Raises DefinitionError."""
+    """The columns of a user's `value=` or `key=`. Raises DefinitionError."""
     hints = given if isinstance(given, Mapping) else hints_of(given)
     if not hints:
         said = getattr(given, "__name__", None) or repr(given)

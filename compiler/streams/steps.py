@@ -1,4 +1,4 @@
-"""What streams in Python are made of: steps, each with those whose rows it takes. Plain data; identity tells one step from another."""
+"""The steps of streams in Python, each with its inputs. Plain data; identity tells one step from another."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Select(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Step):
-    """What a function of the user makes of each row. It says whether it gives a key, and whether several rows."""
+    """A step that calls a function of the user for each row. It says whether it gives a key, and whether several rows."""
 
     function: RowFunction
 
@@ -119,7 +119,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is written where. properties: of the WITH clause of a stream or table that it creates."""
+    """A step that writes rows to a topic. properties: of the WITH clause of a stream or table that it creates."""
 
     name: str
     kind: RelationKind

@@ -55,7 +55,7 @@ def _is_plain(query: t.Query, select: t.Select) -> bool:
 
 
 def _ordered(e: t.Expr, item: t.Item) -> t.Expr:
-    """What ORDER BY names by its place or its alias."""
+    """The expression that ORDER BY names by position or alias."""
     place = t.number_text(e) == "1"
     named = isinstance(e, Name) and e.parts == (item.alias,)
     return item.expr if place or named else e

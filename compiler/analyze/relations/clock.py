@@ -202,7 +202,7 @@ def _length_ms(e: Expr) -> int | None:
 
 
 def _micros_of(e: Expr) -> int | None:
-    """What intervals are compared by, of a constant one."""
+    """The value by which a constant interval is compared."""
     if isinstance(e, Literal):
         return e.value if isinstance(e.value, int) else None
     parts = _parts_of(e.args[0]) if isinstance(e, Call) and e.name == "sql_interval_micros" else None

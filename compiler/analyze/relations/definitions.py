@@ -38,7 +38,7 @@ NO_TABLES: Tables = {}
 
 
 class Binding(Protocol):
-    """What binds the queries of a statement. follows_watermark: one of them waits for a watermark."""
+    """Binds the queries of a statement. follows_watermark: one of them waits for a watermark."""
 
     names: Names
     follows_watermark: bool

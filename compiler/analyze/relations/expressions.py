@@ -125,7 +125,7 @@ class RelBinder(Binder):
         raise AssertionError("a name that is not found is an error")
 
     def meant(self, node: Name) -> Expr | None:
-        """What a name or a placeholder means here or in a query around; None for one that means nothing. Raises for an ambiguous one."""
+        """The meaning of a name or placeholder, here or in an outer query; None for an unknown one. Raises for an ambiguous one."""
         return self._given(node) if node.parts[0].startswith(_MARK) else self.seen(node)
 
     def seen(self, node: Name) -> Column | None:

@@ -114,7 +114,7 @@ class FromBinder(ABC):
         """Groups, HAVING, sub-queries and window functions of a SELECT over what FROM and WHERE give."""
 
     def _start(self, outer: RelBinder | None) -> Rel:
-        """What a query without FROM reads: one row, or one for each row of the domain that it is answered for."""
+        """The input of a query without FROM: one row, or one for each row of the domain that it is answered for."""
         if isinstance(outer, Dependent):
             return outer.factor(self.names)
         return one_row(self._anchor, self.names)

@@ -211,7 +211,7 @@ class GroupBy:
 
 
 def _group(e: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """What an expression over the rows that are grouped is behind them; a column of intervals stays one."""
+    """An expression over the grouped rows, as it is after grouping; a column of intervals stays one."""
     if e.type.kind is not Kind.INTERVAL:
         return e, value
     return (kept(e), kept(value)) if isinstance(kept(e), Column) else (e, taken(value))

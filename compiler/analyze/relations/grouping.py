@@ -344,7 +344,7 @@ def _constant(e: Expr, node: t.Call, function: str) -> Any:
 
 
 def _fraction(e: Expr, node: t.Call, function: str) -> float:
-    """Of a percentile. A text that is a number counts as one, as in PostgreSQL."""
+    """The fraction of a percentile. A text that is a number counts as one, as in PostgreSQL."""
     value = _constant(e, node, function)
     with suppress(TypeError, ValueError):  # of texts, dates and others
         if not isinstance(value, bool) and 0 <= float(value) <= 1:

@@ -1,4 +1,4 @@
-"""What a part of a query gives: a node, and the names by which an expression may call its columns."""
+"""The result of a part of a query: a node, and the names by which an expression may call its columns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Rel:
 
     @property
     def carried(self) -> tuple[RelColumn, ...]:
-        """Of a sub-query that is answered for many rows of the query around it (`dependent`): which of them a row is for.
+        """The columns of a dependent sub-query that tell for which row of the outer query a row is.
 
         `name` is the plan name of the column there.
         """

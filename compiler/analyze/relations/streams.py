@@ -60,7 +60,7 @@ def _refuse(view: Node, query: t.Query, name: str) -> NoReturn:
 
 
 def _reason(view: Node) -> str:
-    """What is nearest to the result of all that makes it a table."""
+    """The reason why the result is a table, from the operator nearest to the result."""
     if sources_read(view) == (NO_ROWS.name,):
         return "a query without FROM reads no stream"
     for node in reversed(list(walk_nodes(view))):

@@ -1,4 +1,4 @@
-"""What a join's condition says of how far the times of its two sides are apart."""
+"""Bounds that a join's condition sets for the difference of its two sides' times."""
 
 from __future__ import annotations
 

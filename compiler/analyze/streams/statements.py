@@ -1,4 +1,4 @@
-"""What builders of streams have collected, as statements that wait for what they read."""
+"""Turns the results of stream builders into statements that wait for their inputs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _HELPS = {  # what SQL is told to write -> what Python is
 
 
 def in_python(statement: Statement, diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """What is said of a statement: of one that Python has made with help for Python, and without edits, which are of SQL."""
+    """Diagnostics of a statement; one that Python has made gets help for Python, and no edits, which are SQL."""
     if not isinstance(statement, StreamStatement):
         return list(diagnostics)
     return [replace(d, help=_HELPS.get(d.help, d.help), edit=None) for d in diagnostics]

@@ -44,7 +44,7 @@ class Lowering:
         return [self._read(relation, step.at)] if relation is not None else self.made(step)
 
     def made(self, step: Step) -> list[Draft]:
-        """What gives the rows of a step that is about to be written: one SELECT, or one for each stream that is merged."""
+        """The queries with the rows of a step that is to be written: one SELECT, or one for each stream that is merged."""
         match step:
             case Read():
                 name = known_name(step.relation, self.catalog.sources, self.catalog.fold)
@@ -141,7 +141,7 @@ def _select(step: Select, draft: Draft, resolver: Resolver) -> Draft:
 
 
 def _name(written: str, expr: Ast, draft: Draft, resolver: Resolver) -> str:
-    """Of a column: as it is there, where it is selected by its name alone."""
+    """The name of a column as its source has it, if it is selected by name without an expression."""
     if isinstance(expr, Name) and expr.parts == (written,):
         return resolver.column(draft, expr)
     return resolver.name(written)

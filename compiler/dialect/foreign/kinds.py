@@ -1,4 +1,4 @@
-"""What kind of value an expression of another dialect has, as far as it is known from columns, literals and casts.
+"""The kind of value of an expression in another dialect, as far as it is known from columns, literals and casts.
 
 Division, rounding and casts mean other things for integers than for doubles. Where the kind is unknown (""), such a construct is refused.
 """

@@ -95,7 +95,7 @@ class Translation:
         return identifier(text)
 
     def name_of(self, node: Node) -> str:
-        """What people call a construct: a function by its name, all else by its text."""
+        """The name of a construct for people: a function by its name, all else by its text."""
         if isinstance(node, exp.Anonymous):
             return f"the function {str(node.this).upper()}"
         if isinstance(node, exp.Func) and not isinstance(node, exp.Cast | exp.Case | exp.And | exp.Or):

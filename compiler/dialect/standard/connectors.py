@@ -58,7 +58,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """What a table over a topic is. is_stream: its records are rows that only come."""
+    """The kind of a table over a topic. is_stream: its records are rows that only come."""
 
     properties: tuple[Property, ...]
     is_stream: bool

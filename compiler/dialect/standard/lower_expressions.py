@@ -277,7 +277,7 @@ def _cast(node: t.Cast) -> Ast:
 
 
 def _narrowed(type_: t.TypeName, made: CastTo) -> Ast:
-    """What a CAST to a type does that a column of its kind does not show: cut texts, and smaller ranges."""
+    """The effects of a CAST beyond the kind of its column: cut strings, and smaller ranges."""
     if type_.name in _SMALL:
         most = _SMALL[type_.name]
         return Func("sql_in_range", (made, Lit("int", -most), Lit("int", most - 1)), made.span)
@@ -426,7 +426,7 @@ def _placed(name: str, node: t.Call, places: Sequence[str]) -> list[t.Expr]:
 
 
 def _same_as(name: str, args: tuple[Ast, ...], node: t.Call) -> Ast | None:
-    """What a function of another system means in the words of PostgreSQL; None for other functions."""
+    """A function of another system in terms of PostgreSQL; None for other functions."""
     if name in _PARTS and len(args) == 1:
         part = Func("EXTRACT", (Lit("string", _PARTS[name], node.span), args[0]), node.span)
         return CastTo(Func("FLOOR", (part,), node.span), TypeRef(known=BIGINT, span=node.span), node.span)

@@ -101,7 +101,7 @@ def _check(c: st.Check) -> Check:
 
 
 def limit_of(c: st.ColumnDefinition) -> Check | None:
-    """What `VARCHAR(3)` and `SMALLINT` say of values. A CHAR(n) is not filled up with blanks."""
+    """The limits that `VARCHAR(3)` and `SMALLINT` set for values. A CHAR(n) is not filled up with blanks."""
     value, made = Name((c.name,)), c.type
     condition: t.Expr
     if made.name in _TEXTS and len(made.parameters) == 1:

@@ -1,4 +1,4 @@
-"""What someone meant who wrote more than a statement holds: words misspelt or of other systems, and how to change the text."""
+"""Guesses the meaning of text after the end of a statement: words misspelt or of other systems, and how to change the text."""
 
 from __future__ import annotations
 

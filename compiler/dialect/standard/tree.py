@@ -199,7 +199,7 @@ class Frame(Form):
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec(Form):
-    """What stands behind OVER or in WINDOW. base: the named window it starts from; bare: `OVER base` without parentheses."""
+    """The window behind OVER or in WINDOW. base: the named window it starts from; bare: `OVER base` without parentheses."""
 
     base: str = ""
     partition_by: tuple[Expr, ...] = ()

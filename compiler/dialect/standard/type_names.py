@@ -1,4 +1,4 @@
-"""What types are called in messages of the standard dialect: TEXT, not STRING."""
+"""Names of types in messages of the standard dialect: TEXT, not STRING."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _ending_codes(column: pa.Array) -> npt.NDArray[np.int8]:
 
 
 def by_kind(program: Program, column: pa.Array, run: Callable[[Kind, pa.Array], pa.Array]) -> pa.Array:
-    """What `run` makes of the strings of each kind, in the order of the column."""
+    """The results of `run` for the strings of each kind, in the order of the column."""
     kinds = kinds_of(program, column)
     if len(kinds) == 1:
         return run(kinds[0][0], column)

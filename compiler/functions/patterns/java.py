@@ -202,7 +202,7 @@ class _Parser(Reader):
         return self.closed(self.groups)
 
     def closed(self, number: int) -> Node:
-        """What is in brackets. number: 0 of a group that is not kept."""
+        """The group up to its `)`. number: 0 for a group that is not kept."""
         before = self.flags
         body = self.alternatives()
         if not self.took(")"):

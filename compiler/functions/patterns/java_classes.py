@@ -71,7 +71,7 @@ _PROPERTIES = {"IsDigit": "Nd", "IsLetter": "L", "IsPunctuation": "P"}
 
 @lru_cache(maxsize=200)
 def named_class(name: str, *, ignore_case: bool) -> Ranges | None:
-    r"""What `\p{name}` means; None if it is not known here. ignore_case: letters of one case are letters of any."""
+    r"""The characters of `\p{name}`; None for an unknown name. ignore_case: letters of one case are letters of any."""
     if name in _POSIX:
         return cp.both_cases_ascii(_POSIX[name]) if ignore_case and name in ("Lower", "Upper") else _POSIX[name]
     short = name.removeprefix("Is") if name.startswith("Is") else _after(name, ("gc=", "general_category="))

@@ -59,7 +59,7 @@ def _is_printed(c: str) -> bool:
 
 @lru_cache(maxsize=20)
 def posix_class(name: str) -> Ranges | None:
-    """What `[:name:]` means."""
+    """The characters of `[:name:]`."""
     if name == "alpha":
         return cp.where(_is_alpha)
     if name == "digit":

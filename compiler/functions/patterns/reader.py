@@ -1,4 +1,4 @@
-"""What the parsers of patterns share: a cursor over the text of a pattern."""
+"""The shared part of the parsers of patterns: a cursor over the text of a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be told of a tree without a string: whether it matches nothing, how large it is, whether its matches can be found one after the other."""
+"""Properties of a tree without a string: whether it matches nothing, how large it is, whether its matches can be found one after the other."""
 
 from __future__ import annotations
 

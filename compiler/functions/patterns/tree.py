@@ -55,7 +55,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What it matches is kept. number: from 1."""
+    """A group whose match is kept. number: from 1."""
 
     body: Node
     number: int
