@@ -33,7 +33,6 @@ from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.app.watchdog import StuckStep
-from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicDescription, TopicPartition
@@ -499,7 +498,7 @@ class GroupStep(Reconciler):
         positions = self._host.admin.stable_positions(self._group, tps)
         written = self._read_written()
         for position in positions.values():
-            commit = commit_in(position.metadata)
+            commit = position.commit
             if commit is not None and written.sequences.get(commit[0], 0) < commit[1]:
                 raise LogUnavailable(f"commit {commit[1]} of {commit[0]} is not to be seen yet")
         self._next_plan = self.plans.newer() or self._next_plan

@@ -27,14 +27,8 @@ def readers(tasks: Iterable[Hashable]) -> str:
 
 
 def offset_metadata(writer: str, sequence: int, of: str = "") -> str:
-    """The metadata of a committed offset: which commit it is of (rule R3). of: `readers` of the tasks whose position it is."""
+    """The metadata of a committed offset: which commit it is of (rule R3, read by `Position.commit`). of: `readers` of the tasks whose position it is."""
     return f"seq={sequence}{f' of={of}' if of else ''} by={writer}"
-
-
-def commit_in(metadata: str) -> tuple[str, int] | None:
-    """Writer and sequence of the commit that this metadata of an offset is of; None if FlowQL did not write it."""
-    told, by, writer = metadata.partition(" by=")
-    return (writer, int(told.partition(" ")[0].removeprefix("seq="))) if by and told.startswith("seq=") else None
 
 
 def readers_in(metadata: str) -> str:

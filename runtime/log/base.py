@@ -147,6 +147,12 @@ class Position:
     offset: int
     metadata: str = ""
 
+    @property
+    def commit(self) -> tuple[str, int] | None:
+        """Writer and sequence of the commit that it is of, as the metadata tells (`flowql.runtime.commit.positions`); None if FlowQL did not write it."""
+        told, by, writer = self.metadata.partition(" by=")
+        return (writer, int(told.partition(" ")[0].removeprefix("seq="))) if by and told.startswith("seq=") else None
+
 
 class Admin(Protocol):
     """Topic management. Calls block briefly; never made by a processing thread."""

@@ -3,6 +3,8 @@
 As in Kafka, only closed segments take part. The last offset of each key is looked up in the segments that were never compacted (*dirty*);
 then all segments are read, and a record with a later one of its key among them is dropped. Records without a key stay.
 A tombstone stays until its retention time has passed since it was first compacted: earlier records of its key are gone by then.
+Records that a group has still to read all stay: the later one may belong to a later tick, and until then its reader would have no record of the key.
+Segments with such records count as never compacted.
 The remaining records are written to new files; the caller makes these part of the log.
 """
 
@@ -39,8 +41,8 @@ _NO_KEYS, _NO_OFFSETS = pa.nulls(0, pa.binary()), pa.nulls(0, pa.int64())
 class Compactable:
     """What is compacted. segments: from the partition's first one on, without the one that is written to.
 
-    start: the partition's start offset. floor: tombstones from this offset on have readers that have not seen them. skipped: ranges of
-    damaged records, which are dropped.
+    start: the partition's start offset. floor: tombstones from this offset on have readers that have not seen them. read: records from this
+    offset on stay, as groups have still to read them. skipped: ranges of damaged records, which are dropped.
     """
 
     directory: str
@@ -48,6 +50,7 @@ class Compactable:
     segments: Sequence[Segment]
     start: int
     floor: int
+    read: int
     skipped: Sequence[tuple[int, int]] = ()
 
 
@@ -60,9 +63,9 @@ class Compacted:
     made: list[str]
 
 
-def worthwhile(what: Compactable, policy: TopicPolicy, now_ms: int) -> bool:
-    """Whether enough is dirty, or tombstones have had their time."""
-    dirty = sum(s.length for s in what.segments if not s.cleaned_ms)
+def worthwhile(what: Compactable, policy: TopicPolicy, now_ms: int, *, is_held: bool = False) -> bool:
+    """Whether enough is dirty, or tombstones have had their time. is_held: the last pass left dirty records to the same groups."""
+    dirty = 0 if is_held else sum(s.length for s in what.segments if not s.cleaned_ms)
     total = sum(s.length for s in what.segments)
     if dirty and dirty >= policy.dirty_ratio * total:
         return True
@@ -74,12 +77,12 @@ def compact(
 ) -> Compacted | None:
     """None if nothing changes. FileNotFoundError if another process was quicker. What was written is removed on an error."""
     segments = _bounded(what.segments)
-    superseded = _Superseded(reading, segments, what.skipped, TABLE_BYTES)
+    superseded = _Superseded(reading, segments, what, TABLE_BYTES)
     out = _Output(files, what, policy, 1 + max((s.life for s in segments), default=0))
     try:
         for segment in segments:
             kept = _kept(superseded, segment, what, drop_tombstones=_is_past(segment, policy, now_ms))
-            out.add(kept, _is_past(segment, policy, now_ms), now_ms)
+            out.add(kept, _is_past(segment, policy, now_ms), 0 if superseded.is_held else now_ms)
         out.finish()
     except BaseException:
         out.discard()
@@ -107,17 +110,15 @@ def _bounded(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class _Superseded:
-    """Of each record of the segments, whether there is a later one of its key in a dirty segment.
+    """Of each record that all groups have read, whether there is a later one of its key in a dirty segment. is_held: a record with a later one stays.
 
     The table of last offsets takes more memory than the keys themselves, so it is made for a part of all keys at a time: those whose hashes
     lie in one range.
     """
 
-    def __init__(
-        self, reading: SegmentFiles, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]], at_once: int
-    ) -> None:
+    def __init__(self, reading: SegmentFiles, segments: Sequence[Segment], what: Compactable, at_once: int) -> None:
         """at_once: bytes of one table."""
-        self._reading, self._skipped = reading, skipped
+        self._reading, self._skipped, self.is_held = reading, what.skipped, False
         self._of: dict[str, npt.NDArray[np.bool_]] = {}
         self._hashes: dict[str, npt.NDArray[np.uint8]] = {}
         dirty = [s for s in segments if not s.cleaned_ms]
@@ -126,7 +127,12 @@ class _Superseded:
             latest = _Latest.of([self._selected(s, part)[:2] for s in dirty])
             for segment in segments:
                 keys, offsets, rows = self._selected(segment, part)
-                self._of[segment.path][rows] = latest.superseded(keys, offsets)
+                marks, is_read = (
+                    latest.superseded(keys, offsets),
+                    pc.less(offsets, what.read).to_numpy(zero_copy_only=False),
+                )
+                self._of[segment.path][rows] = marks & is_read
+                self.is_held |= bool((marks & ~is_read).any())
 
     def batches(self, segment: Segment) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """The records of a segment, each batch with the marks of its records."""
@@ -234,6 +240,7 @@ class _Output:
         self.made: list[str] = []
 
     def add(self, kept: _Kept, is_past: bool, now_ms: int) -> None:
+        """now_ms: 0 where segments that were never compacted count as such afterwards."""
         cleaned_ms = kept.segment.cleaned_ms or now_ms
         age = (True, 0) if is_past else (False, cleaned_ms)
         if self._group and (age != self._age or sum(k.size for k in self._group) + kept.size > self._segment_bytes):

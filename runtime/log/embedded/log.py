@@ -71,6 +71,7 @@ class EmbeddedLog(LocalLog):
         self._files: Files = files or DiskFiles()
         self._directory = os.path.abspath(path)
         self._ledger = Ledger(self._files, self._directory, damaged=damaged)
+        self._upkeep = Upkeep(self._files, self._directory, self._ledger)
         self._lock, self._state, self._segments = self._ledger.lock, self._ledger.state, self._ledger.segments
         self._instance: Lock | None = None
         self._runs: dict[str, int] = {}  # of producers that are the runtime's own, by transactional id
@@ -166,7 +167,7 @@ class EmbeddedLog(LocalLog):
         """Its records come as they are in files: no other process would read them any faster."""
 
     def maintain(self, now_ms: int) -> None:
-        Upkeep(self._files, self._directory, self._ledger).run(now_ms)
+        self._upkeep.run(now_ms)
 
     def pin(self, into: str | os.PathLike[str]) -> None:
         """Keep all files of the newest commit readable in a new directory on the same file system: see `pins`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowql.runtime.errors import BatchDamaged, LogFull
+from flowql.runtime.log.base import Position
 from flowql.runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
 from flowql.runtime.log.embedded.ledger import COMPACTION_LOCK, Ledger
 from flowql.runtime.log.embedded.records import AdvanceStart, Replace
@@ -19,16 +20,20 @@ from flowql.runtime.log.policy import TopicPolicy, imported_topic
 
 # A group that has not yet read a tombstone keeps it, but not for longer than this: it may be long gone.
 READERS_MS = 30 * 86_400_000
+# Commits of an application without the position of a partition, after which no query of it reads the partition.
+COMMITS = 10_000
 
 
 class Upkeep:
-    """One round over all topics."""
+    """Rounds over all topics. One thread."""
 
     def __init__(self, files: Files, directory: str, ledger: Ledger) -> None:
         self._files, self._directory, self._ledger = files, directory, ledger
+        # By topic and partition: how far groups had read, and the end of closed segments, when a pass last left records to groups.
+        self._held = dict[tuple[int, int], tuple[int, int]]()
 
     def run(self, now_ms: int) -> None:
-        """now_ms: since the epoch, as records' timestamps. LogFull if there is no space to compact; retention was done then.
+        """One round. now_ms: since the epoch, as records' timestamps. LogFull if there is no space to compact; retention was done then.
 
         Any other trouble with the disk is a LogError, and the log is as it was.
         """
@@ -84,18 +89,23 @@ class Upkeep:
         with self._ledger.lock:
             if not self._is_there(topic):
                 return
-            floor = self._floor(topic, partition, now_ms)
-            closed = list(partition.segments[:-1])
+            closed, skipped = list(partition.segments[:-1]), list(partition.skipped)
+            floor, read = self._floor(topic, partition, now_ms), self._read(topic, partition)
             what = Compactable(
-                partition.directory, partition.number, closed, partition.start_offset, floor, list(partition.skipped)
+                partition.directory, partition.number, closed, partition.start_offset, floor, read, skipped
             )
-        if not closed or not worthwhile(what, policy, now_ms):
+        if not closed:
+            return
+        key, until = (topic.id, partition.number), (read, closed[-1].end_offset)
+        if not worthwhile(what, policy, now_ms, is_held=self._held.get(key) == until):
             return
         try:
             done = compact(self._files, self._ledger.segments, what, policy, now_ms)
         except FileNotFoundError:
             self._check_removed(topic, partition, closed)
             return
+        if any(not image.cleaned_ms for image in (done.images if done is not None else [s.image() for s in closed])):
+            self._held[key] = until
         if done is not None:
             self._take_place(topic, partition, done)
 
@@ -128,12 +138,24 @@ class Upkeep:
 
     def _floor(self, topic: Topic, partition: Partition, now_ms: int) -> int:
         """Tombstones from here on a group has still to read."""
-        key = (topic.id, partition.number)
-        readers = {g: e for g, e in self._ledger.state.groups.items() if not imported_topic(g)}
-        waiting = [entries[key].offset for entries in readers.values() if key in entries]
-        floor = min([partition.end_offset, *waiting])
+        floor = min([partition.end_offset, *(p.offset for p in self._positions(topic, partition))])
         old = [s.end_offset for s in partition.segments if s.cleaned_ms and s.cleaned_ms + READERS_MS <= now_ms]
         return max([floor, *old])
+
+    def _read(self, topic: Topic, partition: Partition) -> int:
+        """All groups that go on have read what is before this offset."""
+        live = (p.offset for p in self._positions(topic, partition) if not self._is_left(p))
+        return min([partition.end_offset, *live])
+
+    def _positions(self, topic: Topic, partition: Partition) -> list[Position]:
+        readers = [e for g, e in self._ledger.state.groups.items() if not imported_topic(g)]
+        return [e[topic.id, partition.number] for e in readers if (topic.id, partition.number) in e]
+
+    def _is_left(self, position: Position) -> bool:
+        """Whether no query of an application is there any more: each of its commits carries the positions of all its queries."""
+        writer, sequence = position.commit or ("", 0)
+        newest = self._ledger.state.producers.get(writer)
+        return newest is not None and newest.sequence - sequence > COMMITS
 
 
 def _retained_from(partition: Partition, policy: TopicPolicy, now_ms: int) -> int:

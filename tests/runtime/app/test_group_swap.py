@@ -13,7 +13,6 @@ from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import PARKED, GroupSwap, _before, _positions
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
-from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
@@ -132,7 +131,7 @@ def test_positions_tell_of_the_commit_in_which_tasks_were_parked(site: Site) -> 
     for p in range(2):
         parked, tp = written[f"CTAS_COUNTS/0_{p}"], TopicPartition("BIG", p)
         assert parked.record.read()[PARKED] == site.swap.id
-        assert commit_in(site.world.log.committed("flowql")[tp].metadata) == ("flowql-one", parked.sequence)
+        assert site.world.log.committed("flowql")[tp].commit == ("flowql-one", parked.sequence)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from flowql.runtime.commit.coordinator import RETRY_MS, CommitStep
-from flowql.runtime.commit.positions import ReaderPosition, commit_in, readers_in
+from flowql.runtime.commit.positions import ReaderPosition, readers_in
 from flowql.runtime.commit.replacement import PartitionChange, Replacement
 from flowql.runtime.errors import LogUnavailable, RuntimeFailure, StateError
 from flowql.runtime.log.base import TopicPartition
@@ -61,8 +61,8 @@ def test_offsets_tell_the_commit_that_they_are_of_and_whose_they_are() -> None:
     site.at = {T: ReaderPosition(0, "2.00c0ffee")}
     for sequence in (1, 2):
         assert site.commit() == sequence
-        metadata = site.log.stable_positions("app", [T])[T].metadata
-        assert (commit_in(metadata), readers_in(metadata)) == (("app", sequence), "2.00c0ffee")
+        at = site.log.stable_positions("app", [T])[T]
+        assert (at.commit, readers_in(at.metadata)) == (("app", sequence), "2.00c0ffee")
 
 
 def test_changelogs_replacements_and_other_partitions_are_of_the_same_transaction() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -163,7 +164,9 @@ Rows = list[tuple[bytes | None, bytes | None]]
 class Compacting:
     """Closed segments on a disk, one for each list of (key, value)."""
 
-    def __init__(self, *contents: Rows, cleaned: tuple[int, ...] = (), start: int = 0, floor: int = 1_000) -> None:
+    def __init__(
+        self, *contents: Rows, cleaned: tuple[int, ...] = (), start: int = 0, floor: int = 1_000, read: int = 1_000
+    ) -> None:
         self.disk = SimulatedDisk()
         self.disk.makedirs("/log/t")
         self.segments, base = list[Segment](), 0
@@ -177,7 +180,7 @@ class Compacting:
             image = SegmentImage(base, file.size(), end, end - 1, 0, 0, since, sum(v is None for _, v in rows))
             self.segments.append(Segment(path, image))
             base = end
-        self.what = Compactable("/log/t", 0, self.segments, start, floor)
+        self.what = Compactable("/log/t", 0, self.segments, start, floor, read)
 
     def run(self, now_ms: int = NOW, **options: int) -> Compacted | None:
         return compact(self.disk, SegmentFiles(self.disk), self.what, TopicPolicy(**options), now_ms)  # type: ignore[arg-type]
@@ -230,7 +233,7 @@ def test_segments_join_up_to_the_size_of_a_segment() -> None:
 def test_segments_whose_tombstones_began_at_other_times_do_not_join() -> None:
     gone = [(b"x", None)]
     work = Compacting([A, *gone], [B], [C], cleaned=(NOW - 5, NOW - 5, NOW - 4))
-    work.what = Compactable("/log/t", 0, work.segments, 1, 1_000)  # the first record is gone
+    work.what = Compactable("/log/t", 0, work.segments, 1, 1_000, 1_000)  # the first record is gone
     done = work.run()
     assert done is not None
     assert [(i.base, i.end_offset, i.cleaned_ms, i.tombstones) for i in done.images] == [
@@ -272,6 +275,33 @@ def test_a_tombstone_stays_for_its_time_and_for_readers(cleaned_ms: int, now_ms:
     assert left.tombstones == stays
     if cleaned_ms:
         assert worthwhile(work.what, TopicPolicy(), now_ms) == (not stays)
+
+
+def test_records_that_a_group_has_still_to_read_stay_and_are_compacted_later() -> None:
+    """Of two records of a key its tick may have the first alone."""
+    x, y = (b"x", b"v"), (b"y", b"v")
+    work = Compacting([A, C], [A, B], [A, B, x], [y], cleaned=(5,), read=3)
+    for again in range(2):
+        done = work.run()
+        if not again:
+            assert done is not None
+            images = done.images
+            assert [work.read(i) for i in images] == [[(1, b"v")], [(n, b"v") for n in range(3, 8)]]
+            assert [i.cleaned_ms for i in images] == [5, 0], "never compacted, so that it is looked at again"
+        else:
+            assert done is None, "nothing changes before the group goes on"
+        work.what = replace(work.what, segments=[Segment(segment_path("/log/t", 0, i.base, i.life), i) for i in images])
+    work.what = replace(work.what, read=8)
+    done = work.run()
+    assert done is not None
+    assert [offset for i in done.images for offset, _ in work.read(i)] == [1, 4, 5, 6, 7]
+    assert all(i.cleaned_ms for i in done.images)
+
+
+def test_what_was_left_to_groups_is_not_worth_a_pass_before_they_go_on() -> None:
+    work = Compacting([A], [B], [C], [A], cleaned=(5, 5, 5))
+    for is_held in (False, True):
+        assert worthwhile(work.what, TopicPolicy(dirty_ratio=0.0), NOW, is_held=is_held) != is_held
 
 
 @pytest.mark.parametrize(("dirty", "ratio", "is_worth_it"), [(1, 0.25, True), (1, 0.26, False), (0, 0.0, False)])

@@ -165,6 +165,36 @@ def test_tombstones_wait_for_their_time_and_for_groups_behind_them():
     assert (b"b", None) not in keys(), "a group that has not moved for so long waits for nothing"
 
 
+def test_records_stay_for_groups_that_have_still_to_read_them(monkeypatch):
+    """A reader takes the records up to a tick, which may be between two of a key: without the first it would have none."""
+    log = EmbeddedLog("/log", SimulatedDisk())
+    log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+    log.create_topic("O", 1)
+    for n in range(5):
+        produce(log, "p", (T0, [(n, b"a", b"%d" % n)]))
+
+    def read_to(offset):
+        metadata = f"seq={log.last_sequence('app') + 1} by=app"
+        produce(log, "app", positions={"app": {T0: Position(offset, metadata)}})
+
+    def offsets():
+        log.maintain(10)
+        return [r[0] for r in read_all(log, T0)]
+
+    passes, compact = [], upkeep.compact
+    monkeypatch.setattr(upkeep, "compact", lambda *args: passes.append(1) or compact(*args))
+    read_to(1)
+    assert offsets() == offsets() == [1, 2, 3, 4]
+    assert len(passes) == 1, "another pass would leave the same"
+    read_to(2)
+    assert offsets() == [2, 3, 4]
+    monkeypatch.setattr(upkeep, "COMMITS", 2)
+    for n in range(3):
+        assert offsets() == [2, 3, 4]
+        produce(log, "app", (TopicPartition("O", 0), [(n, b"a", b"1")]))
+    assert offsets() == [3, 4], "a query that is gone reads no more: each commit has the positions of all"
+
+
 def test_how_far_a_file_was_imported_keeps_no_tombstone():
     """Such a position counts records of the file: no reader stands there."""
     log = EmbeddedLog("/log", SimulatedDisk())
