@@ -24,6 +24,7 @@ from flowql.pg.commit_point import CommitPoint
 from flowql.pg.copying import Copy, copy_of
 from flowql.pg.errors import PgError, pg_error, unknown_outcome, unsupported
 from flowql.pg.incoming import BYTES_MAX, CopyMemory, Held, Incoming, copies_from
+from flowql.pg.outcomes import Outcomes
 from flowql.pg.parameters import inferred, literal, sample
 from flowql.pg.portals import Rows
 from flowql.pg.reading import Reading
@@ -116,6 +117,7 @@ class Shared:
         self.threads = ThreadPoolExecutor(THREADS, "pg")
         self.at_once = asyncio.Semaphore(min(AT_ONCE_MAX, reading.settings.interactive_queries.at_once))
         self._plan: Plan | None = None  # in this turn of the loop
+        self._outcomes: Outcomes[Done] | None = None  # from the first write on
         self.copies = CopyMemory(reading.settings.memory_bytes // COPY_SHARE)
 
     def plan_of_now(self) -> Plan | None:
@@ -129,6 +131,18 @@ class Shared:
 
     def _forget_plan(self) -> None:
         self._plan = None
+
+    def outcomes(self) -> Outcomes[Done]:
+        """Of writes. The loop's thread."""
+        if self._outcomes is None:
+            self._outcomes = Outcomes(asyncio.get_running_loop())
+        return self._outcomes
+
+    def tell(self) -> None:
+        """Writes the lines of the audit log that wait, and then tells the sessions the outcomes of these writes. Any thread that may wait."""
+        self.audit.flush()
+        if self._outcomes is not None:
+            self._outcomes.wake()
 
 
 @dataclass(slots=True, eq=False)
@@ -164,7 +178,7 @@ class Execution:
                 point, context = CommitPoint(), copy_context()
                 context.run(commit_point.begin, point)
                 running = self.shared.threads.submit(context.run, call, *arguments)
-                return await self._awaited(running, point, timeout_ms)
+                return await self._awaited(asyncio.wrap_future(running), running, point, timeout_ms)
         finally:
             self._is_running = False
 
@@ -196,38 +210,39 @@ class Execution:
             return None
         self._authorize(statement)
         plan = self.shared.plan_of_now()
-        begun = None if plan is None else self.shared.reading.begin(sql, plan)
+        outcomes = self.shared.outcomes()
+        begun = None if plan is None else self.shared.reading.begin(sql, plan, self.shared.tell)
         if begun is None:
             return None
-        noted = Future[Done]()
-        noted.set_running_or_notify_cancel()
-        begun.add_done_callback(partial(self._note_outcome, statement.verb, noted))
+        waiting: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        begun.add_done_callback(partial(self._note_outcome, statement.verb, outcomes, waiting))
         point = CommitPoint()
         point.enter()
         self._is_running, self._cancelled, self._break_off = True, "", None
         try:
-            done: Done = await self._awaited(noted, point, timeout_ms)
+            done: Done = await self._awaited(waiting, begun, point, timeout_ms)
         finally:
             self._is_running = False
         return _done(done.verb, done.rows, done.returned, formats)
 
-    def _note_outcome(self, verb: str, noted: Future[Done], begun: Future[Done]) -> None:
-        """Writes the line of the audit log about a write that has ended, and then hands its outcome on."""
+    def _note_outcome(
+        self, verb: str, outcomes: Outcomes[Done], waiting: asyncio.Future[Done], begun: Future[Done]
+    ) -> None:
+        """Adds the line of the audit log about a write that has ended. Its outcome is told once the line is written."""
         error = begun.exception()
         results = [] if error is not None else [begun.result().table]
-        about = self._about("write", verb, results, error)
+        self.shared.audit.add(self._about("write", verb, results, error), partial(outcomes.add, waiting, begun))
+        if (
+            outcomes.is_own_thread
+        ):  # the write ended before this was called, and `tell` may have been called before, too
+            self.shared.threads.submit(self.shared.tell)
 
-        def told(_: Future[None]) -> None:
-            if error is not None:
-                noted.set_exception(error)
-            else:
-                noted.set_result(begun.result())
-
-        self.shared.audit.begin(about, self.shared.threads.submit).add_done_callback(told)
-
-    async def _awaited(self, running: Future[Any], point: CommitPoint, timeout_ms: int) -> Any:
+    async def _awaited(
+        self, waiting: asyncio.Future[Any], running: Future[Any], point: CommitPoint, timeout_ms: int
+    ) -> Any:
+        """waiting: gets the outcome of what runs."""
         loop = asyncio.get_running_loop()
-        waiting, end = asyncio.wrap_future(running), (loop.time() + timeout_ms / 1000 if timeout_ms else None)
+        end = loop.time() + timeout_ms / 1000 if timeout_ms else None
         abandoned_at: float | None = None
         while not waiting.done():
             step = LOOK_S if end is None else max(0.0, min(LOOK_S, end - loop.time()))

@@ -303,9 +303,9 @@ class Reading:
             about_to_write()
         return carry_out_bound(changes, sources, self._changing.writers(), ask, settings.writer("pg"))
 
-    def begin(self, sql: str, plan: Plan) -> Future[Done] | None:
+    def begin(self, sql: str, plan: Plan, after: Callable[[], None]) -> Future[Done] | None:
         """As `LocalTables.begin`. Quick enough for the loop of the process."""
-        return self._changing.begin(sql, plan, self.settings.interactive_queries.dialect)
+        return self._changing.begin(sql, plan, self.settings.interactive_queries.dialect, after=after)
 
     def compiled(self, sql: str, written: Visible) -> Sequence[TableChange | InsertValues]:
         """The statements that change rows. written: what they may write. Raises CompileError."""

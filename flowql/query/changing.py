@@ -179,8 +179,9 @@ def begin_change(
     change: TableChange,
     now_ms: int,
     own: Callable[[Callable[[], None]], object],
+    after: Callable[[], None] | None = None,
 ) -> Future[Done]:
-    """As `execute_change`, without waiting, for a statement with neither a query nor files. own: makes a call in a thread that may wait."""
+    """As `execute_change`, without waiting, for a statement with neither a query nor files. own, after: see `TableWriters.begin`."""
     returned, outcome = list[pa.Table](), Future[Done]()
     outcome.set_running_or_notify_cancel()  # whoever waits for it may give up, and the statement is carried out all the same
 
@@ -195,7 +196,7 @@ def begin_change(
         else:
             outcome.set_result(_done(change.kind.upper(), change, found, returned))
 
-    tables.begin(source, change, now_ms, told, own, before=before if change.returning else None)
+    tables.begin(source, change, now_ms, told, own, before=before if change.returning else None, after=after)
     return outcome
 
 

@@ -65,9 +65,17 @@ class LocalTables:
             "tables_memory_bytes_max": CACHE_BYTES + 2 * WRITE_BUFFER_BYTES + (self._memory_max or 0),
         }
 
-    def begin(self, text: str, plan: Plan, dialect: DialectName, *, one_returns: bool = False) -> Future[Done] | None:
+    def begin(
+        self,
+        text: str,
+        plan: Plan,
+        dialect: DialectName,
+        *,
+        one_returns: bool = False,
+        after: Callable[[], None] | None = None,
+    ) -> Future[Done] | None:
         """Begins a statement without waiting for it, as one transaction; the future has its outcome. None for one that may have to wait for something
-        else than its table: `carry_out` is for these. plan: the serving one. one_returns: as there.
+        else than its table: `carry_out` is for these. plan: the serving one. one_returns: as there. after: see `TableWriters.begin`.
         """
         if not self._lock.acquire(blocking=False):  # the log is being opened
             return None
@@ -78,7 +86,7 @@ class LocalTables:
         found = self.bound.known(text, plan.by_name, dialect)
         if found is None or (one_returns and not found[1].returning):
             return None
-        return begin_change(tables, *found, wall_ms(), self._own)
+        return begin_change(tables, *found, wall_ms(), self._own, after)
 
     def _own(self, carry_out: Callable[[], None]) -> None:
         try:

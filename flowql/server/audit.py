@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from flowql.runtime.events import WARNING, say
 
 FILE = "audit.jsonl"
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 BYTES_MAX = 64 << 20  # then it becomes `audit.1.jsonl`, in place of the one before
 
 
@@ -26,17 +28,19 @@ class AuditLog:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()  # guards the file
         self._adding = threading.Lock()  # guards the two below
-        self._waiting = list[tuple[bytes, Future[None]]]()
+        self._waiting = list[tuple[bytes, Callable[[], None]]]()
         self._is_due = False  # a thread will write what waits
 
     def write(self, about: Mapping[str, Any], now: datetime | None = None) -> None:
         """The line is in the file when it returns."""
-        self._add(about, now)
-        self._write_waiting()
+        self.add(about, lambda: None, now)
+        self.flush()
 
     def begin(self, about: Mapping[str, Any], run: Callable[[Callable[[], None]], object]) -> Future[None]:
         """As `write`, without waiting. run: makes a call in a thread that may wait."""
-        made = self._add(about, None)
+        made = Future[None]()
+        made.set_running_or_notify_cancel()
+        self.add(about, partial(made.set_result, None))
         with self._adding:
             is_due, self._is_due = self._is_due, True
         if not is_due:
@@ -48,21 +52,19 @@ class AuditLog:
                 self._write_due()
         return made
 
-    def _add(self, about: Mapping[str, Any], now: datetime | None) -> Future[None]:
+    def add(self, about: Mapping[str, Any], told: Callable[[], None], now: datetime | None = None) -> None:
+        """Has a line wait for `flush`. told: called once it is in the file, in the thread that wrote it; it must be quick."""
         time = (now or datetime.now(UTC)).isoformat(timespec="milliseconds")[:23] + "Z"
-        line = json.dumps({"time": time, **about}, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
-        made = Future[None]()
-        made.set_running_or_notify_cancel()
+        line = _ENCODER.encode({"time": time, **about}).encode("utf-8", "replace") + b"\n"
         with self._adding:
-            self._waiting.append((line, made))
-        return made
+            self._waiting.append((line, told))
 
     def _write_due(self) -> None:
         with self._adding:
             self._is_due = False
-        self._write_waiting()
+        self.flush()
 
-    def _write_waiting(self) -> None:
+    def flush(self) -> None:
         """When it returns, all lines that waited when it was called are written, by this thread or another."""
         with self._lock:
             with self._adding:
@@ -76,8 +78,8 @@ class AuditLog:
             except OSError as error:
                 say(WARNING, "audit.missing", f"a line of the audit log was not written: {error}")
             finally:
-                for _, made in waiting:
-                    made.set_result(None)
+                for _, told in waiting:
+                    told()
 
     def _opened(self, size: int) -> BinaryIO:
         """The file, with room for so many bytes; locked until it is closed, as the process for PostgreSQL's protocol writes to it as well."""

@@ -33,11 +33,12 @@ NOTHING: Mapping[Key, Row | None] = MappingProxyType({})
 @dataclass(slots=True, eq=False)
 class Waiter:
     """A statement or thread that waits for a table. woken: its thread, when it owns the table or its statement was carried out. turn: called in place of that, where no
-    thread waits.
+    thread waits. after: called when the turns of all statements that were carried out together have been, once for equal ones.
     """
 
     woken: threading.Event = field(default_factory=threading.Event, kw_only=True)
     turn: Callable[[], None] | None = field(default=None, kw_only=True)
+    after: Callable[[], None] | None = field(default=None, kw_only=True)
 
     def wake(self) -> None:
         self.woken.set()

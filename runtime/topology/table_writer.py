@@ -110,11 +110,12 @@ class TableWriters:
         own: Callable[[Callable[[], None]], object],
         mark: Mark | None = None,
         before: Callable[[Changed], None] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         """As `change`, without waiting. told: called once with the outcome, in another thread; it must be quick. own: makes a call in a thread that
-        may wait.
+        may wait. after: called there when the statements that were carried out together have been told, once for all of those that have it.
         """
-        statement = Statement(source, change, now_ms, None, None, mark, before)
+        statement = Statement(source, change, now_ms, None, None, mark, before, after=after)
         statement.turn = lambda: told(statement.outcome)
         self._of(source).begin(statement, own)
 
@@ -321,6 +322,9 @@ class _TableWriter:
                 statement.done = True
                 statement.wake()
             self._hand_over()
+            for after in dict.fromkeys(statement.after for statement in group):
+                if after is not None:
+                    after()
 
     def _abandon(self, statement: Waiter) -> None:
         """Its thread waits no more. If an owner has taken it already, it is carried out all the same."""

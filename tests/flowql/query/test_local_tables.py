@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import duckdb
 import pytest
 
+from flowql.query.answer import Done
 from flowql.query.changing import carry_out
 from flowql.query.local_tables import LocalTables
 from flowql.runtime.log.memory import MemoryLog
@@ -51,6 +53,49 @@ def test_statements_that_wait_when_the_process_ends_are_carried_out(monkeypatch:
     closing.join(20)
     assert not closing.is_alive()
     assert sorted(row[0] for row in rows_in(log, source).values()) == [1, 2, 3, 4]
+
+
+def test_a_server_hears_once_that_statements_were_carried_out_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server wakes its loop once for each group, when all outcomes of the group are known."""
+    log, plan = MemoryLog(), plan_of(TABLE)
+    ensure_sources(plan, log)
+    tables = LocalTables(lambda: log, "app", "one")
+    options: dict[str, Any] = {"dialect": "standard", "variables": {}, "bound": tables.bound}
+    carry_out(
+        "INSERT INTO t VALUES (1, 1)",
+        plan.sources,
+        tables.writers(),
+        lambda sql: pytest.fail("no query"),
+        "app",
+        **options,
+    )
+    arrived, gate, write = threading.Event(), threading.Event(), table_writer._write
+    begun, heard = list[Future[Done]](), list[list[bool]]()
+
+    def writes(*given: Any) -> None:
+        arrived.set()
+        assert gate.wait(20)
+        write(*given)
+
+    def begin(key: int) -> None:
+        found = tables.begin(f"INSERT INTO t VALUES ({key}, 1)", plan, "standard", after=hears)
+        assert found is not None
+        begun.append(found)
+
+    def hears() -> None:
+        heard.append([future.done() for future in begun])
+
+    monkeypatch.setattr(table_writer, "_write", writes)
+    begin(2)
+    assert arrived.wait(20)
+    for key in (3, 4, 5):
+        begin(key)
+    gate.set()
+    tables.close()
+    assert len(heard) == 2, "one for each group"
+    assert any(map(all, heard)), "the outcomes are known by then"
 
 
 FORMS = (
