@@ -135,7 +135,7 @@ def compile_project(
 
 def _applied(p: Pending, builder: PlanBuilder) -> StatementResult:
     statement = _with_kind(p.statement, builder.catalog) if p.infer_kind else p.statement
-    bound = analyze(made_of(statement, builder.catalog), builder.catalog, p.properties)
+    bound = analyze(made_of(statement, builder.catalog), builder.catalog, p.properties, p.needs)
     if isinstance(bound, BoundChange) and (bound.change.select or bound.change.returning or bound.change.copied):
         raise _once_refused(bound)
     return builder.apply(bound, p.options)

@@ -78,9 +78,10 @@ def needed_names(statement: Statement) -> frozenset[str]:
     return frozenset(_needed(statement))
 
 
-def refuse_hidden(statement: Statement) -> None:
-    """The table that views without a table read has no rows, and must not get any."""
-    if NO_ROWS.name in {getattr(statement, "name", ""), getattr(statement, "target", ""), *needed_names(statement)}:
+def refuse_hidden(statement: Statement, needs: Set[str] | None = None) -> None:
+    """The table that views without a table read has no rows, and must not get any. needs: `needed_names`, if they are known."""
+    needs = needed_names(statement) if needs is None else needs
+    if NO_ROWS.name in needs or NO_ROWS.name in (getattr(statement, "name", ""), getattr(statement, "target", "")):
         title = f"{NO_ROWS.name} is a table of the system"
         raise mistake("FQ2008", title, place_of(statement), "reserved", help="choose another name")
 

@@ -9,7 +9,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, walk_nodes
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.compiler.plan.visit import calls_in, exprs_in
+from flowql.compiler.plan.visit import exprs_in
 
 _MOMENTS = {
     "sql_now": "the present moment (NOW)",
@@ -41,7 +41,8 @@ _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOC
 def refuse_unkept(node: Node) -> None:
     """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock."""
     values = exprs_in(node)
-    found = [*_intervals(values), *_moments(calls_in(node))]
+    calls = [e for e in walk(*values) if isinstance(e, Call)]
+    found = [*_intervals(values, calls), *_moments(calls)]
     if not found and any(_has_interval(f.type) for n in walk_nodes(node) for f in n.schema.fields):
         found.append(_diagnostic("a column of type INTERVAL", NOWHERE, "", _TO_TEXT))
     _refuse(found)
@@ -49,7 +50,8 @@ def refuse_unkept(node: Node) -> None:
 
 def refuse_intervals(values: Iterable[Expr]) -> None:
     """Raise UnsupportedError where a value to be written is an interval, or a function has no meaning for one."""
-    _refuse(_intervals(values))
+    values = list(values)
+    _refuse(_intervals(values, [e for e in walk(*values) if isinstance(e, Call)]))
 
 
 def _refuse(found: Iterable[Diagnostic]) -> None:
@@ -65,10 +67,10 @@ def _moments(calls: Iterable[Call]) -> Iterator[Diagnostic]:
             yield _diagnostic(title, part.span, "changes without input", _IN_TIME)
 
 
-def _intervals(values: Iterable[Expr]) -> Iterator[Diagnostic]:
-    values = list(values)
-    for part in walk(*values):
-        if isinstance(part, Call) and part.name not in _OF_INTERVALS and any(_has_interval(a.type) for a in part.args):
+def _intervals(values: Iterable[Expr], calls: Iterable[Call]) -> Iterator[Diagnostic]:
+    """calls: all of the values, at any depth."""
+    for part in calls:
+        if part.name not in _OF_INTERVALS and any(_has_interval(a.type) for a in part.args):
             yield _diagnostic(f"an INTERVAL as an argument of {part.name.upper()}", part.span, "an interval", _TO_TEXT)
     for e in values:
         if _has_interval(e.type):

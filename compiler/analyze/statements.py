@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
@@ -172,9 +172,12 @@ Bound = (
 _EMPTY: dict[str, str] = {}
 
 
-def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY) -> Bound:
-    """Bind one statement. Raises CompileError (UnsupportedError for what is not supported yet)."""
+def analyze(
+    statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY, needs: Set[str] | None = None
+) -> Bound:
+    """Bind one statement. Raises CompileError (UnsupportedError for what is not supported yet). needs: as of `refuse_hidden`."""
     try:
+        refuse_hidden(statement, needs)
         return _checked(statement, catalog, session)
     except CompileError as error:
         if catalog.standard:
@@ -183,7 +186,6 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
 
 
 def _checked(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -> Bound:
-    refuse_hidden(statement)
     bound = _bound(statement, catalog, session)
     if isinstance(bound, BoundQuery):
         if catalog.standard:

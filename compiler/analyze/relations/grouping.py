@@ -76,6 +76,8 @@ def has_aggregates(node: t.Node | None) -> bool:
 
 def check_own(node: t.Node, below: RelBinder) -> None:
     """Raises OuterAggregate for an aggregate whose columns are all of queries around: it is of the innermost of these."""
+    if below.outer is None:
+        return
     names = [Name(n.parts) for n in walks.walk(node) if isinstance(n, Name)]
     here: RelBinder | None = below
     while names and here is not None:

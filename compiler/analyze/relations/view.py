@@ -70,7 +70,8 @@ def _another_alias(query: t.Query, at: int, name: str) -> Edit | None:
 def _anchor(query: t.Query, catalog: Catalog) -> SourceDef:
     """The table that rows come from that are in none: one that the query reads, else one without rows."""
     found = (catalog.sources.get(n) for n in relations_read(query))
-    return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), no_rows(catalog))
+    tables = (s for s in found if s is not None and s.kind == "table" and s.schema.window is None)
+    return next(tables, None) or no_rows(catalog)
 
 
 def _bound(
