@@ -161,10 +161,18 @@ def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: Spar
     ]
     parts = ["\n".join(sources)]
     for q in queries:
-        parts.append(_query(compiled, q))
+        parts += [_query(compiled, q), *_by_row(q)]
         if spark is not None:
             parts += _on_spark(compiled.plan, q, spark)
     return "\n\n".join(parts)
+
+
+def _by_row(query: QueryPlan) -> list[str]:
+    """Operators that process no batch by columns, and why; empty if there are none."""
+    from flowql.runtime.topology.program import why_by_row  # loads the engine
+
+    lines = [f"{op}: {why}" for sub in query.subtopologies for op, why in why_by_row(sub.operators).items()]
+    return [_titled("row by row:", lines)] if lines else []
 
 
 def _on_spark(plan: Plan, query: QueryPlan, settings: SparkSettings) -> list[str]:

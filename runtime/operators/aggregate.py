@@ -13,7 +13,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.closing_groups import ClosingGroups
 from flowql.runtime.operators.fold import Accs, Fold, Step
 from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
-from flowql.runtime.operators.partials import Partials, use_vector
+from flowql.runtime.operators.partials import Partials, use_vector, without_columns
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
 from flowql.runtime.state.rows import Key, Value
@@ -37,6 +37,7 @@ class AggregateOperator:
         self._fold = Fold(plan, inputs[0].schema, undo=self._table)
         self._store = plan.stores[0].name
         self._partials = None if self._table else Partials.of(self._fold, inputs[0].schema)
+        self.by_row = "its input is a table" if self._table else without_columns(self._fold, inputs[0].schema)
         self._work = _CountedWork if plan.spec.counted else _Work
         self._closing: ClosingGroups | None = None
         if plan.spec.closing:

@@ -97,3 +97,12 @@ def build(plan: Operator, inputs: Sequence[Operator]) -> RuntimeOperator:
     if factory is None:
         raise PlanUnsupported(f"operator {plan.id}: {type(spec).__name__} is not made by this factory")
     return factory(plan, inputs)
+
+
+def why_by_row(plan: Operator, inputs: Sequence[Operator]) -> str:
+    """Why it processes all rows one by one (`MicroBatchContext.took_by_row`); empty if large batches are processed by columns, and for operators
+    that are not counted. Raises as `build` does.
+    """
+    counted = isinstance(plan.spec, (Aggregate, GroupAggregate, Join, Materialise))
+    reason: str = getattr(build(plan, inputs), "by_row", "") if counted else ""
+    return reason

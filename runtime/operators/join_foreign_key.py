@@ -33,7 +33,7 @@ class ForeignKeyJoinOperator:
         assert plan.spec.kind in ("inner", "left"), "a foreign-key join is inner or left"
         assert len(plan.stores) == 2, "a foreign-key join keeps both sides"
         assert inputs[0].change == "retract", "the left of a foreign-key join carries old rows"
-        self.plan = plan
+        self.plan, self.by_row = plan, "a join through a foreign key"
         left, right = inputs[0].schema, inputs[1].schema
         self._inner = plan.spec.kind == "inner"
         self._foreign, self._type = compile_expr(plan.spec.foreign_key, left), plan.spec.foreign_key.type

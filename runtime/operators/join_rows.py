@@ -13,6 +13,8 @@ VECTOR_ROWS = 256  # joins take fewer rows one by one
 # Keys that can be dictionary-encoded, so that each distinct one is looked up once.
 DICTIONARY_KEYS = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 
+NOT_ONE_KEY = "its key is not one column that can be dictionary-encoded"
+
 
 class JoinedRow:
     """Makes output rows; an absent side gives nulls.

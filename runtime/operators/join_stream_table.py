@@ -13,7 +13,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS, JoinedRow
+from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, NOT_ONE_KEY, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
 from flowql.runtime.operators.row_columns import RowColumns, plain_column, value_array
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
@@ -42,6 +42,7 @@ class StreamTableJoinOperator:
         self._joined = JoinedRow(plan, left, right)
         self._store = plan.stores[0].name
         self._columns = _ColumnJoin.of(plan, left, right, inner=self._inner)
+        self.by_row = "" if self._columns else NOT_ONE_KEY
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         stream, table = (None if b is None or not len(b) else b for b in inputs)

@@ -12,7 +12,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, Batch, Row
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.join_bounds import LEFT, RIGHT, Clocks, JoinBounds
-from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.join_rows import NOT_ONE_KEY, JoinedRow
 from flowql.runtime.operators.join_streams_columns import ColumnStreamJoin
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Emitter, interleave
@@ -53,6 +53,7 @@ class StreamStreamJoinOperator:
         # By side the lower bound of its times in store 2: all rows before it were given out.
         self._due = (plan.id + "#left#due", plan.id + "#right#due")
         self._columns = ColumnStreamJoin.of(plan, inputs, self.bounds)
+        self.by_row = "" if self._columns else "an outer join" if any(self._outer) else NOT_ONE_KEY
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         if all(b is None or not len(b) for b in inputs):

@@ -11,7 +11,7 @@ from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.join_tables_columns import Declined, TableColumns
-from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.operators.keys import RowKey, without_key_columns
 from flowql.runtime.operators.rows import Changes, interleave
 from flowql.runtime.state.rows import Key, Value
 
@@ -47,6 +47,7 @@ class TableTableJoinOperator:
         self._joined = JoinedRow(plan, inputs[0].schema, inputs[1].schema)
         self._retract = plan.change == "retract"
         self._columns = TableColumns.of(plan, [i.schema for i in inputs], self._needs)
+        self.by_row = next(filter(None, (without_key_columns(k.types) for k in self._keys)), "")
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         if self._columns is not None and _vector(inputs, run):

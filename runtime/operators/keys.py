@@ -50,6 +50,13 @@ def is_frozen(types: Iterable[SqlType]) -> bool:
     return all(t.kind not in _NESTED and t.kind is not Kind.DOUBLE for t in types)
 
 
+def without_key_columns(types: Sequence[SqlType]) -> str:
+    """The key of these types that has no columnar form; empty if it has one."""
+    if not types:
+        return "it has no key"
+    return "" if is_frozen(types) else "a key with DOUBLE or nested values"
+
+
 def thaw(value: Any, t: SqlType) -> Any:
     """The inverse of `freeze`."""
     if value is None or t.kind not in _NESTED:

@@ -12,7 +12,7 @@ from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changed_rows import ChangedRows
 from flowql.runtime.operators.group_results import unchanged
-from flowql.runtime.operators.keys import RowKey, is_frozen
+from flowql.runtime.operators.keys import RowKey, without_key_columns
 from flowql.runtime.operators.row_columns import RowColumns, last_changes
 from flowql.runtime.operators.rows import Changes
 from flowql.runtime.state.columns.values import ABSENT
@@ -35,7 +35,8 @@ class MaterialiseOperator:
         self._key = RowKey(schema)
         self._store = plan.stores[0].name
         self._retract = plan.change == "retract"
-        self._columns = RowColumns(schema, timed=True) if self._key.types and is_frozen(self._key.types) else None
+        self.by_row = without_key_columns(self._key.types)
+        self._columns = None if self.by_row else RowColumns(schema, timed=True)
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]

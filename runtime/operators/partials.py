@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE
+from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.expr import Column, Literal
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
@@ -219,10 +220,8 @@ class Partials:
 
     @staticmethod
     def of(fold: Fold, source: Schema) -> Partials | None:
-        """The partial aggregation of a fold; None if a key or an aggregate has no columnar form."""
-        if not fold.key.fields or not all(t.kind in COLUMN_KEYS for t in fold.key.types):
-            return None
-        return Partials(fold, source) if all(_columnar(b, source) for b in fold.bound) else None
+        """The partial aggregation of a fold; None if a key or an aggregate has no columnar form (`without_columns`)."""
+        return None if without_columns(fold, source) else Partials(fold, source)
 
     def declines(self, batch: Batch) -> bool:
         """The batch holds what Arrow would fold otherwise than the reference."""
@@ -501,6 +500,30 @@ def _summable(column: pa.Array, extent: Extent) -> pa.Array:
     if pa.types.is_decimal(column.type) or max(-extent[0], extent[1]) * len(column) < 2**63:
         return column
     return column.cast(pa.decimal128(MAX_PRECISION, 0))
+
+
+def without_columns(fold: Fold, source: Schema) -> str:
+    """The key or the aggregate of a fold that has no columnar form; empty if all have one."""
+    if not fold.key.fields:
+        return "it has no keys"
+    if odd := [t for t in fold.key.types if t.kind not in COLUMN_KEYS]:
+        return f"a key of type {odd[0]}"
+    return next((call_text(b) for b in fold.bound if not _columnar(b, source)), "")
+
+
+def call_text(b: BoundAggregate) -> str:
+    """A call as `explain` shows it."""
+    computed = [a for a in b.args if not isinstance(a, (Column, Literal))]
+    return typed_call(b.call.function, ["an expression"] if computed else [str(a.type) for a in b.args])
+
+
+def typed_call(function: str, of: Sequence[str]) -> str:
+    """A function of columns of these types.
+
+    >>> typed_call("sql_sum", ["DOUBLE"])
+    'SUM(DOUBLE)'
+    """
+    return f"{plain_name(function).removeprefix('sql_').upper()}({', '.join(of)})"
 
 
 def _columnar(b: BoundAggregate, source: Schema) -> bool:

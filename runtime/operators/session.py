@@ -18,7 +18,7 @@ from flowql.runtime.operators.fold import Fold
 from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.partials import use_vector
 from flowql.runtime.operators.rows import Changes, Emitter
-from flowql.runtime.operators.session_columns import SessionColumns, Taken
+from flowql.runtime.operators.session_columns import SessionColumns, Taken, session_without_columns
 from flowql.runtime.operators.windows import grace_of
 from flowql.runtime.state.columns.packed import PackedKeys, pack
 from flowql.runtime.state.layout import store_key_codec
@@ -57,6 +57,7 @@ class SessionAggregateOperator:
         self._columns = SessionColumns.of(
             plan, self._fold, inputs[0].schema, gap=self._gap, life=self._life, retention=self._retention
         )
+        self.by_row = session_without_columns(self._fold, inputs[0].schema)
         self._retract = plan.change == "retract"
         self._store, self._codec = plan.stores[0].name, store_key_codec(plan.stores[0])
         self._step = max(self._retention // FORGETS, 1)

@@ -20,7 +20,7 @@ from flowql.runtime.operators.accumulate import RowsRefused
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import Fold
 from flowql.runtime.operators.group_results import GroupResults, unchanged
-from flowql.runtime.operators.partials import Partials
+from flowql.runtime.operators.partials import Partials, call_text, without_columns
 from flowql.runtime.operators.session_bounds import Known, Sessions, sessions_of
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.columns.key_columns import packed_keys
@@ -60,6 +60,14 @@ class Columned:
     ends: Ints
 
 
+def session_without_columns(fold: Fold, source: Schema) -> str:
+    """As `without_columns`: the accumulators of sessions have to be columns, too."""
+    if reason := without_columns(fold, source):
+        return reason
+    parts = zip(fold.bound, Partials(fold, source).parts, strict=True)
+    return next((call_text(b) for b, part in parts if part.fold is None), "")
+
+
 class SessionColumns:
     """The columnar form of an aggregation of sessions. life: how long after its end a session takes rows, gap and grace."""
 
@@ -72,11 +80,10 @@ class SessionColumns:
 
     @staticmethod
     def of(plan: Operator, fold: Fold, source: Schema, *, gap: int, life: int, retention: int) -> SessionColumns | None:
-        """None if a key or an aggregate has no columnar form."""
-        partials = Partials.of(fold, source)
-        if partials is None or any(p.fold is None for p in partials.parts):
+        """None if a key or an aggregate has no columnar form (`session_without_columns`)."""
+        if session_without_columns(fold, source):
             return None
-        return SessionColumns(plan, fold, partials, gap=gap, life=life, retention=retention)
+        return SessionColumns(plan, fold, Partials(fold, source), gap=gap, life=life, retention=retention)
 
     def taken(self, batch: Batch) -> Ints | None:
         """Places of the rows with a key and a value; None for a batch that Arrow would fold otherwise than the reference."""

@@ -16,7 +16,7 @@ from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Accs, Fold
 from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_keys import OpenKeys
-from flowql.runtime.operators.partials import VECTOR_ROWS, Partials, use_vector
+from flowql.runtime.operators.partials import VECTOR_ROWS, Partials, use_vector, without_columns
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.state.columns.packed import Flags, PackedKeys, pack
 from flowql.runtime.state.layout import store_key_codec
@@ -62,6 +62,7 @@ class WindowedAggregateOperator:
         self._fold = Fold(plan, inputs[0].schema)
         self._store, self._codec = plan.stores[0].name, store_key_codec(plan.stores[0])
         self._partials = Partials.of(self._fold, inputs[0].schema)
+        self.by_row = without_columns(self._fold, inputs[0].schema)
         self.open = OpenKeys() if self.emits_final else None  # by the starts of windows
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:

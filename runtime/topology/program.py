@@ -402,6 +402,16 @@ def _coalescible(operators: Sequence[Operator], passes: Callable[[Operator], boo
     return found
 
 
+def why_by_row(operators: Sequence[Operator]) -> dict[str, str]:
+    """Operators of a sub-topology that process all rows one by one (`MicroBatchContext.took_by_row`), with the reason."""
+    by_id, merged = {op.id: op for op in operators}, _coalescible(operators)
+    found = {op.id: factory.why_by_row(op, [by_id[i] for i in op.inputs]) for op in operators}
+    for op in operators:
+        if isinstance(op.spec, Materialise) and op.id not in merged:
+            found[op.id] = found[op.id] or "it gives every change of a row"
+    return {op: reason for op, reason in found.items() if reason}
+
+
 def _is_traced(op: Operator, by_id: Mapping[str, Operator]) -> bool:
     """All operators on the way to it are of those that give rows of one record each."""
     above = [by_id[i] for i in op.inputs]

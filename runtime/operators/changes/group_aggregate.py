@@ -19,7 +19,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
 from flowql.runtime.operators.changes.deltas import by_columns, same_by
-from flowql.runtime.operators.changes.group_columns import Declined, GroupColumns
+from flowql.runtime.operators.changes.group_columns import Declined, GroupColumns, without_columns
 from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
 from flowql.runtime.operators.fold import AGGREGATE_FAILED
 from flowql.runtime.operators.group_limit import check_group, check_kept, kept_bytes
@@ -62,6 +62,7 @@ class GroupAggregateOperator:
         at = [names.index(k) for k in plan.spec.keys]
         counts = self._closing is None and plan.spec.sessions is None
         self._columns = GroupColumns.of(plan, self._deltas, at) if counts else None
+        self.by_row = without_columns(self._deltas) if counts else "a watermark closes its groups"
         made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
         assert len(plan.schema.key) == len(plan.spec.keys), "the output is keyed by the group"
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])

@@ -19,7 +19,7 @@ from flowql.runtime.operators.changed_rows import ChangedRows
 from flowql.runtime.operators.changes.deltas import signs
 from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDeltas
 from flowql.runtime.operators.group_results import Shown, unchanged
-from flowql.runtime.operators.partials import COLUMN_KEYS
+from flowql.runtime.operators.partials import COLUMN_KEYS, typed_call
 from flowql.runtime.operators.row_columns import column_array, plain_column, whole_decimals
 from flowql.runtime.operators.rows import record_of
 from flowql.runtime.operators.winners import group_codes
@@ -63,11 +63,8 @@ class GroupColumns:
 
     @staticmethod
     def of(plan: Operator, deltas: GroupDeltas, keys: Sequence[int]) -> GroupColumns | None:
-        """keys: places of the keys in the input. None where a group is more than a few numbers, or a key has no columnar form."""
-        fits = (
-            bool(keys) and all(t.kind in COLUMN_KEYS for t in deltas.key_types) and all(map(_is_number, deltas.calls))
-        )
-        return GroupColumns(plan, deltas, keys) if fits else None
+        """keys: places of the keys in the input. None if a key or a call has no columnar form (`without_columns`)."""
+        return None if without_columns(deltas) else GroupColumns(plan, deltas, keys)
 
     def apply(self, batch: Batch, store: Store, run: MicroBatchContext) -> Batch | None:
         """The changes of the groups' results; state is staged. Raises Declined, with nothing staged."""
@@ -158,6 +155,19 @@ class GroupColumns:
             t = call.call.type
             made[call.call.name] = column_array(shown, t) if isinstance(shown, ValueColumn) else to_arrow(shown, t)
         return record_of([made[n] for n in schema.names], schema)
+
+
+def without_columns(deltas: GroupDeltas) -> str:
+    """The key of a group, or the call that is more than a few numbers, for which it has no columns; empty if it has them."""
+    if not deltas.key_types:
+        return "it has no keys"
+    if odd := [t for t in deltas.key_types if t.kind not in COLUMN_KEYS]:
+        return f"a key of type {odd[0]}"
+    called = next((c for c in deltas.calls if not _is_number(c)), None)
+    if called is None:
+        return ""
+    types = ", ".join(map(str, called.arg_types))
+    return typed_call(called.call.function, [f"DISTINCT {types}" if called.call.distinct else types])
 
 
 def _counts(call: BoundCall) -> bool:
