@@ -16,6 +16,7 @@ from flowql.deploy.assertions import Topics
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer, Done, QueryEngine
+from flowql.topics.producing import Written
 
 NOT_HERE = "FQ5310"
 Start = Literal["latest", "earliest"]
@@ -45,7 +46,7 @@ class Backend(Protocol):
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription: ...
 
-    def produce(self, name: str, rows: Any, timestamp: str | None) -> int: ...
+    def produce(self, name: str, rows: Any, timestamp: str | None) -> Written: ...
 
     def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
         """The project to deploy, with its mistakes, and the topics that its ASSERT statements are about: None for those of its log."""

@@ -120,9 +120,12 @@ class Connection:
         self._seen(found.tick)
         return found
 
-    def batches(self, query: str, *, engine: QueryEngine | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, query: str, *, engine: QueryEngine | None = None, at_least: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """As `sql`, in batches as they are computed. Close the iterator to end early."""
-        with self._backend.answer(text(query, "query"), engine) as answer:
+        with self._backend.answer(text(query, "query"), engine, at_least) as answer:
+            self._seen(Result(answer.schema.empty_table()).tick)
             yield from answer.batches
 
     def execute(self, statements: str, *, retry: int = 0) -> int:
@@ -161,18 +164,20 @@ class Connection:
 
     def produce(self, name: str, rows: Any, *, timestamp: str | None = None) -> int:
         """Writes rows to the topic of a stream or table in one transaction, creating a missing topic. Returns their
-        number.
+        number. `tick` shows them.
 
         rows: dicts, an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Column
         names ignore case; missing columns are NULL. In a table, a row with only its key is a deletion. timestamp: column with
-        the event time; default: the source's, or the current time. Raises CommandError, and writes nothing, if a
-        row does not fit.
+        the event time; default: the source's, or the current time. Raises CommandError, writing nothing, if a row
+        does not fit.
 
-        Over a URL a frame above about 8 MB takes several transactions, and after a broken connection the rows may or
-        may not be written.
+        Over a URL a frame above about 8 MB takes several transactions, and after a broken connection the outcome is
+        unknown.
         """
         column = None if timestamp is None else text(timestamp, "timestamp")
-        return self._backend.produce(text(name, "name"), rows, column)
+        written = self._backend.produce(text(name, "name"), rows, column)
+        self._seen(as_text(written.ends))
+        return written.rows
 
     def deploy(
         self,

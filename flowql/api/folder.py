@@ -30,7 +30,7 @@ from flowql.server.ending import end_instance
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from flowql.server.running import connect as find_instance
 from flowql.server.running import connect_past_freeze, connect_running
-from flowql.topics.producing import TopicWriter
+from flowql.topics.producing import TopicWriter, Written
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -78,7 +78,7 @@ class Folder:
         following = follow(anew, self._settings, deployed(self._settings), start, limit, closed.is_set)
         return Subscription(changes_of(following), closed.set)
 
-    def produce(self, name: str, rows: Any, timestamp: str | None) -> int:
+    def produce(self, name: str, rows: Any, timestamp: str | None) -> Written:
         return self._writer.produce(name, self._plan(), rows, timestamp, self._project.partitions)
 
     def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:

@@ -19,9 +19,11 @@ from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer, Done, QueryEngine
+from flowql.query.tick_text import later
+from flowql.runtime.log.base import TopicPartition
 from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
-from flowql.topics.producing import RowWriter
+from flowql.topics.producing import RowWriter, Written
 
 REQUEST_BYTES = 8 << 20  # of rows, about
 
@@ -56,23 +58,24 @@ class Remote:
         told = self._client.changes(what, start, limit)
         return Subscription(told.__iter__(), told.close)
 
-    def produce(self, name: str, rows: Any, timestamp: str | None) -> int:
+    def produce(self, name: str, rows: Any, timestamp: str | None) -> Written:
         writer = RowWriter(self._client.source(name))
         table = writer.table(rows)
         parts = list(_parts(table))
         if len(parts) != 1:  # each is a transaction: what cannot be written is found before the first
             for _ in writer.records(table, timestamp):
                 pass
-        written = 0
+        written, ends = 0, dict[TopicPartition, int]()
         for part in parts:
             try:
-                written += self._client.produce(name, part, timestamp)
+                done = self._client.produce(name, part, timestamp)
+                written, ends = written + done.rows, later(ends, done.ends)
             except CommandError as error:
                 if not written:
                     raise
                 title = f"{error.title}; {written:,} rows before that were written"
                 raise CommandError(title, code=error.code, help=error.help) from error
-        return written
+        return Written(written, ends)
 
     def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
         if project is None:

@@ -25,6 +25,7 @@ from flowql.query.answer import Done
 from flowql.query.arrow_changes import of_batch
 from flowql.query.change import Change, Rebuilt
 from flowql.query.dead_letters import Letter, letter_of
+from flowql.query.tick_text import as_ends
 from flowql.runtime.log.base import TopicInfo
 from flowql.server.address import LOST
 from flowql.server.change_stream import SILENCE_S, Begun, decode
@@ -33,6 +34,7 @@ from flowql.server.failures import NO_ROUTE, Failure
 from flowql.server.frames import arrow_stream
 from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
 from flowql.server.streaming import ARROW
+from flowql.topics.producing import Written
 
 CONNECT_S = 10.0
 LETTERS_AT_ONCE = 1_000
@@ -110,12 +112,13 @@ class RemoteClient(Calls):
             (source,) = codec.loads(found["plan"]).sources
             return source
 
-    def produce(self, name: str, rows: pa.Table | pa.RecordBatch, timestamp: str | None) -> int:
-        """Rows written in one transaction; their number, when they are durable. What becomes of them is unknown if no answer comes."""
+    def produce(self, name: str, rows: pa.Table | pa.RecordBatch, timestamp: str | None) -> Written:
+        """Rows written in one transaction, when they are durable. What becomes of them is unknown if no answer comes."""
         path = f"/v1/streams/{quote(name, safe='')}/rows"
         asked = "" if timestamp is None else f"?{urlencode({'timestamp': timestamp})}"
-        written: int = self._exactly("POST", path + asked, arrow_stream(rows), {"Content-Type": ARROW})["rows"]
-        return written
+        said = self._exactly("POST", path + asked, arrow_stream(rows), {"Content-Type": ARROW})
+        with self._understood():
+            return Written(said["rows"], as_ends(said["tick"]))
 
     def execute(self, statements: str, variables: Mapping[str, str], retry: int = 0) -> list[Done]:
         """As `statements`, without the rows of RETURNING, which are for those who may read."""

@@ -18,6 +18,7 @@ from flowql.query.answer import Answer, Begun, Done, QueryEngine, returned
 from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
+from flowql.query.tick_text import as_text
 from flowql.server import event_stream
 from flowql.server.access import authorize_action
 from flowql.server.answers import answered
@@ -33,7 +34,7 @@ from flowql.server.row_forms import FORMS, LINES
 from flowql.server.row_service import RETRY_MAX, Statements, Subscriber
 from flowql.server.statement_streams import done_streams
 from flowql.server.streaming import ARROW
-from flowql.topics.producing import Once, source_named
+from flowql.topics.producing import Once, Written, source_named
 
 PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
 STATEMENTS_BYTES_MAX = 4 << 20
@@ -77,7 +78,7 @@ _DONE = {
         },
     },
 }
-_COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}}}
+_COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}, "tick": {"type": "string"}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +188,17 @@ async def _write(call: Call) -> Response:
         written = await rows.run(lambda: rows.produce_json(name, _objects(data), timestamp, once, declared_only=False))
     else:
         raise Malformed(f"a body of type {kind[:80]} is not supported; send JSON, JSON lines or Arrow", 415)
-    return JSONResponse({"rows": written})
+    return _told(written)
 
 
 async def _event(call: Call) -> Response:
     rows, name, data = call.server.rows, call.given["name"], await call.request.body()
-    return JSONResponse(
-        {
-            "rows": await rows.run(
-                lambda: rows.produce_json(name, _objects(data), None, _once(call, data), declared_only=True)
-            )
-        }
-    )
+    once = _once(call, data)
+    return _told(await rows.run(lambda: rows.produce_json(name, _objects(data), None, once, declared_only=True)))
+
+
+def _told(written: Written) -> Response:
+    return JSONResponse({"rows": written.rows, "tick": as_text(written.ends)})
 
 
 def _once(call: Call, data: bytes) -> Once | None:
@@ -230,9 +230,14 @@ def _objects(data: bytes) -> list[dict[str, Any]]:
 async def _look_up(call: Call) -> Response:
     service, name = call.server.service, call.given["name"]
     source = source_named(name, service.plan)
-    sql = select(source, call.given.get(COLUMNS, {}))
-    now = partial(service.look_up, sql, None, call.caller.visible("read"))
-    return await answered(call, lambda begun: service.query(sql, begun, call.client, None, **_only(call)), now)
+    sql, at_least = select(source, call.given.get(COLUMNS, {})), call.given.get("at-least")
+
+    def ask(begun: Begun) -> Answer:
+        return service.query(sql, begun, call.client, None, at_least=at_least, **_only(call))
+
+    if at_least is not None:  # it may have to wait
+        return await answered(call, ask)
+    return await answered(call, ask, partial(service.look_up, sql, None, call.caller.visible("read")))
 
 
 async def _dead_letters(call: Call) -> Response:
@@ -372,7 +377,7 @@ ROWS: Sequence[Entry] = (
         "Rows whose columns have these values. With all columns of the key, it is a look-up.",
         answer=_ROWS,
         produces=tuple(FORMS),
-        parameters=(_NAME,),
+        parameters=(_NAME, Parameter("at-least", "header", "The tick to show.")),
         any_column=True,
         scope="result",
         limit=QUERIES,

@@ -43,7 +43,7 @@ from flowql.server.replays import Replays
 from flowql.server.service import Service
 from flowql.topics.json_rows import json_table
 from flowql.topics.polling import records_of
-from flowql.topics.producing import Once, TopicWriter, source_named
+from flowql.topics.producing import Once, TopicWriter, Written, source_named
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -104,7 +104,7 @@ class RowService:
         """A stream or table that is deployed, whatever the case of its name; with nothing else. CommandError if there is none."""
         return Plan(sources=(source_named(name, self._service.deployed.plan),))
 
-    def produce(self, name: str, rows: pa.Table, timestamp: str | None, once: Once | None = None) -> int:
+    def produce(self, name: str, rows: pa.Table, timestamp: str | None, once: Once | None = None) -> Written:
         """Calls `TopicWriter.produce` with the deployed plan."""
         return self._writer.produce(name, self._service.deployed.plan, rows, timestamp, self._settings.partitions, once)
 
@@ -116,7 +116,7 @@ class RowService:
         once: Once | None = None,
         *,
         declared_only: bool,
-    ) -> int:
+    ) -> Written:
         """As `produce`, for rows of parsed JSON. declared_only: see `json_table`."""
         source = source_named(name, self._service.deployed.plan)
         return self.produce(name, json_table(rows, source, declared_only=declared_only), timestamp, once)

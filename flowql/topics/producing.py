@@ -47,6 +47,14 @@ class Once:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """rows: their number. ends: of the partitions that they are in, after them."""
+
+    rows: int
+    ends: Mapping[TopicPartition, int]
+
+
 class TopicWriter:
     """Writes rows to topics of one log, each call as one transaction. Any thread; transactions come one after the other."""
 
@@ -62,8 +70,8 @@ class TopicWriter:
 
     def produce(
         self, name: str, plan: Plan, rows: Any, timestamp: str | None, partitions: int, once: Once | None = None
-    ) -> int:
-        """The number of rows written, all durable. The topic is created if missing. name: of a stream or table of the plan, whatever its case.
+    ) -> Written:
+        """The rows are durable. The topic is created if missing. name: of a stream or table of the plan, whatever its case.
 
         partitions: of a topic that is created and does not declare them. once: writes nothing if it has been written. Raises CommandError, and writes nothing, if a row cannot be written.
         """
@@ -79,16 +87,18 @@ class TopicWriter:
             if self._producer is None:
                 self._producer = self._log.producer(self._transactional_id)
             try:
-                self._write(self._producer, source.topic, count, records)
+                ends = self._write(self._producer, source.topic, count, records)
             except BaseException:  # a producer whose transaction failed may be of no more use
                 failed, self._producer = self._producer, None
                 with suppress(RuntimeFailure):
                     failed.close()
                 raise
-        return sum(r.num_rows for r in records)
+        return Written(sum(r.num_rows for r in records), ends)
 
-    def _write_once(self, log: Log, topic: str, partitions: int, records: Sequence[pa.RecordBatch], once: Once) -> int:
-        """The number of rows that the request has written, now or before. If several instances get it at the same time, one writes.
+    def _write_once(
+        self, log: Log, topic: str, partitions: int, records: Sequence[pa.RecordBatch], once: Once
+    ) -> Written:
+        """The rows that the request has written, now or before. If several instances get it at the same time, one writes.
 
         They share a transactional id. A new producer ends the transaction of the one before it, so all written keys are visible to it. The older
         producer is fenced, and its instance tries again.
@@ -100,11 +110,12 @@ class TopicWriter:
             try:
                 now_ms = time.time_ns() // 1_000_000
                 if (written := self._written(log, once, now_ms)) is not None:
-                    return written
+                    tps = [TopicPartition(topic, p) for p in range(partitions)]
+                    return Written(written, log.admin().end_offsets(tps))
                 assert self._keys is not None
                 record = key_record(once.key, WrittenRequest(once.digest, rows), now_ms)
-                self._write(self._keyed, topic, partitions, records, (self._keys.tp, record))
-                return rows
+                ends = self._write(self._keyed, topic, partitions, records, (self._keys.tp, record))
+                return Written(rows, {tp: end for tp, end in ends.items() if tp.topic == topic})
             except CommandError:
                 raise
             except BaseException as error:
@@ -132,8 +143,8 @@ class TopicWriter:
         partitions: int,
         records: Sequence[pa.RecordBatch],
         beside: tuple[TopicPartition, pa.RecordBatch] | None = None,
-    ) -> None:
-        """beside: records for another topic, in the same transaction."""
+    ) -> Mapping[TopicPartition, int]:
+        """The ends of what it wrote. beside: records for another topic, in the same transaction."""
         producer.begin()
         try:
             producer.expect_partitions(topic, partitions)
@@ -147,6 +158,7 @@ class TopicWriter:
             producer.abort()
             raise
         producer.commit()
+        return producer.ends
 
     def close(self) -> None:
         with self._lock:

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.turns("servers")
 SQL = """
 CREATE TABLE own (id INT PRIMARY KEY, n INT) WITH (PARTITIONS = 3);
 CREATE VIEW sums AS SELECT n % 5 AS k, sum(n) AS s FROM own GROUP BY n % 5;
+CREATE TABLE sent (id INT PRIMARY KEY, n INT) WITH (KAFKA_TOPIC = 'sent', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+CREATE VIEW sents AS SELECT count(*) AS c, sum(n) AS s FROM sent;
 CREATE VIEW total AS SELECT sum(s) AS t FROM sums;
 """
 TOTAL, BOTH = "SELECT t FROM total", "SELECT t, (SELECT sum(s) FROM sums) AS s FROM total"
@@ -60,10 +62,24 @@ def test_a_change_of_many_rows_and_one_of_none_have_ticks(shop: Shop) -> None:
     assert shop.local.tick == before
 
 
+def test_answers_show_what_a_connection_has_produced(shop: Shop) -> None:
+    """As a whole, and in batches, which hand the tick on too."""
+    written = 0
+    for connection, other in ((shop.local, shop.remote), (shop.remote, shop.local)) * 2:
+        assert connection.produce("sent", [{"id": written + n, "n": 1} for n in range(3)]) == 3
+        written += 3
+        assert other.sql("SELECT c FROM sents", at_least=connection.tick).one() == written
+        batches = list(connection.batches("SELECT c, s FROM sents", at_least=other.tick))
+        assert [row for b in batches for row in b.to_pylist()] == [{"c": written, "s": written}]
+        ends = as_ends(connection.tick)
+        assert all(ends[tp] >= end for tp, end in as_ends(other.tick).items())
+
+
 def test_the_same_over_http(shop: Shop) -> None:
-    def post(path: str, body: dict[str, Any]) -> Any:
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        request = urllib.request.Request(shop.url + path, json.dumps(body).encode(), headers)
+    def post(path: str, body: dict[str, Any] | None, **more: str) -> Any:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", **more}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(shop.url + path, data, headers)
         with urllib.request.urlopen(request) as reply:
             return json.loads(reply.read())
 
@@ -71,6 +87,12 @@ def test_the_same_over_http(shop: Shop) -> None:
     found = post("/v1/query", {"sql": TOTAL, "at_least": done["tick"]})
     assert [int(row["t"]) for row in found["rows"]] == [7]
     assert as_ends(found["tick"]).keys() == as_ends(done["tick"]).keys()
+    looked_up = post("/v1/tables/sums/rows?k=2", None, **{"At-Least": done["tick"]})
+    assert ([int(row["s"]) for row in looked_up["rows"]], bool(looked_up["tick"])) == ([7], True)
+    sent = post("/v1/streams/sent/rows", {"id": 1, "n": 7})
+    assert sent["rows"] == 1
+    found = post("/v1/query", {"sql": "SELECT s FROM sents", "at_least": sent["tick"]})
+    assert [int(row["s"]) for row in found["rows"]] == [7]
     assert "tick" not in post("/v1/query", {"sql": TOTAL})
     assert post("/v1/query", {"sql": TOTAL, "at_least": ""})["tick"], "a session may begin with a query"
 

@@ -124,7 +124,7 @@ def _json(body: Any) -> bytes:
 
 def test_damaged_arrow_is_a_400(post: Post) -> None:
     good = arrow_stream(pa.table({"k": ["a", "b"], "v": pa.array([1, 2], pa.int32())}))
-    assert arrow(post, good).json() == {"rows": 2}
+    assert arrow(post, good).json()["rows"] == 2
     seed = 5
     rng = random.Random(seed)
     for _ in range(300):
