@@ -37,7 +37,7 @@ class StateLimits:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """What parts of an instance may take of `memory_bytes`, which is what the whole process should stay within.
+    """The shares of an instance's parts in `memory_bytes`, the limit of the whole process.
 
     >>> MemoryBudget(1 << 30).interactive_query_bytes >> 20
     56
@@ -55,7 +55,7 @@ class MemoryBudget:
 
     @property
     def fetch_buffer_bytes(self) -> int:
-        """Of each of the two clients: what is fetched and not distributed yet."""
+        """Fetched records that are not distributed yet, of each of the two clients."""
         return self._share(_FETCH)
 
     @property
@@ -65,7 +65,7 @@ class MemoryBudget:
 
     @property
     def uncommitted_output_bytes(self) -> int:
-        """Of the epoch that is being filled: processing waits while there is more. As much may be in the one that is committed."""
+        """The pending epoch: processing waits while it is larger. As much may be in the epoch that is committed."""
         return self._share(_OUTPUT) // 2
 
     @property
@@ -91,7 +91,7 @@ class MemoryBudget:
 
     @property
     def query_process_bytes(self) -> int:
-        """Of all child processes that answer interactive queries, beside what they have when they are idle."""
+        """All child processes of interactive queries, beyond their idle size."""
         return query_process_bytes(self.interactive_query_bytes)
 
 

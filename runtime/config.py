@@ -68,11 +68,11 @@ class InstanceConfig:
 
     @property
     def transactional_id(self) -> str:
-        """Of this instance's producer; two that run at the same time never have the same."""
+        """The id of this instance's producer; two that run at the same time never have the same."""
         return self.transactional_id_of(self.process_id) if self.shared else self.application_id
 
     def transactional_id_of(self, process_id: str) -> str:
-        """Of a member's producer."""
+        """The id of a member's producer."""
         return f"{self.application_id}-{process_id}"
 
     @property

@@ -80,7 +80,7 @@ _FULL = {
 
 
 def remedy_when_full(problem: str) -> str:
-    """What to do about an error of the system for lack of space; empty for others.
+    """The remedy for a system error for lack of space; empty for others.
 
     >>> remedy_when_full("[Errno 28] No space left on device")
     'make room on that disk'

@@ -71,7 +71,7 @@ def _of_file(path: str, folder: str) -> str:
 
 
 def _of_command(command: list[str], folder: str) -> str:
-    """What it prints stays here, also if it fails: it may be the secret."""
+    """Keeps the output to itself, also on failure: it may be the secret."""
     shown = _shown("command", command)
     try:
         done = subprocess.run(

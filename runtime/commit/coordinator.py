@@ -186,7 +186,7 @@ class CommitStep:
         return done
 
     def hurry(self) -> None:
-        """What is published is committed as soon as it may be: as often as the shortest interval allows. The epoch lock is held."""
+        """Commits published rows as soon as the shortest interval allows. The epoch lock is held."""
         self._next_ms = min(self._next_ms, self._cut_ms + COMMIT_INTERVAL_MS_MIN)
         self.wake()
 
@@ -207,7 +207,7 @@ class CommitStep:
         return self._restart
 
     def look_at_state(self, error: Exception) -> None:
-        """Of another thread, which may not have been able to write to the state. Any thread."""
+        """Checks the state after the error of another thread, which may have failed to write to it. Any thread."""
         if isinstance(error, StateError) and not isinstance(error, BlocksAway):  # a store that is away is no I/O error
             self._reopening.failed(error)
             self.wake()

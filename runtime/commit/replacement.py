@@ -1,4 +1,4 @@
-"""What a commit does to whole partitions: records that take the place of others, topics with another number of partitions."""
+"""Changes of a commit to whole partitions: records that take the place of others, topics with another number of partitions."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class _Remote:
         return lambda *args: None if any(args[i] is None for i in required) else self.value(*args)
 
     def step(self, part: Literal["add", "undo"], nullable: Sequence[bool]) -> Callable[..., Any]:
-        """Of an aggregate: (accumulator, arguments) -> accumulator; the same one where an argument is NULL that may not be."""
+        """A step of an aggregate: (accumulator, arguments) -> accumulator; the same one where an argument is NULL that may not be."""
         required, call = [i for i, may_be in enumerate(nullable) if not may_be], partial(self.value, part=part)
         return lambda acc, *args: acc if any(args[i] is None for i in required) else call(acc, *args)
 

@@ -1,4 +1,4 @@
-"""What calls of user-defined functions have cost since this process started.
+"""The costs of calls of user-defined functions since this process started.
 
 Kept by the names of functions in plans, so a version that is loaded again goes on counting.
 """
@@ -30,7 +30,7 @@ class Counts:
 
 
 class FunctionMetrics:
-    """Of one version, as each thread counts them."""
+    """The counts of one version, by thread."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -65,7 +65,7 @@ def metrics_of(name: str) -> FunctionMetrics:
 
 
 def counts_since(modules: Collection[str]) -> dict[str, list[int]]:
-    """What functions of these modules have counted since it was asked last, by their names in SQL: a number for each of `PARTS`."""
+    """The counts of these modules' functions since the last call, by their names in SQL: a number for each of `PARTS`."""
     found: dict[str, list[int]] = {}
     with _asking:
         for name, metrics in list(_all.items()):

@@ -1,4 +1,4 @@
-"""What calls of functions know of the run of this thread: how many records it has, and whether its query gives way to others.
+"""Facts about this thread's micro-batch for calls of functions: how many records it has, and whether its query gives way to others.
 
 Among several records, a call that took long to fail ends the run: a run is not interrupted, thousands of records of which every third fails after
 a timeout would take hours, and stopping or removing the query would wait for them. So the first such failure ends the run, and its records are processed one at a time.

@@ -45,7 +45,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     @property
     def names(self) -> frozenset[str]:
-        """Of modules, and of folders that are packages without a file."""
+        """The names of modules, and of folders that are packages without a file."""
         return frozenset(self._loader.sources) | self._folders
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:

@@ -99,7 +99,7 @@ class Server:
     def _of_groups(
         self, user: UserDefined, part: Literal["add_many", "result_many"], groups: Sequence[Any]
     ) -> list[Any]:
-        """What `add_many` and `result_many` of an aggregate give."""
+        """The results of an aggregate's `add_many` and `result_many`."""
         if part == "result_many":
             result = self._call(user, "result")
             return [self._attempt(result, acc) for acc in groups]

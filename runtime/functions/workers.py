@@ -97,7 +97,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC. part: of an aggregate."""
+    """The request of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC. part: of an aggregate."""
 
     function: str  # its name in SQL
     given: tuple[Any, ...] | bytes
@@ -128,7 +128,7 @@ def from_ipc(data: bytes) -> list[pa.Array]:
 
 
 class FunctionFailed(Exception):
-    """What a function raised; of a class with the name of that exception."""
+    """The error of a function, in a class with the name of its exception."""
 
 
 class ProcessLost(FunctionFailed):
@@ -376,7 +376,7 @@ _known_lock = threading.Lock()
 
 
 def workers_of(code: Code) -> Workers:
-    """Of this process. No process is started by it."""
+    """The workers of this process. Starts none."""
     with _known_lock:
         return _known.setdefault(code, Workers(code))
 

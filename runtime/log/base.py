@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from flowql.runtime.errors import CommitTorn
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-# What a producer is given: n records of one partition, in order. A null value is a tombstone.
+# Input of a producer: n records of one partition, in order. A null value is a tombstone.
 PRODUCE_SCHEMA = pa.schema(
     [
         pa.field("timestamp", pa.int64(), nullable=False),
@@ -25,7 +25,7 @@ PRODUCE_SCHEMA = pa.schema(
         pa.field("headers", HEADERS_TYPE),
     ]
 )
-# What a reader gives: the same with the offset in front.
+# Output of a reader: the same with the offset in front.
 RECORD_SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False), *PRODUCE_SCHEMA])
 
 

@@ -33,7 +33,7 @@ from flowql.runtime.log.transaction import Shape, Transaction
 
 # Consecutive stored batches are joined into one while both are below this; joining copies.
 _JOIN_ROWS = 8_192
-# What a record costs besides its key and value, for byte limits.
+# Bytes of a record besides its key and value, for byte limits.
 _RECORD_BYTES = 16
 
 
@@ -41,7 +41,7 @@ _Answer = TypeVar("_Answer")
 
 
 def answered(ask: Callable[[], _Answer]) -> Future[_Answer]:
-    """Of a log that need not wait: the answer or the LogError, known at once."""
+    """A finished future for a log that need not wait: the answer or the LogError."""
     future: Future[_Answer] = Future()
     try:
         future.set_result(ask())

@@ -212,7 +212,7 @@ class MemoryLog(LocalLog):
             if whole > 0:
                 del partition.bases[:whole], partition.batches[:whole]
 
-    # What readers and producers use
+    # For readers and producers
 
     def refresh(self) -> None:
         """There is no other process."""

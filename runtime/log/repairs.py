@@ -45,7 +45,7 @@ def topic_name(application_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a record is read as. timestamp_ms: its event time in the log."""
+    """The replacement with which a record is read. timestamp_ms: its event time in the log."""
 
     key: bytes | None
     value: bytes | None

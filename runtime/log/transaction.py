@@ -1,4 +1,4 @@
-"""What a producer collects between begin and commit, before a log makes it durable."""
+"""The records that a producer collects between begin and commit, before a log makes it durable."""
 
 from __future__ import annotations
 

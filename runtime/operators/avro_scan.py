@@ -38,7 +38,7 @@ SCHEMAS_MAX = 4
 _TimeNumbers = type[TimeNumber]
 DECIMAL_BYTES_MAX = 8
 _STOPS = np.uint64(0x8080808080808080)
-# What a field of each Avro type may be read as; the reference converts some more, value by value.
+# The kinds as which a field of each Avro type may be read; the reference converts some more, value by value.
 _READ_AS: dict[str, tuple[Kind, ...]] = {
     "boolean": (Kind.BOOLEAN,),
     "int": (Kind.INT, Kind.BIGINT, Kind.DOUBLE, *TIMES),
@@ -180,7 +180,7 @@ class _Walk(RecordBytes):
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What a field is in each row: a number (its bits), or a span of bytes; `present`: it is not null."""
+    """A field's value in each row: a number (its bits), or a span of bytes; `present`: it is not null."""
 
     present: Bools
     number: npt.NDArray[Any] | None = None

@@ -69,7 +69,7 @@ def _asleep() -> None:
 
 @dataclass(slots=True)
 class Looks:
-    """What a join of a stream with a table found in a run: stream rows, how many of them met a row, and the latest times of both."""
+    """Counts of a stream-table join in a micro-batch: stream rows, how many of them met a row, and the latest times of both."""
 
     rows: int = 0
     found: int = 0
@@ -82,7 +82,7 @@ HELD = "held"  # in the metadata of a task: `MicroBatchContext.held`
 
 @dataclass(slots=True)
 class MicroBatchContext:
-    """What an operator may touch during one run.
+    """The context of an operator during one micro-batch.
 
     stream_times: operator id -> stream time (ms) before the run; operators update it through `advance`.
     late: operator id -> number of late rows dropped (a metric, and named in messages). behind: how far the furthest of them was

@@ -344,7 +344,7 @@ class Decoder:
         return good, rows
 
     def _times(self, records: pa.RecordBatch, named: dict[str, pa.Array], good: Any) -> Ints:
-        """Of all records; those whose time is not used are declined to the row path, which says why."""
+        """The times of all records; those with an unusable time are declined to the row path, which reports the reason."""
         if self._time is None or self._time_field is None:
             times: Ints = records.column("timestamp").to_numpy()
         elif self._time_field.type.kind is Kind.STRING:

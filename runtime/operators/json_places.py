@@ -1,4 +1,4 @@
-"""What stands at the places of a batch where records of one shape have their literals and values (`json_scan`).
+"""Reads a batch at the places where records of one shape have their literals and values (`json_scan`).
 
 Sixteen bytes are read at each place, all of one record before the next: a batch is more than a processor's cache holds.
 """
@@ -142,7 +142,7 @@ def layout_of(shape: Shape, texts: tuple[int, ...]) -> ShapeProbes:
 
 
 class Look:
-    """What stands at the places of a layout in the records whose quotes and ends are given."""
+    """Reads the places of a layout in records with given quotes and ends."""
 
     __slots__ = ("_buffer", "_found", "_places", "layout", "scalars")
 
@@ -168,7 +168,7 @@ class Look:
         return good
 
     def _scalars(self, scan: QuotedBytes) -> Scalars:
-        """Of all scalars of the shape, a row for each."""
+        """The scalars of the shape, a row for each."""
         count, first = len(self.layout.scalars), self.layout.literals
         ends = _columns(self._places[:, first : first + count])
         ends += WIDE

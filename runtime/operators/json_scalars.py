@@ -173,7 +173,7 @@ def column(values: Scalars, whole: Whole, t: SqlType) -> tuple[pa.Array, Bools]:
 def _nullable(
     values: Scalars, read: npt.NDArray[np.generic], good: Bools, t: pa.DataType | None
 ) -> tuple[pa.Array, Bools]:
-    """What was read as an array in which rows with `null` are null and good."""
+    """The read values as an array in which rows with `null` are null and good."""
     if good.all():
         return pa.array(read, t), good
     return pa.array(read, t, mask=~good), good | is_null(values)

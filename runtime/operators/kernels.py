@@ -57,7 +57,7 @@ class VectorFailed(Exception):
 
 
 class _Feed:
-    """What DuckDB scans as a statement's input: whatever batch is set, without registering it anew."""
+    """The input that DuckDB scans for a statement: the batch that is set, without another registration."""
 
     __slots__ = ("batch",)
 
@@ -146,7 +146,7 @@ def failures_of(arrow: ArrowCall) -> Callable[[Sequence[pa.Array]], pa.Array]:
 def over_chunks(
     args: Sequence[SqlType], result: SqlType, over: Callable[[list[pa.Array]], pa.Array]
 ) -> Callable[..., pa.Array]:
-    """What DuckDB calls: it looks at how many parameters there are, and TIME is in microseconds."""
+    """The function that DuckDB calls: it counts the parameters, and TIME is in microseconds."""
     types, given = [arrow_type(t) for t in args], _in_micros(arrow_type(result))
 
     def call(*columns: pa.ChunkedArray) -> pa.Array:

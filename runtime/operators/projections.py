@@ -301,7 +301,7 @@ def _rows_min(sql: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What a vector chain computed: columns of all rows, which rows pass, and for which rows that holds."""
+    """The result of a vector chain: columns of all rows, which rows pass, and for which rows that holds."""
 
     columns: list[pa.Array]
     passed: Bools

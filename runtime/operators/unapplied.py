@@ -13,7 +13,7 @@ NOT_ADDED, NOT_RETRACTED = b"-", b"+"
 
 
 class Unapplied(NamedTuple):
-    """What a group keeps beside its accumulators. Rows are compared as they are encoded, so that a NaN equals itself."""
+    """The rows that a group keeps beside its accumulators. Rows are compared as they are encoded, so that a NaN equals itself."""
 
     entries: tuple[bytes, ...] = ()
 

@@ -82,7 +82,7 @@ class WindowedAggregateOperator:
         return out
 
     def starts(self, rowtime: int) -> range:
-        """What the windows a row falls in are kept under, rising: their starts.
+        """The starts of the windows of a row, rising; state is kept under them.
 
         Rows from 1970 on are in none that starts before it, as in ksqlDB. So a window over 1970 would hold a part of its rows only:
         there is none, unless the source says that its times begin before (`Window.over_1970`).

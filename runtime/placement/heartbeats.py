@@ -50,7 +50,7 @@ class Heartbeat:
 
 
 class Heartbeats:
-    """What one member has heard, in the order of the topic."""
+    """The heartbeats that one member has read, in the order of the topic."""
 
     def __init__(self, reader: str) -> None:
         self._reader, self._own = reader, 0  # how many heartbeats of the reader were read

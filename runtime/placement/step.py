@@ -30,7 +30,7 @@ _READ_ROWS, _READ_BYTES = 10_000, 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What the last decision of the leader was made from: it stands until one of these changes."""
+    """The inputs of the leader's last decision, which stands until one of them changes."""
 
     number: int
     alive: tuple[

@@ -29,7 +29,7 @@ ALONE_NS = 25_000_000
 SLOW_NS = 50_000_000  # a slice longer than this is reported (rule R18), and its query counts as slow
 # Queries of far less weight than one that had work lately leave a thread to it. On two processors all that a critical record passes through
 # (reading, handing out, its slice, the process that appends) took twice as long while batch queries kept both busy.
-# What they lose is little, as two threads share one interpreter lock. A commit counts as one of their threads: most of
+# They lose little, as two threads share one interpreter lock. A commit counts as one of their threads: most of
 # what is in it is theirs. With 5 M records rebuilt, p99 from durable to output was 22 ms before and 18 ms after, and the rebuild took as long.
 FAR_LESS = 16  # times: batch against high, normal against critical
 LATELY_NS = 5_000_000_000
@@ -335,7 +335,7 @@ class TaskManager:
             self._preempting.notify()
 
     def _look(self) -> Look:
-        """What could run now; wakes and puts to sleep the accounts of queries."""
+        """The tasks that could run now; wakes and puts to sleep the accounts of queries."""
         self._wake()
         look = Look(backlogged={e.task.id.query for e in self._held.values()})
         for query in self._awake.keys() - self._held_queries:

@@ -48,7 +48,7 @@ def most_buffered(
 def weighted_fair(
     tasks: Sequence[TaskFacts], queries: Mapping[str, QueryFacts], virtual_time: float
 ) -> TaskFacts | None:
-    """Of the eligible query with the least virtual deadline the task with the greatest difference of rows; ties by name.
+    """Chooses the eligible query with the least virtual deadline, and its task with the greatest difference of rows; ties by name.
 
     When no runnable query is eligible (all that are lag behind are running on other threads), the least virtual runtime
     goes on: a processor never idles while something can run.

@@ -27,7 +27,7 @@ from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix
 Convert = Callable[[Any], Any]
 _SCHEMAS_MAX = 1_000
 _MICROS, _NANOS = 1_000, 1_000_000
-# What a number counts, by the base type and the logical type of its schema; Avro's specification has all other pairs ignored.
+# The unit of a number, by the base type and the logical type of its schema; Avro's specification has all other pairs ignored.
 _TIMES: dict[tuple[str, str], type[TimeNumber]] = {
     ("int", "date"): TimeNumber.of(Kind.DATE, 1),
     ("int", "time-millis"): TimeNumber.of(Kind.TIME, 1),
@@ -56,7 +56,7 @@ LOGICAL_READERS.update({f"{base}-{_OURS}{name}": _counting(t) for (base, name), 
 
 
 def time_of(schema: Any) -> type[TimeNumber] | None:
-    """What numbers of a schema count, which `parsed` has given; None if it does not say so."""
+    """The unit of a schema's numbers (the schema comes from `parsed`); None if it has no unit."""
     logical = schema.get("logicalType", "") if isinstance(schema, dict) else ""
     return _TIMES.get((schema["type"], logical.removeprefix(_OURS))) if logical.startswith(_OURS) else None
 

@@ -21,7 +21,7 @@ from flowql.runtime.serde.json import (
     JsonRegistryEncoder,
 )
 
-# What decoders raise for bytes that are bad; all but the first comes from conversions of values that they know too little of.
+# Errors of decoders for malformed bytes; all but the first come from conversions of values without a known form.
 UNREADABLE = (BadRecord, RecursionError, ValueError, ArithmeticError, struct.error)
 
 

@@ -139,7 +139,7 @@ class DebeziumDecoder:
         return {**row, **changed} if changed else row
 
     def _meanings(self, schema: Any, side: str) -> Mapping[str, Meaning]:
-        """What a schema says of columns. Columns of one table are described alike before and after a change."""
+        """The meanings of columns in a schema. Columns of one table are described alike before and after a change."""
         if not isinstance(schema, dict):
             return {}
         known, meanings = self._described
@@ -169,7 +169,7 @@ def _fields(schema: Event) -> list[dict[str, Any]]:
 
 
 def _payload(document: Any) -> tuple[Any, Any]:
-    """What a document says, and the schema that describes it, if it comes with one."""
+    """The payload of a document, and its schema, if it comes with one."""
     if isinstance(document, dict) and "payload" in document and "schema" in document and "op" not in document:
         return document["payload"], document["schema"]
     return document, None

@@ -41,7 +41,7 @@ _SCALE_MAX = 1_000  # beyond it a text of a few bytes would be a number of many 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a schema says of a column: the name of its logical type, empty for none, and the scale of a decimal."""
+    """A column in a schema: the name of its logical type, empty for none, and the scale of a decimal."""
 
     name: str = ""
     scale: int = 0

@@ -95,7 +95,7 @@ def fields_of(text: str, delimiter: str) -> list[str | None]:
 
 
 def _quoted_field(text: str, start: int) -> tuple[str, int]:
-    """What stands between quotes, of which two are one, and the place behind them."""
+    """The text between quotes, in which two quotes are one, and the place behind them."""
     parts, at = [], start + 1
     while (end := text.find('"', at)) >= 0:
         parts.append(text[at:end])

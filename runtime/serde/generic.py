@@ -21,7 +21,7 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What a record holds in place of a value, and why it is none. The record is bad for those who read that column."""
+    """An unreadable value in a record, with the reason. The record is malformed for readers of that column."""
 
     shown: str
     why: str

@@ -433,7 +433,7 @@ def _prepare_double(d: float) -> Any:
 
 
 def preparer(t: SqlType) -> Convert | None:
-    """What turns a non-null value into what orjson writes as we want it; None for values that are so already."""
+    """The conversion of a non-null value for orjson; None if orjson writes the value correctly as it is."""
     if t.kind is Kind.DOUBLE:
         return _prepare_double
     if t.kind is Kind.DECIMAL:

@@ -1,4 +1,4 @@
-"""What a JSON Schema of a registry says of the numbers and texts in a document: units of times, and decimals in base64."""
+"""Meanings that a registry's JSON Schema gives to numbers and texts in a document: units of times, and decimals in base64."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _by_schema(t: SqlType, text: str, scalar: Scalar) -> Convert | None:
 
 
 def _converter(t: SqlType, schema: Any, root: Any, scalar: Scalar) -> Convert | None:
-    """Of values that are not None. What does not have the type is left to those that read it; a schema may be none of the kind."""
+    """The conversion of values other than None. Values of another type stay for their reader; the schema may be of any kind."""
     try:
         schema = resolved(schema, root) if isinstance(schema, dict) else {}
     except (ValueError, TypeError, AttributeError):

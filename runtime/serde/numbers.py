@@ -41,7 +41,7 @@ class TimeNumber(int):
         return cls.kind is (Kind.TIMESTAMP if kind is Kind.MICROS else kind)
 
     def in_unit_of(self, kind: Kind) -> int:
-        """What a column of the kind has of it; smaller parts are cut off, toward the past."""
+        """The number in the unit of a column of the kind; smaller parts are cut off, toward the past."""
         return int(self) * (1000 if kind is Kind.MICROS else 1) // self.per_ms
 
 
@@ -62,7 +62,7 @@ NAMED_TIMES: dict[str, type[TimeNumber]] = {
 
 
 def time_number(value: object, kind: Kind) -> object:
-    """What a column of DATE, TIME, TIMESTAMP or TIMESTAMP(6) reads of a number: itself, or in days, milliseconds or microseconds if its
+    """The value that a column of DATE, TIME, TIMESTAMP or TIMESTAMP(6) reads from a number: itself, or in days, milliseconds or microseconds if its
     unit is known. Smaller parts are cut off, toward the past. Raises TypeError if it counts something else.
     """
     if not isinstance(value, TimeNumber):

@@ -93,7 +93,7 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
 
 
 _COMPLETE = "history is complete: no row is late, and latest means latest by time (sequence_by)"
-# What of a native stream is Python: a log gives and takes records.
+# The Python parts of a native stream: a log gives and takes records.
 _ENDS: dict[type, str] = {
     Scan: "records are read and decoded by the runtime's decoder",
     Sink: "records are encoded by the runtime's encoder",
@@ -247,7 +247,7 @@ class _Rules:
 
     @property
     def _as_spark(self) -> bool:
-        """What a job written for Spark would mean will do."""
+        """Whether the meaning of a job written for Spark suffices."""
         return self.mode == "streaming" and self.settings.semantics == "spark"
 
     def _chained(self, node: Node) -> str:

@@ -1,4 +1,4 @@
-"""What Spark is started with: properties, pools, messages and folders, written as files below one folder."""
+"""The configuration with which Spark starts: properties, pools, messages and folders, written as files below one folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 _STATE_SHARE = 4  # the state stores of a local master may take this part of the target's memory, beside the heap
 _STATE_MIB_MIN = 128  # below it write buffers are flushed all the time
 
-# What results mean is no option. Names of columns differ by case in FlowQL; times are UTC. Without ANSI mode Spark computes
+# No option changes the meaning of results. Names of columns differ by case in FlowQL; times are UTC. Without ANSI mode Spark computes
 # as Java and so as FlowQL does: integers wrap, casts of doubles are clamped, what fails is NULL (and a dead letter, native/).
 FIXED: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -35,7 +35,7 @@ FIXED: Mapping[str, str] = {
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
 }
 
-# What a target says elsewhere, or the engine decides. Property -> where.
+# Properties that a target sets elsewhere, or the engine decides. Property -> where.
 REPLACED: Mapping[str, str] = {
     "spark.master": "`master`",
     "spark.app.name": "`name` of the project",
@@ -43,7 +43,7 @@ REPLACED: Mapping[str, str] = {
     "spark.scheduler.allocation.file": "`priorities`",
 }
 
-# What a user may set otherwise.
+# Properties that a user may change.
 _CHOSEN: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -94,12 +94,12 @@ class Scratch:
 
     @property
     def process_log(self) -> Path:
-        """What the JVM and its Python workers print."""
+        """The output of the JVM and its Python workers."""
         return self.folder / "logs" / "process.log"
 
     @property
     def spark_log(self) -> Path:
-        """What Spark says."""
+        """The messages of Spark."""
         return self.folder / "logs" / "spark.log"
 
     def make(self) -> None:

@@ -52,7 +52,7 @@ _UNNAMED = re.compile(r"_c[0-9]+")  # how Spark calls a column without a name in
 _UNTIMED = "timestamp column ROWTIME cannot be used: it is NULL, or no whole number"
 # Rows of all files, whichever of them Spark asks for its columns: those that lack a column have NULL there.
 _DEFAULTS = {"csv": {"header": "true"}, "parquet": {"mergeSchema": "true"}}
-# Of streams. Spark leaves out files that were last changed seven days before the newest one, as copies with the times of their originals are.
+# Options of streams. Spark leaves out files that were last changed seven days before the newest one, as copies with the times of their originals are.
 _STREAMING = {"maxFileAge": "36500d"}
 _CHANGED = "unix_millis(_metadata.file_modification_time)"
 # How Spark says that files have columns of one name and several types.

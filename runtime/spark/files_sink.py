@@ -239,7 +239,7 @@ def whole_schema(source: SourceDef) -> Schema:
 
 
 def _shown(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataFrame:
-    """What is written: the columns of the frame; for JSON one text, and the columns that become folders."""
+    """The written columns: those of the frame; for JSON one text, and the columns that become folders."""
     known = {f.name: f for f in whole_schema(source)} | {TIME: Field(TIME, BIGINT), DELETED: Field(DELETED, BOOLEAN)}
     schema = Schema(tuple(replace(known[n], role="value") for n in frame.columns))
     if files.format == "json":

@@ -22,7 +22,7 @@ _MISSING = "java.io.FileNotFoundException"
 
 
 class Folder(Protocol):
-    """What is used of `pathlib.Path`. What does not exist is FileNotFoundError."""
+    """The used part of `pathlib.Path`. A missing file is FileNotFoundError."""
 
     @property
     def name(self) -> str: ...

@@ -30,7 +30,7 @@ _taken: dict[str, list[int]] = {}
 
 
 def counter() -> Accumulator[dict[str, list[int]]] | None:
-    """Of the classic session of this process; None where there is none, as with Spark Connect."""
+    """The accumulator of this process's classic session; None where there is none, as with Spark Connect."""
     from pyspark import AccumulatorParam, SparkContext
 
     class Sums(AccumulatorParam[dict[str, list[int]]]):
@@ -74,7 +74,7 @@ def taken(functions: Collection[str]) -> dict[str, Any]:
 
 
 def counters_of(note: Mapping[str, Any]) -> dict[str, int]:
-    """What a note adds to the counters of a query."""
+    """The counters of a query in a note."""
     functions = sorted(note.get(FUNCTIONS, {}).items())[:FUNCTIONS_MAX]
     return {f"{name}{_MARK}{part}": n for name, counts in functions for part, n in zip(PARTS, counts, strict=True) if n}
 

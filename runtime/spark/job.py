@@ -35,7 +35,7 @@ _SAID = ("late_rows", "semantics", "shuffle_partitions", "history")
 
 
 def write_project(archive: Path, plan: Plan, settings: SparkSettings) -> None:
-    """What a job needs of a project. Properties of Spark are not in it; options of files are. Only the owner can read it, as they may hold secrets."""
+    """Writes a project for a job, without properties of Spark and with options of files. Only the owner can read it: they may hold secrets."""
     functions = project_modules(plan)
     files = {topic: asdict(f) for topic, f in settings.files.items()}
     said = {name: getattr(settings, name) for name in _SAID}
@@ -57,7 +57,7 @@ def open_private(file: Path) -> IO[bytes]:
 
 
 def read_project(archive: Path) -> tuple[Plan, SparkSettings]:
-    """What `write_project` has written. The functions are known in this process from then on."""
+    """Reads the archive of `write_project`. The functions are known in this process from then on."""
     with zipfile.ZipFile(archive) as found:
         given: Mapping[str, Any] = json.loads(found.read(_SETTINGS))
         register_shipped(json.loads(found.read(_FUNCTIONS)))

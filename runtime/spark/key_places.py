@@ -31,7 +31,7 @@ class SampledKeys:
             keys |= dict.fromkeys(sample_of(raw.records.column("key"), SEEN_MAX - len(keys)))
 
     def told(self) -> dict[str, Any]:
-        """What goes into the note; nothing if no such topic was read."""
+        """The data for the note; empty if no such topic was read."""
         found = {
             t: [*self._placed[t], *(b64encode(k).decode() for k in keys)] for t, keys in self._keys.items() if keys
         }
@@ -39,7 +39,7 @@ class SampledKeys:
 
 
 class PlacesOfKeys:
-    """What the tasks of a query have told, of all its batches since this process began. One thread at a time."""
+    """The reports of a query's tasks, of all its batches since this process began. One thread at a time."""
 
     def __init__(self, query: str) -> None:
         self._query = query

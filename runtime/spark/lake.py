@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DELETED, EPOCH = "ROWDELETED", "EPOCH"
 _SETTINGS = "spark.databricks.delta.write."
 _NO_OPTIONS: Mapping[str, str] = {}
-# What a person adds to the Spark that runs the queries. Versions: `tests/delta_jars.py` has those that the tests run with.
+# The packages to add to the Spark that runs the queries. Versions: `tests/delta_jars.py` has those that the tests run with.
 _HELP = (
     "Spark needs Delta's jars and its two settings:  conf: {spark.jars.packages: 'io.delta:delta-spark_4.2_2.13:4.4.0', "
     "spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension, "

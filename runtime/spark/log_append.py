@@ -80,14 +80,14 @@ class EmittedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of an epoch. skipped: it was in the log before."""
+    """The outcome of an epoch. skipped: it was in the log before."""
 
     records: int
     skipped: bool
 
 
 def committed_epochs(log: Log, target: Target) -> CommittedEpochs | None:
-    """What a query has committed; None if it never committed an epoch to this log."""
+    """The epochs that a query has committed; None if it never committed an epoch to this log."""
     position = log.admin().stable_positions(target.group, [target.epochs]).get(target.epochs)
     if position is None:
         return None

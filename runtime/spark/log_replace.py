@@ -23,7 +23,7 @@ _KEYS = pa.schema([PRODUCE_SCHEMA.field("key"), PRODUCE_SCHEMA.field("timestamp"
 def replace_with(
     log: Log, producer: Producer, replaces: Mapping[TopicPartition, int], new: Iterable[tuple[TopicPartition, pa.Array]]
 ) -> dict[TopicPartition, int]:
-    """What of a replacement goes into the open transaction; how many tombstones. replaces: where old records end; new: keys of what takes their place."""
+    """Writes a replacement's part of the transaction; returns the number of tombstones. replaces: where old records end; new: keys of the new ones."""
     for tp, offset in replaces.items() if log.drops_with_commits else ():
         producer.drop_before(tp, offset)
     policies = _policies(log, replaces)
@@ -42,7 +42,7 @@ def replace_with(
 
 
 def replaced(log: Log, replaces: Mapping[TopicPartition, int]) -> None:
-    """What is done after the commit; again is no harm."""
+    """Finishes a replacement after the commit; may be repeated."""
     if log.drops_with_commits:
         return
     policies = _policies(log, replaces)

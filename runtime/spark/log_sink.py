@@ -78,7 +78,7 @@ def write_epoch(
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What EMITTED rows hold, good until they are swept. pieces and notes: in this process. rows: makes what tasks read the pieces by, from where they are."""
+    """The content of EMITTED rows, valid until they are swept. pieces and notes: in this process. rows: makes the rows by which tasks read the pieces."""
 
     pieces: Sequence[EmittedRecords]
     notes: Sequence[Mapping[str, Any]]

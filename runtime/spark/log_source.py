@@ -55,7 +55,7 @@ CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is read; see the module."""
+    """The options of a read; see the module."""
 
     address: Address
     topics: tuple[str, ...]
@@ -155,7 +155,7 @@ class FlowqlLog(DataSource):
 
 
 class _RangePartition(InputPartition):
-    """What one Spark task reads."""
+    """The range that one Spark task reads."""
 
     def __init__(self, wanted: LogRange) -> None:
         super().__init__(wanted)

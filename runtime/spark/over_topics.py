@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Semantics = Literal["flowql", "spark"]
 Read = Callable[["Reading"], "DataFrame"]
 _HANDLERS: Mapping[Semantics, Mapping[type[Any], Handler]] = {"flowql": STREAM_HANDLERS, "spark": SPARK_HANDLERS}
-# Of a batch: where it is native, the aggregates depend on no order, or on that of the offsets of one partition.
+# Handlers of a batch: where it is native, the aggregates depend on no order, or on that of the offsets of one partition.
 _BATCH_HANDLERS: Mapping[type[Any], Handler] = {**HANDLERS, Aggregate: partial(aggregate, place=PLACE)}
 
 
@@ -94,7 +94,7 @@ def _now(records: DataFrame, schema: Schema) -> Relation:
 
 
 def output_mode(query: QueryPlan) -> str:
-    """Of a native stream: windows that are given once are appended."""
+    """The output mode of a native stream: windows that are given once are appended."""
     return "append" if _gives_finals(query) else "update"
 
 

@@ -104,7 +104,7 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
 
 
 def master_to_read() -> str:
-    """Of a session that needs nothing but file systems: that of this process's Spark, else a local one, as no cluster has to give anything."""
+    """The master for a session that needs only file systems: the one of this process's Spark, else a local one without a cluster."""
     return _running.settings.master if _running is not None and _alive() else "local[1]"
 
 
@@ -122,7 +122,7 @@ def close_session(spark: SparkSession) -> None:
 
 @contextmanager
 def living() -> Iterator[None]:
-    """What fails in this block because the JVM has died is SessionDied. An error that FlowQL has found by itself is raised at once where the JVM answers."""
+    """Raises SessionDied for failures in this block because the JVM has died. An error that FlowQL has found by itself is raised at once where the JVM answers."""
     try:
         yield
     except Exception as error:

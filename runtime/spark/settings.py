@@ -1,4 +1,4 @@
-"""What a Spark target says. No PySpark here: projects are read where Spark is not installed."""
+"""The settings of a Spark target. No PySpark here: projects are read where Spark is not installed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ PACKED = pa.schema(
 
 SINK, EXCHANGE, DEAD, NOTE = "sink", "exchange", "dead", "note"
 
-# What stages and encoders give. `source`: the task partition that made the row; `seq`: order within a source.
+# Rows of stages and encoders. `source`: the task partition that made the row; `seq`: order within a source.
 # sink: batch in PRODUCE_SCHEMA for (topic, partition). exchange: an internal batch for that channel of the repartition.
 # dead: batch in PRODUCE_SCHEMA as `flowql.runtime.task.dead_letters.encode` gives it; topic is the query's id, partition 0 (who writes
 # them knows the topic's name). note: `ipc` is UTF-8 JSON {"query", "subtopology", "partition", "records_in", "records_out",

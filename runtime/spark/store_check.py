@@ -23,7 +23,7 @@ ANSWER_S, CONNECT_S = 5.0, 3.0
 _S3 = "spark.hadoop.fs.s3a"
 _ELSEWHERE = ("proxy.host", "aws.credentials.provider", "security.credential.provider.path", "assumed.role.arn")
 _PORTS = {"http": 80, "https": 443}
-# What pyarrow's client says, and the name by which `storage_failure` knows it. The first that is found counts.
+# Words of pyarrow's client, and the name by which `storage_failure` knows it. The first that is found counts.
 _CERTAIN = (
     ("INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId"),
     ("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch"),
@@ -102,7 +102,7 @@ def _listens(server: tuple[str, int]) -> bool:
 
 
 def _answer(store: Store, address: str) -> str:
-    """What the store has against a look at the address; "" for nothing, and where this is not certain."""
+    """The store's error for a look at the address; "" for none, and where this is not certain."""
     if not store.key or not store.secret:
         return ""
     said: list[str] = []

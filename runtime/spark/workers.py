@@ -33,7 +33,7 @@ _WHERE = re.compile(r"\((\S+) executor \S+\)")
 _OTHER_PYTHON = re.compile(r"Python in worker has different version:? \(?'?(\d+(?:[.', ]+\d+)*)")
 _NO_PYTHON = re.compile(r"Cannot run program \"([^\"]+)\".*?error=\d+, ([^\n]+)")
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
-# What workers import for batches over frames, and for what an instance runs.
+# Modules that workers import for batches over frames, and for instances.
 FRAMES = ("flowql.runtime.batch",)
 INSTANCE = ("flowql.runtime.batch", "flowql.runtime.spark.stage.worker", "flowql.runtime.log.kafka.log")
 Told = tuple[str, str, str, str, tuple[str, ...], str]
@@ -68,7 +68,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What a Python process of a worker says of itself. Versions are "" where the package is missing. unseen: folders that it cannot use.
+    """The report of a worker's Python process about itself. Versions are "" where the package is missing. unseen: folders that it cannot use.
     lacks: the first module that FlowQL needs and that it does not have.
     """
 
@@ -86,7 +86,7 @@ def here() -> Worker:
 
 
 def shared_folders(address: object, root: object, files: Mapping[str, TopicFiles] = NO_FILES) -> tuple[Shared, ...]:
-    """What the workers of an instance must see: an embedded log, the folder where executors write state and results, if it is one, and those of
+    """The folders that workers of an instance must see: an embedded log, the folder where executors write state and results, if it is one, and those of
     files: Spark's tasks would write results into folders of that name on their own machines.
     """
     found = []

@@ -38,7 +38,7 @@ from flowql.runtime.state.values import decode_value, encode_value
 
 _POLICY = "cleanup.policy"
 COMPACTED = {_POLICY: "compact"}
-# Of changelogs. A position here is used for half as long as tombstones stay there (`flowql.runtime.state.positions`).
+# Settings of changelogs. A position here is used for half as long as tombstones stay there (`flowql.runtime.state.positions`).
 CHANGELOG = {**COMPACTED, KEPT_MS: str(7 * 86_400_000)}
 _READ_ROWS, _READ_BYTES = 20_000, 16 << 20
 Describe = Callable[[Collection[str]], "Future[dict[str, TopicDescription]]"]
@@ -68,7 +68,7 @@ class RecordUnreadable(StateError):
 
 
 class ChangelogWriter:
-    """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id.
+    """Writes the state changes of a commit, beside its outputs. complete: commits up to now are all covered. writer: its transactional id.
 
     applied: the number of the deployment that a member has applied; 0 for none. describe: asks for the identity of changelog topics.
     written: the format in which records of a kind are written.
@@ -206,7 +206,7 @@ class WrittenTasks:
 
 @dataclass(frozen=True, slots=True)
 class Changelogs:
-    """What the log has of the state as of a commit. rows: all changelog records of a partition of a store, in order."""
+    """The state in the log as of a commit. rows: all changelog records of a partition of a store, in order."""
 
     sequence: int
     tasks: Mapping[str, WrittenTask]
@@ -214,7 +214,7 @@ class Changelogs:
 
 
 def whole_changelogs(log: Log, application_id: str) -> Changelogs:
-    """Of an application that one instance runs, while that commits nothing. LogUnavailable until the last commit is to be seen;
+    """The changelogs of an application that one instance runs, while that commits nothing. LogUnavailable until the last commit is to be seen;
     StateLost if they do not cover it.
     """
     last = log.last_sequence(application_id)

@@ -77,7 +77,7 @@ class HistoryPart:
 
 @dataclass(frozen=True, slots=True)
 class HistoryManifest:
-    """What a folder holds, and of which query it is.
+    """The content of a folder, and its query.
 
     definition and shape: of the query; they must be those of the query that loads it. partitions: of every topic that decides how
     many tasks there are. starts, ends: topic -> partition -> offset: the history is [start, end). records, letters, state_rows: how many there are in

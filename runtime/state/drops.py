@@ -1,4 +1,4 @@
-"""What the next commit deletes beside the writes of tasks: tasks, stores, partitions of stores. Guarded by the epoch lock."""
+"""Deletions of the next commit beside the writes of tasks: tasks, stores, partitions of stores. Guarded by the epoch lock."""
 
 from __future__ import annotations
 

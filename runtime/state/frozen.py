@@ -138,7 +138,7 @@ def encode_rows(task_id: str, store: TaskStore, overlay: Overlay, bound_ms: int)
 
 
 def batch_rows(task_id: str, store: TaskStore) -> RowList:
-    """What the micro-batch under way has written, as a commit would write it, see `encode_rows`."""
+    """The writes of the current micro-batch, as a commit would write it, see `encode_rows`."""
     rows = encode_rows(task_id, store, store.batch, max(store.batch.bound_ms, store.committed_bound_ms))
     return rows.lists() if isinstance(rows, FlatRows) else rows
 

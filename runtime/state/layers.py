@@ -88,7 +88,7 @@ class Overlay:
 def overlaid(
     codec: KeyCodec, overlays: Sequence[Overlay], low: bytes, high: bytes | None
 ) -> list[tuple[bytes, Key, Value | None]]:
-    """What the overlays (oldest first) say about a range, in key order; a copy."""
+    """The entries of the overlays (oldest first) in a range, in key order; a copy."""
     merged: dict[bytes, tuple[bytes, Key, Value | None]] = {}
     for overlay in overlays:
         rows = overlay.rows

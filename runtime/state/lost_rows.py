@@ -31,7 +31,7 @@ class LostRows:
         return found
 
     def restored(self, partitions: Iterable[StorePartition]) -> None:
-        """What was here of these is deleted."""
+        """Forgets the lost rows of these partitions."""
         with self._lock:
             self._lost -= frozenset(partitions)
 

@@ -317,7 +317,7 @@ class StateManager:
             self._reread()
 
     def _reread(self) -> None:
-        """What is kept of the physical store in memory, after it was written to past the tasks."""
+        """Reads the in-memory part of the physical store again, after a write that passed the tasks by."""
         with self._commit_lock:
             self._physical.forget()
             self._committed = read_stores(self._physical)

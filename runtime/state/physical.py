@@ -19,7 +19,7 @@ ByteRange = tuple[bytes, bytes]  # low <= key < high
 
 
 class Writes(NamedTuple):
-    """What a commit does to the physical store: first the range deletes, then the rows (None deletes)."""
+    """The writes of a commit to the physical store: first the range deletes, then the rows (None deletes)."""
 
     ranges: list[ByteRange]
     keys: list[bytes]

@@ -89,7 +89,7 @@ def open_rocks(
 
 
 def damage_in(path: Path) -> str:
-    """What a reader of this database has found damaged; empty if nothing."""
+    """The damage that a reader of this database has found; empty for none."""
     try:
         return (path / _DAMAGED).read_text(errors="replace").strip()
     except OSError:

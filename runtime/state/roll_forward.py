@@ -30,7 +30,7 @@ from flowql.runtime.state.restore import clear_writes, end_writes, place_records
 
 @dataclass(frozen=True, slots=True)
 class OpenState:
-    """What the state knows of itself while its store is opened again.
+    """The state's knowledge of itself while its store is opened again.
 
     before: its last commit, and `stores` the catalog as of then; `coming`: as of the next commit, which the log may have already.
     restoring: tasks that the restoration step goes on with. Rows that are there twice do no harm, but it alone says that they are whole.
@@ -45,7 +45,7 @@ class OpenState:
 
 @dataclass(frozen=True, slots=True)
 class RollForwardSources:
-    """What there is to bring the store forward with. changelogs: asked for where there is no redo, or it is not enough."""
+    """The sources for rolling the store forward. changelogs: asked for where there is no redo, or it is not enough."""
 
     redo_after: RedoAfter | None = None
     changelogs: Callable[[], Changelogs] | None = None
@@ -110,7 +110,7 @@ def _reached(guard: WriteGuard) -> int:
 def _lacking(
     guard: WriteGuard, stores: Mapping[str, StoreEntry], next_id: int, known: Changelogs
 ) -> tuple[Writes, dict[str, TaskRecord]]:
-    """What is to be written before rows are, and the tasks whose rows are to be read: those with commits that the store has not seen."""
+    """The writes to make before those of rows, and the tasks whose rows must be read: those with commits that the store has not seen."""
     reached, before = _reached(guard), read_stores(guard.inner)
     local, begun = read_tasks(guard.inner), read_restores(guard.inner)
     whole = {task_id: w.record for task_id, w in known.tasks.items()}

@@ -33,7 +33,7 @@ class StoreSizes:
         self.of: Mapping[str, int] = {}
 
     def total(self, stores: Iterable[str]) -> int | None:
-        """Of these together; None while one of them was not counted to its end yet: ten million rows take minutes."""
+        """The size of these together; None while one of them was not counted to its end yet: ten million rows take minutes."""
         sizes = [self.of.get(name) for name in stores]
         return None if None in sizes else sum(s for s in sizes if s is not None)
 

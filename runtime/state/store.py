@@ -1,4 +1,4 @@
-"""What operators and the commit see of state.
+"""State as operators and the commit see it.
 
 Layers of a read, newest first: batch -> active epoch -> frozen epoch -> committed (a cache, then RocksDB).
 A batch's writes are private until `TaskState.publish`; the cut turns active into frozen; `StateManager.apply` makes frozen
@@ -96,7 +96,7 @@ class TaskState(Protocol):
 
     @property
     def revoked(self) -> bool:
-        """What the batch under way does means nothing: its task goes back to the last commit."""
+        """True if the current micro-batch is void: its task goes back to the last commit."""
         ...
 
     def discard(self) -> None:

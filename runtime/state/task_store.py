@@ -151,7 +151,7 @@ class TaskStore:
         if self._canonical is not None:
             prefix, after = self._canonical(prefix), self._canonical(after)
         start = codec.encode(prefix)
-        # What follows a prefix is a tag, 0 or 1; a longer text in its last part goes on with FF, as does one above `after`.
+        # A tag, 0 or 1, follows a prefix; a longer text in its last part goes on with FF, as does one above `after`.
         high = start + b"\x02" if prefix else None
         low = codec.encode(after) + b"\0" if after else start
         active = self._active  # before frozen: the cut fills frozen before it replaces active

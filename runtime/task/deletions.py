@@ -64,6 +64,6 @@ class Reader(Protocol):
 
 
 def known_times(inputs: Iterable[Reader]) -> Mapping[str, Any]:
-    """What the metadata of a task says of them: whoever goes on with the task looks for missing offsets, too. Empty for other tasks."""
+    """The times of deletions in the metadata of a task; its next owner looks for missing offsets as well. Empty for other tasks."""
     looked_at = [(i.name, i.deletions) for i in inputs if i.deletions is not None]
     return {KNOWN: {name: d.known_ms for name, d in looked_at if d.is_overdue}} if looked_at else {}

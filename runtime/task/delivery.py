@@ -11,7 +11,7 @@ from flowql.runtime.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of it. late: rows whose window was closed. older: those before the stream time of the task."""
+    """The outcome of a delivery. late: rows whose window was closed. older: those before the stream time of the task."""
 
     rows: int
     late: int = 0

@@ -1,4 +1,4 @@
-"""What waits to be processed by a task: fetched records of a log partition, or batches of a local exchange.
+"""The waiting input of a task: fetched records of a log partition, or batches of a local exchange.
 
 Buffers are filled by the polling thread (log) or by publishing tasks (exchange) and consumed by the thread that holds the task.
 Nothing is taken out before the run that used it is published: a failed run finds its input again.
@@ -33,7 +33,7 @@ SEEN_MIN = 100  # offsets from which one can tell how many are records
 
 
 def nothing_waits() -> None:
-    """What is called after rows were added where no task manager has the task."""
+    """Called after rows were added, where no task manager has the task."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class DecodedRows:
         return int(self.origin[cursor]) if cursor < len(self.batch) else self.raw_rows
 
 
-# Of a batch, and of the fetched ones that it was gathered from: others may have gathered them in another way.
+# Decodes a batch, given the fetched ones from which it was gathered: others may have gathered them in another way.
 Decode = Callable[[RawBatch, Sequence[RawBatch]], DecodedRows]
 
 
@@ -255,7 +255,7 @@ class LogInput:
 
     @property
     def needed_probe(self) -> int:
-        """Of the batch that is next; 0 for none. Other threads append and take meanwhile: an iterator would not bear that."""
+        """The number of the next batch; 0 for none. Other threads append and take meanwhile, which an iterator does not allow."""
         try:
             return self.needed_probes[0]
         except IndexError:

@@ -19,7 +19,7 @@ from flowql.runtime.functions.failures import described
 from flowql.runtime.state.frozen import UnwritableState
 
 BAD_VALUE = "FQ4031"
-# What values do to code that is right for all others: numbers out of range, texts that are none, what no column, no store and no topic
+# Errors that values cause in code that is right for all others: numbers out of range, malformed texts, values that no column, no store and no topic
 # takes, and what is nested too deeply or too large for one batch. All else that code raises (TypeError, KeyError, AssertionError ...)
 # is a mistake in it: the query fails and is tried again, as records that are made dead letters for it would be lost for nothing. Of what
 # functions of expressions raise, see `flowql.compiler.functions.registry.FAILURES`.
@@ -78,7 +78,7 @@ def letter_of(error: Exception) -> tuple[str, str]:
 
 
 def withdrawals(batches: Mapping[str, Batch]) -> dict[str, Batch]:
-    """Of changes of rows the values before, which leave; empty where the rows are no changes."""
+    """The values before changes of rows, which leave; empty where the rows are no changes."""
     found = {}
     for operator, batch in batches.items():
         old = np.flatnonzero(batch.op == UPDATE_BEFORE)

@@ -45,7 +45,7 @@ class Misplaced:
 
 
 class KeyPlaces:
-    """What the keys that a reader has seen of one topic say of the partitioners that placed them. Any thread."""
+    """Infers the partitioners of one topic from the keys that a reader has seen. Any thread."""
 
     def __init__(self) -> None:
         self._lock = NamedLock("key places", guards="what is known of the keys of a topic")
@@ -57,13 +57,13 @@ class KeyPlaces:
         self.declared = ""  # the partitioner that the source names
 
     def declare(self, partitioner: str) -> None:
-        """What the source says; keys that are elsewhere contradict it."""
+        """Sets the declared partitioner; keys in other partitions contradict it."""
         self.declared = partitioner
         if partitioner in KNOWN:
             self.trust(partitioner)
 
     def trust(self, partitioner: str) -> None:
-        """What an instance has found out before."""
+        """Sets the partitioner that an instance found before."""
         with self._lock:
             self._bits[partitioner] = SURE_BITS
 

@@ -1,4 +1,4 @@
-"""What a task did not use: late rows and dead letters, kept with its state so that a restart forgets none of it.
+"""Rows that a task did not use: late rows and dead letters, kept with its state so that a restart forgets none of it.
 
 In a task's metadata under LOST: {"late": {operator: [rows, furthest behind in ms, stream time then]}, "dead": records, "looks": {join:
 [stream rows, how many of them met a row, latest time of these, latest time of the table's rows]}}; of a join its first rows count.

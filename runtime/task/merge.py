@@ -24,7 +24,7 @@ class MergeInput:
 
 
 def side_of(rowtime: Ints, is_table: bool, read_up_to_ms: int | None, *, open_: bool) -> MergeInput:
-    """What an input gives to the next micro-batch: none of its rows after the read-up-to time."""
+    """The rows of an input for the next micro-batch: none of its rows after the read-up-to time."""
     if read_up_to_ms is not None and (later := rowtime > read_up_to_ms).any():
         return MergeInput(
             rowtime[: int(later.argmax())], is_table, open=False

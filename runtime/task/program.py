@@ -1,4 +1,4 @@
-"""What a task executes: the contract between tasks and the operators that `flowql.runtime.topology` compiles."""
+"""The program of a task: the contract between tasks and the operators that `flowql.runtime.topology` compiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks still have to do up to given ends of their inputs: the lag of a query and whether it has caught up are both read from it."""
+"""The remaining work of tasks up to given ends of their inputs: the lag of a query and whether it has caught up are both read from it."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Task:
 
     @property
     def rows_ahead(self) -> int:
-        """What it has made and those after it have not taken, where they are in the same process."""
+        """Rows that it has made and readers in the same process have not taken."""
         return sum(x.rows for x in self.downstream)
 
     @property
@@ -545,7 +545,7 @@ class Task:
 
     @property
     def losses(self) -> Mapping[str, Any]:
-        """What it did not use, since its generation began: see `flowql.runtime.task.lost`. Any thread may ask."""
+        """Rows that it did not use since its generation began: see `flowql.runtime.task.lost`. Any thread may ask."""
         found: Mapping[str, Any] = self.state.metadata.get(LOST, {})
         return found
 

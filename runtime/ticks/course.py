@@ -23,7 +23,7 @@ NEWEST_MAX = 64  # ticks that are all kept
 
 @dataclass(slots=True)
 class _Progress:
-    """Of a stage. tasks: all, by name. written: partitions of its topics. left: tasks that have not finished `line.tick`; no line: none is
+    """The progress of a stage. tasks: all, by name. written: partitions of its topics. left: tasks that have not finished `line.tick`; no line: none is
     under way. ends: of its topics, by the ticks that it has finished. asks: the ends as of `done` are not known yet.
     """
 
@@ -39,7 +39,7 @@ class _Progress:
 
 
 class Course:
-    """Of one leader and one plan. newest: the highest number of a tick that was ever used."""
+    """The course of ticks for one leader and one plan. newest: the highest number of a tick that was ever used."""
 
     def __init__(
         self,

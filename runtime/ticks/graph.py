@@ -34,7 +34,7 @@ class Writers:
 
 
 def writers_of(plan: Plan) -> list[Writers]:
-    """Of views of standard SQL, and of all queries that these read; upstream ones first. Queries that read their own results, by whatever way,
+    """The writers of standard views and of all queries that these read; upstream ones first. Queries that read their own results, by whatever way,
     are none: there is no tick that they could finish.
     """
     reads = {q.id: frozenset(topics_read(q)) for q in plan.queries}

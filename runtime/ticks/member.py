@@ -29,7 +29,7 @@ CUTS_MAX = 1_024  # ticks whose ends of sources are remembered, as stages far do
 
 @dataclass(slots=True)
 class _Lined:
-    """What this member knows of a stage. line: that its tasks have; next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
+    """The state of a stage on this member. line: that its tasks have; next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
     late: a cut did not find them at the line in time; split: how often it found that a part of the tick was published. said_more: the tick for which it was told that more waits. finished: ticks that all tasks
     of all members have finished; whole: the state of those that are here, by the ticks that they have finished, and when it was committed.
     """

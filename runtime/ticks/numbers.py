@@ -12,7 +12,7 @@ KEPT = 2  # of each power of two
 
 
 def aligned(numbers: Iterable[int]) -> int | None:
-    """Of some numbers of ticks the one that others choose, too: a multiple of the highest power of two."""
+    """Chooses from numbers of ticks as every member does: a multiple of the highest power of two."""
     return max(numbers, key=lambda n: (n & -n, n), default=None)
 
 

@@ -85,7 +85,7 @@ class TickStep:
             raise LogUnavailable(f"{self._tp}: offset {end - 1} is not visible yet")
 
     def _take(self, key: bytes, value: bytes) -> None:
-        """What cannot be read is of another version, and tells nothing."""
+        """Ignores records that it cannot read: they are of another version."""
         self._busy_until_ms = self._clock.timer_ms() + BUSY_FOR_MS
         with suppress(ValueError, TypeError, LookupError, AttributeError):
             if key == LINES:

@@ -65,7 +65,7 @@ class Room(Protocol):
 
 
 class TickHost(Protocol):
-    """What ticks see of an instance."""
+    """The instance as ticks see it."""
 
     state: StateManager
     commit: CommitStep

@@ -445,7 +445,7 @@ _HEADER = "watermark"
 
 
 class Watermarks:
-    """Of the operators of one task. What it knows is in `MicroBatchContext.watermarks`, and so in the metadata of the task."""
+    """The watermarks of one task's operators, kept in `MicroBatchContext.watermarks` and so in the metadata of the task."""
 
     def __init__(self, operators: Sequence[Operator], partition: int, partitions: Mapping[str, int]) -> None:
         self._partition = partition
@@ -491,7 +491,7 @@ class Watermarks:
         return rest
 
     def mark(self, op: Operator, run: MicroBatchContext) -> Batch | None:
-        """What the readers of a repartition are to be told: once per watermark."""
+        """The watermarks for readers of a repartition, each once."""
         assert isinstance(op.spec, ExchangeSink)
         at = self.at(op.inputs[0], run) if op.spec.marks else None
         if at is None or run.watermarks.get(op.id) == at:

@@ -56,7 +56,7 @@ from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 # In the metadata of a task, as of when its query began: how many tasks its sub-topology had, if the query is partitioned by key, and how many
 # partitions the table had that it writes.
 TASKS, RESULTS = "tasks", "results"
-# Of a partition that a new task begins with: keys that are looked at in advance, at least, and bytes of their records.
+# A new task looks at so many keys of a partition in advance, at least, and so many bytes of their records.
 LOOKED_AT, LOOKED_AT_BYTES = 16, 1 << 20
 
 
@@ -376,7 +376,7 @@ def is_partitioned_by_key(query: QueryPlan) -> bool:
 
 
 def partition_marks(query: QueryPlan, sub: SubTopology, tasks: int, partitions: Mapping[str, int]) -> dict[str, int]:
-    """What the metadata of a task says for `check_tasks` and `check_results`: how many tasks its sub-topology has as it begins, and partitions its table."""
+    """The metadata of a task for `check_tasks` and `check_results`: how many tasks its sub-topology has as it begins, and partitions its table."""
     marks = {TASKS: tasks} if is_partitioned_by_key(query) else {}
     topic = _table_written(sub)
     return marks if topic is None else {**marks, RESULTS: partitions[topic]}

@@ -71,7 +71,7 @@ class SharedScan:
             self._rebuild()
 
     def places_of(self, reader: str) -> KeyPlaces:
-        """What this reader has seen of the places of keys."""
+        """The places of keys that this reader has seen."""
         with self.lock:
             return self.key_places.setdefault(reader, KeyPlaces())
 
@@ -164,7 +164,7 @@ class SharedScan:
 
 
 def _key(raw: RawBatch) -> BatchKey:
-    """Of two reads with the same ends and as many rows the rows are the same, also when compaction came in between."""
+    """Two reads with the same ends and as many rows have the same rows, also with a compaction in between."""
     return raw.tp.partition, raw.first_offset, raw.last_offset, raw.records.num_rows
 
 
@@ -208,7 +208,7 @@ def reader_of(query: str, operator: str) -> str:
 
 
 def scan_key(scan: Scan, schema: Schema) -> ScanKey:
-    """What must agree for two readers to share a decode: all that decides how a column is read, and the windows of the key.
+    """Two readers with the same value share a decode: all that decides how a column is read, and the windows of the key.
 
     Not the name of the source, nor what it declares beside the columns that are read: an unchanged query keeps the scan it was
     planned with when its source gets another column.

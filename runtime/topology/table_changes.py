@@ -1,4 +1,4 @@
-"""What INSERT, UPDATE and DELETE do to the rows of a table: pure functions over the rows that are there, by row kernels."""
+"""INSERT, UPDATE and DELETE on the rows of a table: pure functions over existing rows, by row kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Present(Protocol):
 
 @dataclass(slots=True)
 class Changed:
-    """What a statement changes. count: the number of rows it is about. rows: by key, the row as it is afterwards. gone: the rows of keys
+    """The changes of a statement. count: the number of affected rows. rows: by key, the row as it is afterwards. gone: the rows of keys
     that nothing has afterwards. returned: what RETURNING gives of each of these rows, in the order in which they were changed. ends: of the table's
     topic, once it is committed.
     """
@@ -312,7 +312,7 @@ def _stored(source: SourceDef, key_of: KeyOf) -> Callable[[Row], Row]:
 
 
 def _returning(source: SourceDef, change: TableChange) -> Callable[[Row], list[Row]]:
-    """What RETURNING gives of a row, whose values of `beside` stand behind its own: one row, or none without RETURNING."""
+    """The RETURNING columns of a row, whose values of `beside` stand behind its own: one row, or none without RETURNING."""
     if not change.returning:
         return lambda _row: []
     names = (*source.schema.names, *(f.name for f in change.beside))

@@ -1,4 +1,4 @@
-"""What a deployment may change of a table that has rows: its records are read as the table is declared now."""
+"""Changes that a deployment may make to a table with rows: its records are read as the table is declared now."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class TableImage:
         self.ends = ends
 
     def _identity(self, ends: Ends) -> str:
-        """What must stay the same for rows that were read to be of use: the topic, where it begins, and the columns."""
+        """Rows that were read stay valid while this stays the same: the topic, where it begins, and the columns."""
         admin, topic = self._log.admin(), self.source.topic
         known = admin.describe_topics([topic]).result().get(topic)
         begins = admin.begin_offsets([*ends])
@@ -92,7 +92,7 @@ class TableImage:
         )
 
     def _digest_before(self, tp: TopicPartition, offset: int) -> str | None:
-        """Of the record before an offset; None if it is not there."""
+        """The digest of the record before an offset; None if it is not there."""
         if not self._log.drops_with_commits:  # a marker of a transaction may be there instead
             return self._store.followed.last[tp.partition]
         if offset <= self._log.admin().begin_offset(tp):

@@ -76,7 +76,7 @@ class RowReader:
         self._documents = _Documents(source) if _is_json(source) else None
 
     def changes(self, log: Log, tp: TopicPartition, offset: int, end: int, partitions: int) -> Iterator[ReadChanges]:
-        """What the records of a partition from an offset to `end` or a little beyond say. partitions: their number in the topic.
+        """The changes in a partition's records from an offset to `end` or a little beyond. partitions: their number in the topic.
 
         Raises StatementFailed for a record that cannot be decoded, or lies in another partition than that of its key.
         """

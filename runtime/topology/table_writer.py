@@ -135,7 +135,7 @@ class TableWriters:
         return self._of(source).carry_out(Statement(source, change, now_ms, None, None, mark, None, bulk))
 
     def rehearse(self, statement: TableStatement, now_ms: int, over: dict[Key, Row | None], first: int) -> Rehearsed:
-        """What a statement of a transaction would change now. Nothing is written. over: what the statements before it have changed in the table,
+        """The changes that a statement of a transaction would make now. Nothing is written. over: the changes of statements before it in the table,
         to which its changes are added. first: the number of rows that these wrote. Raises StatementFailed, LogError.
         """
         writer = self._of(statement.source)
@@ -351,7 +351,7 @@ class _TableWriter:
         return self._table
 
     def part(self, statements: Sequence[TableStatement], now_ms: int) -> Group | BulkGroup:
-        """What statements of a transaction change. The caller holds the table."""
+        """The changes of a transaction's statements. The caller holds the table."""
         table, (first, *more) = self.declared(statements[0].source), statements
         given = first.given
         if more or given is None or not takes_columns(first.source, given.change):
@@ -372,7 +372,7 @@ class _TableWriter:
         written: int = 0,
         bulk: BulkInsert | None = None,
     ) -> Group | BulkGroup:
-        """What the statements change. over: what others have changed before them, in so many written rows. The caller owns the table."""
+        """The changes of the statements. over: changes of others before them, in so many written rows. The caller owns the table."""
         while True:
             try:
                 if not self._log.drops_with_commits:  # opening it fences the older producer before the topic is read

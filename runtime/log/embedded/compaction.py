@@ -28,7 +28,7 @@ from flowql.runtime.log.murmur2 import partitions
 from flowql.runtime.log.policy import TopicPolicy
 
 DIRTY_BYTES = 256 << 20  # of dirty segments that are compacted at once; what is behind them waits for the next time
-# Of the last offsets of keys in memory at once. Measured for 2.5 million keys of 8 bytes, grouped and looked up: 140 bytes each.
+# Memory for the last offsets of keys. Measured for 2.5 million keys of 8 bytes, grouped and looked up: 140 bytes each.
 TABLE_BYTES, ENTRY_BYTES = 48 << 20, 120
 HASHES = 251  # ranges of hashes; a prime, as the number of a topic's partitions divides hashes of all keys of a partition alike
 BATCH_BYTES = 1 << 20  # kept records are stored again in batches of about this size
@@ -39,7 +39,7 @@ _NO_KEYS, _NO_OFFSETS = pa.nulls(0, pa.binary()), pa.nulls(0, pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class Compactable:
-    """What is compacted. segments: from the partition's first one on, without the one that is written to.
+    """The input of a compaction. segments: from the partition's first one on, without the one that is written to.
 
     start: the partition's start offset. floor: tombstones from this offset on have readers that have not seen them. read: records from this
     offset on stay, as groups have still to read them. skipped: ranges of damaged records, which are dropped.
@@ -110,7 +110,8 @@ def _bounded(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class _Superseded:
-    """Of each record that all groups have read, whether there is a later one of its key in a dirty segment. is_held: a record with a later one stays.
+    """Tells for each record that all groups have read whether there is a later one of its key in a dirty segment. is_held: a record with a later
+    one stays.
 
     The table of last offsets takes more memory than the keys themselves, so it is made for a part of all keys at a time: those whose hashes
     lie in one range.
@@ -178,7 +179,7 @@ class _Latest:
         return cls(_array(found.column("key")), _array(found.column("offset_max")))
 
     def superseded(self, keys: pa.Array, offsets: pa.Array) -> npt.NDArray[np.bool_]:
-        """Of each record, whether there is a later one of its key.
+        """Tells for each record whether there is a later one of its key.
 
         Of as many records at once as possible: each call makes a hash table of all keys anew.
         """
@@ -293,7 +294,7 @@ class _Output:
 
 
 def _drained(group: Sequence[_Kept]) -> Iterator[pa.RecordBatch]:
-    """What stays of these segments; each piece is held by its taker alone."""
+    """The remaining records of these segments; only the caller holds each piece."""
     for kept in group:
         kept.pieces.reverse()
         while kept.pieces:

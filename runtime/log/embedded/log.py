@@ -264,7 +264,7 @@ class EmbeddedLog(LocalLog):
             with self._ledger.removing([partition]):
                 self._ledger.write(AdvanceStart(self._state.topics[tp.topic].id, tp.partition, offset))
 
-    # What readers use
+    # For readers
 
     def refresh(self) -> object:
         return self._ledger.refresh()
@@ -360,7 +360,7 @@ class EmbeddedLog(LocalLog):
                     return Stored(segment.path, 0, 0, 0, 0)
             return segment.locate(offset)
 
-    # What producers use
+    # For producers
 
     def check_partition(self, tp: TopicPartition) -> None:
         with self._lock:

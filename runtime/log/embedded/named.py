@@ -51,7 +51,7 @@ def _redo_files(state: LogState, directory: str) -> Iterator[Named]:
 
 @contextlib.contextmanager
 def held_still(files: Files, directory: str, *, still: bool = True) -> Iterator[LogState | None]:
-    """What the commit log says; no process commits to the log or removes its files within. None if the directory holds no log.
+    """The state in the commit log; no process commits to the log or removes its files within. None if the directory holds no log.
 
     still: False does not wait for a process that commits, which may be suspended, and reads what is there.
 

@@ -1,4 +1,4 @@
-"""What the commit log says: one record per frame, msgpack arrays tagged by kind (see FORMAT.md).
+"""The records of the commit log: one record per frame, msgpack arrays tagged by kind (see FORMAT.md).
 
 Fields may be added at the end of a record, with a default; none is ever removed or reordered.
 """

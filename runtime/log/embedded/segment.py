@@ -415,7 +415,7 @@ class SegmentFiles:
 
 
 def ends_early(size: int) -> str:
-    """What is wrong with a segment that is shorter than what is committed."""
+    """The damage of a segment that is shorter than its committed records."""
     return f"the file ends at byte {size}"
 
 

@@ -1,4 +1,4 @@
-"""What the log knows after reading its commit log: topics, partitions, segments, positions, producers. No I/O.
+"""The log's state after reading its commit log: topics, partitions, segments, positions, producers. No I/O.
 
 `apply` is the only thing that changes it; the caller holds the log's state lock.
 """
@@ -204,7 +204,7 @@ class Partition:
         return [s for s in self.segments if s.end_offset > self.start_offset]
 
     def links(self, source: Partition) -> list[Segment]:
-        """What the visible segments of another partition are behind the end of this one. LogError if records are gone in the midst of one."""
+        """The visible segments of another partition, placed behind the end of this one. LogError if records are gone in the midst of one."""
         by, visible = self.end_offset - source.start_offset, source.visible()
         if visible and visible[0].base < source.start_offset:
             raise LogError(f"{visible[0].path} cannot be linked: its records below {source.start_offset} are gone")

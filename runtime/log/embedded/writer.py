@@ -23,7 +23,7 @@ from flowql.runtime.log.files import File, Files
 from flowql.runtime.log.transaction import Shape, Transaction, max_timestamp
 
 REDO_FILE_BYTES = 64 << 20
-# Of more than that in a file each part is made durable before the next one is written. Else the system writes hundreds of megabytes at the
+# Larger files are written in parts, each made durable before the next one. Else the system writes hundreds of megabytes at the
 # fsync, and those of other writers wait for it: records that were appended during the swap of 3 M records took 200 ms.
 PIECE_BYTES = 4 << 20
 

@@ -221,7 +221,7 @@ class KafkaAdmin:
         return found
 
     def options_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What was said when each topic was made, without what the broker adds."""
+        """The options with which each topic was made, without those that the broker adds."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         if not resources:
             return {}
@@ -264,7 +264,7 @@ class KafkaAdmin:
         return self._offsets(tps, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED) if tps else {}
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of what is committed: before records of transactions that are still open."""
+        """The ends of committed records: before records of transactions that are still open."""
         return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) if tps else {}
 
     def written_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -281,7 +281,7 @@ class KafkaAdmin:
     def _offsets(
         self, tps: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        """Of partitions that exist; those whose leader is just changing are asked again."""
+        """The offsets of existing partitions; those whose leader is just changing are asked again."""
         found: dict[TopicPartition, int] = {}
         left, pause_s = list(tps), _SETTLE_S
         limit = self._clock.timer_ms() + TIMEOUT_S * 1000
@@ -305,7 +305,7 @@ class KafkaAdmin:
         return found
 
     def _existing(self, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Of a topic that is gone the client finds no leader, as of one whose leader is just changing."""
+        """Keeps existing partitions. For a deleted topic the client finds no leader, as for one whose leader is changing."""
         topics = {tp.topic: tp for tp in tps}
         try:
             counts = self._describe(topics) if topics else {}

@@ -55,7 +55,7 @@ def encode(ends: Mapping[TopicPartition, WrittenEnd]) -> str:
 
 
 def decode(text: str) -> dict[TopicPartition, WrittenEnd]:
-    """Of `encode`, by topic and partition."""
+    """Reverses `encode`: ends by topic and partition."""
     found: dict[TopicPartition, WrittenEnd] = {}
     for line in zlib.decompress(b85decode(text)).decode().splitlines() if text else ():
         topic, *entries = line.split(" ")

@@ -289,7 +289,7 @@ class FetchClient:
                     raise KafkaException(done.error)
 
     def group_metadata(self) -> object:
-        """What a transaction proves with that it may move positions of this client's group."""
+        """The proof for a transaction that it may move positions of this client's group."""
         return self._client.consumer_group_metadata()
 
     def close(self) -> None:
@@ -319,7 +319,7 @@ class FetchClient:
             cursor.add(RawBatch(cursor.tp, records, next_offset, size))
 
     def _report(self, messages: list[Message], cursor: Cursor | None) -> None:
-        """What is no record: the end of a partition, or an error. Errors without a partition the client mends by itself."""
+        """Handles messages other than records: the end of a partition, or an error. Errors without a partition the client mends by itself."""
         for message in messages:
             error = message.error()
             if error.code() == KafkaError._PARTITION_EOF:

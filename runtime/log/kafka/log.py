@@ -209,7 +209,7 @@ class KafkaLog:
             client.commit(positions)
 
     def group_metadata(self, group: str) -> object:
-        """What transactions that move positions of a group name; of a group without members it is a constant."""
+        """The metadata that transactions name to move positions of a group; for a group without members it is a constant."""
         if group not in self._metadata:
             with self._client_of(group) as client:
                 self._metadata[group] = client.group_metadata()

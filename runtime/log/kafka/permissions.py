@@ -1,4 +1,4 @@
-"""What the user of an application may do on the brokers, compared with what it needs: docs/guide/kafka-topics.md, Permissions."""
+"""Compares the permissions of an application's user on the brokers with those that it needs: docs/guide/kafka-topics.md, Permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DENIED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )  # fmt: skip
-# Of a coordinator that brokers make for the first group, and of one that moves.
+# Errors while brokers make a coordinator for the first group, and while one moves.
 _LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 _TRIES, _WAIT_S = 20, 0.5
 # Names of operations as `kafka-acls.sh` takes them.
@@ -43,7 +43,7 @@ class MissingPermission:
     prefixed: bool = False
 
     def command(self, bootstrap: str, user: str) -> str:
-        """What gives it. user: of the target; a word in its place where the target names none."""
+        """The command that grants it. user: of the target; a word in its place where the target names none."""
         prefixed = " --resource-pattern-type prefixed" if self.prefixed else ""
         operations = "".join(f" --operation {o}" for o in self.operations)
         principal = f"--bootstrap-server {bootstrap} --add --allow-principal User:{user}"
@@ -53,7 +53,7 @@ class MissingPermission:
 def missing_permissions(
     settings: KafkaSettings, application_id: str, sources: Collection[str], results: Collection[str]
 ) -> list[MissingPermission]:
-    """What the user of these settings lacks. sources, results: topics of others that the application reads, and that it writes.
+    """The permissions that the user of these settings lacks. sources, results: topics of others that the application reads, and that it writes.
 
     Nothing is made, but that the brokers note a transactional id. It blocks. LogError if brokers do not answer.
     """

@@ -41,7 +41,7 @@ class PlainWriter:
             self._full(tp)
 
     def close(self) -> None:
-        """What brokers have not taken is thrown away."""
+        """Discards records that brokers have not taken."""
         self.closed = True
         with suppress(KafkaException):
             self._client.purge(in_queue=True, in_flight=True)

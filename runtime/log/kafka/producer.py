@@ -400,7 +400,7 @@ class KafkaProducer:
         return True
 
     def _named(self, failed: KafkaError, tp: TopicPartition | None) -> LogError:
-        """What the record that was not delivered says tells more than that one was not."""
+        """Prefers the error of the undelivered record: it tells more than the failure of the flush."""
         cause = failed
         if self._refused is not None and not failed.fatal():
             tp, cause = self._refused

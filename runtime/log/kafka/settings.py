@@ -1,11 +1,11 @@
-"""What a target says about Kafka. No client here: projects are read without one."""
+"""The Kafka settings of a target. No client here: projects are read without one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# What FlowQL decides itself: another value would break a promise of the log.
+# Set by FlowQL itself: another value would break a promise of the log.
 RESERVED = {
     "bootstrap.servers", "metadata.broker.list", "client.id", "group.id", "transactional.id", "enable.idempotence",
     "isolation.level", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset",

@@ -44,7 +44,7 @@ class Offsets(Protocol):
 
 
 class CommitCheck:
-    """Of one producer. suspects: written by commits that were answered, and not known to be visible. torn: what was found; belongs to the log."""
+    """Checks the commits of one producer. suspects: written by commits that were answered, and not known to be visible. torn: the finding; belongs to the log."""
 
     def __init__(self, connection: Connection, admin: Offsets, torn: Torn) -> None:
         self._connection, self._admin, self._torn = connection, admin, torn
@@ -53,7 +53,7 @@ class CommitCheck:
         self._since_ms: dict[TopicPartition, int] = {}  # of suspects
 
     def look(self, written: Ends) -> None:
-        """What the brokers have of these ends. Partitions that are gone, or whose records retention has deleted, are forgotten."""
+        """Looks for these ends on the brokers. Partitions that are gone, or whose records retention has deleted, are forgotten."""
         try:
             self._judge(written)
         except (LogError, KafkaException):  # brokers are away: after the next commit

@@ -64,7 +64,7 @@ class AsyncMapOperator:
         self._ended: deque[tuple[Stations, Pending, CallResult]] = deque()  # added to by threads of calls
         self._lock = threading.Lock()  # guards the wish to be woken
         self._wake: Callable[[], None] | None = None  # asked for, and not called yet
-        # What others may ask is replaced at the end of each run, and never changed: they ask at any time.
+        # Other threads read this at any time: it is replaced after each micro-batch, and never changed.
         self.facts = AsyncFacts(is_known=False)
         self._next_ms: int | None = AT_ONCE
         self._room: int | None = None

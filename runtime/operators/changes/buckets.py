@@ -114,7 +114,7 @@ class Bucket:
         return next(self.entries(), None) if self.size else None
 
     def head(self) -> Value | None:
-        """What the store keeps for it; a large bucket that has become small moves back."""
+        """The entry of the bucket in the store; a large bucket that has become small moves back."""
         if self.items is None and self.size <= INLINE_MAX // 2:
             self.items = dict(islice(self.entries(), self.size + 1))
             assert len(self.items) == self.size, f"bucket {self.prefix} has {len(self.items)} entries, not {self.size}"

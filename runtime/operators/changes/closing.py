@@ -1,4 +1,4 @@
-"""What waits for a watermark: entries by the time when they are closed."""
+"""Entries that wait for a watermark, by the time when they are closed."""
 
 from __future__ import annotations
 

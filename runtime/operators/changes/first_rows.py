@@ -1,4 +1,4 @@
-"""Of the rows of a run those that can be among the first of their partition, by rows or by columns."""
+"""Finds the rows of a micro-batch that can be among the first of their partition, by rows or by columns."""
 
 from __future__ import annotations
 

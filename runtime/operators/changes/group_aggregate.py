@@ -261,7 +261,7 @@ def _best(acc: Any, values: dict[str, list[Any]]) -> Any:
 
 
 def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]], bucket: Bucket, operator: str) -> Any:
-    """What the result shows after these changes: (value, entry); None of no values."""
+    """The result after these changes: (value, entry); None without values."""
     if kind.reading == "all":
         for entry, (args, net) in values.items():
             _counted(bucket, entry, net, args)

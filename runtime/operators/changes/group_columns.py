@@ -41,7 +41,7 @@ class Declined(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a batch adds to each of its groups, in the order in which they come. first: the place of each group's first row."""
+    """The sums that a batch adds to each of its groups, in order of appearance. first: the place of each group's first row."""
 
     first: Ints
     rows: Ints

@@ -1,4 +1,4 @@
-"""What a run changes in each group of an aggregation: by rows, the reference, or by columns.
+"""The changes of a micro-batch to each group of an aggregation: by rows, the reference, or by columns.
 
 Both kernels give the same `GroupDelta` per group; the operator then applies it, one access to state per group and per value.
 """

@@ -52,7 +52,7 @@ class Residual:
             return
         pairs = [(c.left.row, c.right.row) for c in candidates]
         times = [max(c.left.time, c.right.time) for c in candidates]
-        # What failed for a pair that goes was told when it came.
+        # An error for a leaving pair was reported when the pair came.
         for i in self.true_of(pairs, times, [c.seq if c.sign > 0 else None for c in candidates], run):
             yield candidates[i]
 

@@ -59,7 +59,7 @@ class TemporalFilterOperator:
     def _given_new(
         self, batch: Batch, now_ms: int, coming: WaitingRows, present: WaitingRows, run: MicroBatchContext
     ) -> Batch | None:
-        """What a batch of rows that are all new gives, all at once; None if it has to be looked at row by row."""
+        """The result of a batch of new rows, by columns; None if it must be processed row by row."""
         if not by_columns(batch, run) or batch.headers is not None or (batch.op != INSERT).any():
             return None
         if (np.diff(batch.seq) < 0).any():

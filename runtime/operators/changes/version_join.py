@@ -112,7 +112,7 @@ class VersionJoinOperator:
             out.add(1, self._arrange((*row, *self._blank)), time, seq)
 
     def _forget(self, versions: Buckets, run: MicroBatchContext) -> None:
-        """Of each key that is due the versions before the one that the earliest row still to come would meet."""
+        """Forgets, for each key that is due, the versions before the one that the earliest possible row would meet."""
         keys: dict[Key, None] = {key[:-1]: None for key in self._open.taken(run)}
         versions.load(keys)
         for key in keys:

@@ -239,7 +239,7 @@ class RunningTopology:
 
     @staticmethod
     def _first_steps(spec: Process, relation: str) -> list[str]:
-        """What gets the records of a relation, in the order of the topology, once for each of its sources."""
+        """The steps that get the records of a relation, in the order of the topology, once for each of its sources."""
         sources = [s.name for s in spec.steps if s.kind == "source" and relation in s.relations]
         return [s.name for source in sources for s in spec.steps if source in s.parents]
 
@@ -437,7 +437,7 @@ class RunningTopology:
         return self.run_context.origins(np.array([self.seq])).of(0)
 
     def _take_rows(self) -> None:
-        """What follows in columns comes behind the rows that were emitted so far."""
+        """Takes the rows emitted so far: columns that follow come behind them."""
         made = self._out.batch()
         if made is not None:
             self._parts.append(made)

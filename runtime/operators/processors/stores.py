@@ -182,7 +182,7 @@ class _Column:
         self._mutable = field.type.kind in _MUTABLE
 
     def to_value(self, value: Any) -> Any:
-        """Of a list or dict a deep copy: what `giver` makes is new at each level that it knows."""
+        """A deep copy of a list or dict: `giver` makes new values at each level that it knows."""
         return None if value is None else self._give(value)
 
     def from_value(self, value: Any) -> Any:

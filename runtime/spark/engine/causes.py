@@ -24,7 +24,7 @@ _WRAPPERS = ("Py4JJavaError", "SparkException", "StreamingQueryException", "Pyth
 
 
 def cause_of(error: BaseException) -> str:
-    """What a person is told: the error behind Spark's, without stacks; of a task on a cluster also its host."""
+    """The message for a person: the error behind Spark's, without stacks; of a task on a cluster also its host."""
     cause, where = _cause(error), _WHERE.search(str(error))
     if where is None or where[2] == "driver" or WorkersUnfit.code in cause:
         return cause

@@ -28,7 +28,7 @@ Form = Literal["stream", "batch"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a query's results in the log came from.
+    """The origin of a query's results in the log.
 
     definition: of the query when they were begun. run: identity of their checkpoint, or of the batch run. how: pinned with the
     checkpoint, for what one way keeps the other cannot read. replaces: of a batch run, where earlier results end in the topics it
@@ -99,7 +99,7 @@ def hold_folder(state_dir: Path, application_id: str) -> Lock:
 
 
 def load(state_dir: Path) -> Deployed:
-    """What was deployed here; nothing yet is an empty plan. StateError for a file that is not ours."""
+    """The deployment here; an empty plan before the first one. StateError for a file that is not ours."""
     return load_from(state_dir) or Deployed()
 
 
@@ -119,7 +119,7 @@ def load_from(root: Folder) -> Deployed | None:
 
 
 def dumps(deployed: Deployed) -> str:
-    """What `load` reads."""
+    """The text that `load` reads."""
     data = {
         "format": _FORMAT,
         "plan": json.loads(codec.dumps(deployed.plan)),

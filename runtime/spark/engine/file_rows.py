@@ -39,7 +39,7 @@ def _is_empty(site: Site, topic: str) -> bool:
 def _rows(
     session: Callable[[], SparkSession], source: SourceDef, files: TopicFiles, columns: frozenset[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Of a stream all rows, of a table the last of each key, as a batch sees them; row time 0 for a table without a time."""
+    """All rows of a stream, or the last row of each key of a table, as a batch sees them; row time 0 for a table without a time."""
     from flowql.runtime.spark.files import source_frame
     from flowql.runtime.spark.frames.relation import TableRows, shown_time, state_of
     from flowql.runtime.spark.frames.source import relation_of

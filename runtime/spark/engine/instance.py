@@ -214,7 +214,7 @@ class SparkInstance:
             raise RuntimeFailure("; ".join(f"{q.plan.id}: {q.last_error}" for q in failed))
 
     def snapshot(self) -> SparkSnapshot:
-        """What the queries keep, as of the last batch of each."""
+        """The state of the queries, as of the last batch of each."""
         deployed = self._deployed
         sequence = sequence_of(self.site, deployed)
         return SparkSnapshot(pin(self.site, deployed), sequence, reader(self._session, self.site, deployed.plan))
@@ -367,7 +367,7 @@ class SparkInstance:
 
 
 def form_of(mode: Mode) -> Form:
-    """What queries run as in a mode."""
+    """The form in which queries run in a mode."""
     return "batch" if mode == "bounded" else "stream"
 
 

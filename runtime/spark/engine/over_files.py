@@ -67,7 +67,7 @@ class FileHistory:
         self._work = Lowering(self.plan, self._given, self.letters, self._keep)
 
     def rows(self, query: QueryPlan) -> DataFrame:
-        """What goes into the topic: the columns of the result by name, and the row time. The rows of a table at the end."""
+        """The rows for the topic: the columns of the result by name, and the row time. The rows of a table at the end."""
         relation, schema = self._work.relation(query), query.logical.schema
         made = relation if relation.form == "rows" else state_of(relation, schema)
         rows = made.frame.selectExpr(
@@ -76,7 +76,7 @@ class FileHistory:
         return rows.orderBy(quoted(ROWTIME)) if self._judged_by_arrival(query) else rows
 
     def result(self, name: str) -> DataFrame:
-        """What the queries that write a stream or table give, as `frames.lower.lower` gives it."""
+        """The frame of the queries that write a stream or table, as `frames.lower.lower` gives it."""
         return self._work.result(name)
 
     def bad(self, query: QueryPlan) -> list[DataFrame]:
@@ -94,7 +94,7 @@ class FileHistory:
         return sum(self.counts(s).ties for s in self._read(query) if s in self._outside)
 
     def counts(self, name: str) -> Counts:
-        """Of a source of files or a frame. What may be wrong with its rows is said once."""
+        """The counts of a source of files or a frame. Problems with its rows are reported once."""
         if name not in self._counts:
             source = self._source(name)
             made = self._prepare(source)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryRun:
-    """What became of the rows of a query. ties: keys of its tables with several values at one time, of which the greatest counts."""
+    """The row counts of a query. ties: keys of its tables with several values at one time, of which the greatest counts."""
 
     query: str
     rows_in: int

@@ -54,7 +54,7 @@ def decide_rebuild(
 
 
 def _of_plans(before: Deployed, plan: Plan, results: Collection[str]) -> dict[str, str]:
-    """What the plans alone say: query -> why it begins anew, as `flowql.compiler.plan.diff` has it."""
+    """The rebuilds that follow from the plans: query -> the reason, as `flowql.compiler.plan.diff` has it."""
     histories = tuple(plans.TopicHistory(topic, 1) for topic in results)
     plan = replace(
         plan, queries=tuple(replace(q, on_change="rebuild") for q in plan.queries)

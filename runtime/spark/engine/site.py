@@ -88,7 +88,7 @@ class Site:
 
     @property
     def shared(self) -> Folder:
-        """What workers must see, if it is a folder: of an embedded log, which they see, that of dead letters as well."""
+        """The folder that workers must see, if it is one: with an embedded log, which they see, that of dead letters as well."""
         return self.state_dir if self.settings.is_apart and not self.writes_letters_to_topic else self.root
 
     def checkpoint(self, query: str) -> Folder:
@@ -104,11 +104,11 @@ class Site:
         return Staging(staging_of(self.state_dir), staging_of(root) if self.settings.is_apart else None)
 
     def newest(self, known: Deployed) -> Deployed:
-        """What any machine has deployed last, which stands beside the checkpoints; else what is `known` by the folder of this machine."""
+        """The last deployment of any machine, recorded beside the checkpoints; else the one `known` by the folder of this machine."""
         return (load_from(self.root) or known) if self.settings.checkpoint else known
 
     def save(self, deployed: Deployed) -> None:
-        """What the next start goes on with, on this machine and, with `checkpoint` elsewhere, on others."""
+        """Saves the deployment with which the next start continues, on this machine and, with `checkpoint` elsewhere, on others."""
         root = self.root
         if isinstance(root, HadoopPath):
             (root / FILE).write_bytes(dumps(deployed).encode())
@@ -131,7 +131,7 @@ class Site:
         return committed if committed is not None and record is not None and committed.run == record.run else None
 
     def positions(self, query: QueryPlan, record: Record | None) -> Offsets:
-        """What a query has read and whose results are in the log: next offset by topic and partition."""
+        """The positions of a query up to which its results are in the log: next offset by topic and partition."""
         if self.epochs_of_record(query.id, record) is None:
             return {}
         counts = self.log.admin().partition_counts(topics_read(query))
@@ -143,7 +143,7 @@ class Site:
         return found
 
     def _newest(self, what: str, ask: Callable[[], T]) -> T:
-        """What was committed last. Brokers do not tell while a commit is under way: then what they said before holds."""
+        """The last committed value. Brokers do not tell it during a commit: then the previous answer holds."""
         try:
             said = self._seen[what] = ask()
         except LogUnavailable:

@@ -1,4 +1,4 @@
-"""What the queries of a Spark target keep, each at its last committed batch: read from the checkpoints when first asked for."""
+"""The state of the queries of a Spark target, each at its last committed batch: read from the checkpoints when first asked for."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SparkSnapshot:
         return [s for p in self._queries for s in p.stores]
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """Of the queries that were asked for so far."""
+        """The tasks of the queries that were requested so far."""
         return {name: data for s in self._open.values() for name, data in s.tasks().items()}
 
     def get(self, store: str, key: Key) -> Value | None:

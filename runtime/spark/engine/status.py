@@ -63,7 +63,7 @@ def with_state(entry: dict[str, Any], running: RunningQuery, trouble: str = "") 
 
 
 def functions_status(site: Site, plan: Plan, records: Mapping[str, Record | None]) -> list[dict[str, Any]]:
-    """What calls of user-defined functions have cost the queries since their checkpoints began."""
+    """The costs of calls of user-defined functions, by query, since their checkpoints began."""
     if not any(map(functions_in, plan.queries)):
         return []
     found = (site.epochs_of_record(query, record) for query, record in records.items())
@@ -92,7 +92,7 @@ def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[
         "rate": 0.0,
         "rate_in": 0.0,
         "latency_target_ms": query.latency_target_ms,
-        # What Spark does not tell; the runtime does.
+        # Fields that the runtime fills, and Spark does not know.
         **dict.fromkeys(("rate_out", "latency_ms", "cpu", "cpu_s", "share", "entitled", "state_bytes", "waits")),
         "form": record.form if record is not None else None,
         "how": record.how if record is not None else None,

@@ -19,7 +19,7 @@ State = Literal["waiting", "running", "done", "failed", "error"]
 
 
 class Stream(Protocol):
-    """What is used of `pyspark.sql.streaming.StreamingQuery`."""
+    """The used part of `pyspark.sql.streaming.StreamingQuery`."""
 
     @property
     def isActive(self) -> bool: ...

@@ -21,7 +21,7 @@ Pace = Literal["continuous", "available now"]
 
 
 class Launcher(Protocol):
-    """What Spark is asked for."""
+    """The requests to Spark."""
 
     def stream(self, query: RunningQuery, pace: Pace) -> Stream:
         """Start the stream of a query on its checkpoint."""
@@ -49,7 +49,7 @@ class Launcher(Protocol):
 
 
 class Supervisor:
-    """What is to be done with the queries, and doing it. One thread repeats `run_once`; `queries` is replaced, never changed.
+    """Decides about the next step of the queries, and takes it. One thread repeats `run_once`; `queries` is replaced, never changed.
 
     at_once: how many streams start at the same time, and of a run that is to end run; None for all of them. Each starts Python processes,
     and Spark fails a query whose process does not answer within 10 s: more of them than cores gain nothing and start too slowly.
@@ -78,7 +78,7 @@ class Supervisor:
 
     @property
     def finished(self) -> bool:
-        """What was to end has ended."""
+        """Whether all that had to end has ended."""
         return self.doing == "nothing"
 
     def run_once(self, now_ms: int) -> int:

@@ -23,7 +23,7 @@ LOOK_MS = 250  # brokers are asked
 
 
 class Asked(Protocol):
-    """What is asked of the log."""
+    """The requests to the log."""
 
     def epoch(self, query: RunningQuery) -> int: ...
 

@@ -1,4 +1,4 @@
-"""What Spark is told to do for one query: from its topics to emitted rows, natively or by the runtime's own tasks."""
+"""The work of Spark for one query: from its topics to emitted rows, natively or by the runtime's own tasks."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Lowering:
     under_way: list[str] = field(default_factory=list)
 
     def result(self, name: str) -> DataFrame:
-        """What the queries that write a stream or table give."""
+        """The frame of the queries that write a stream or table."""
         writers = [q for q in self.plan.queries if q.sink == name]
         relations = [self.relation(q) for q in writers]
         schema = writers[0].logical.schema
@@ -132,7 +132,7 @@ class Lowering:
         raise SparkUnsupported(node, reason, way_round, query=query.id)
 
     def relation(self, query: QueryPlan) -> Relation:
-        """What a query gives."""
+        """The frame of a query."""
         if query.id in self.made:
             return self.made[query.id]
         if query.id in self.under_way:
@@ -155,7 +155,7 @@ class Lowering:
         return Nodes.of(query, relations, letters, self.handlers)
 
     def _source(self, name: str, reader: QueryPlan) -> Relation:
-        """What is read under a name: the frame that was given, and what queries write to its topic."""
+        """The frame read under a name: the given one, and the results of queries that write to its topic."""
         if name in self.read:
             return self.read[name]
         source = self.plan.source(name)

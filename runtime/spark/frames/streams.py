@@ -89,7 +89,7 @@ ELSEWHERE = "run it with `flowql run -t spark`, or as a batch"
 
 @dataclass(frozen=True, slots=True)
 class StreamResult:
-    """What a query gives as a stream. append: rows. update: of a table, in each micro-batch, the rows that have changed, by `key`.
+    """The stream of a query. append: rows. update: of a table, in each micro-batch, the rows that have changed, by `key`.
 
     frame: the columns of `frames.lower.lower`; of a table without a row time.
     """

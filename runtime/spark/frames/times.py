@@ -30,7 +30,7 @@ def without(faults: Iterable[Fault]) -> str:
 
 
 def outside(times: EventTimes, rowtime: str, lead: str, *, of_column: bool = True) -> list[Fault]:
-    """Of times that are not used. rowtime: Spark SQL of a number of ms; lead: how messages begin."""
+    """The error about unusable times. rowtime: Spark SQL of a number of ms; lead: how messages begin."""
     number, code = f"CAST({rowtime} AS STRING)", text(BAD_TIME)
     some = times.why_not(times.latest_ms, 0, of_column=of_column).removeprefix(str(times.latest_ms))
     beyond = f"({rowtime} < {times.first_ms(of_column=of_column)} OR {rowtime} >= {times.latest_ms})"

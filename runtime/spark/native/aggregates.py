@@ -35,7 +35,7 @@ def form_of(call: AggregateCall) -> OnSpark | None:
 
 
 def differs(call: AggregateCall) -> str:
-    """What a native aggregate may show differently; "" for nothing."""
+    """The possible difference of a native aggregate; "" for none."""
     if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
         return f"{call.name}: 0.0 and -0.0 are equal, and the result may show either"
     return ""

@@ -18,7 +18,7 @@ from flowql.compiler.plan.types import Kind, SqlType, arrow_type, spark_type
 
 # Columns a frame of a topic may have beside those of its relation: the place of a row, the headers of its record, and whether that has no value.
 PARTITION, OFFSET, HEADERS, NO_VALUE = "__partition", "__offset", "__headers", "__no_value"
-# What stands beside the rows of a topic. places: of a batch. whole, headers: of a stream without state, and of one whose state keeps
+# Columns beside the rows of a topic. places: of a batch. whole, headers: of a stream without state, and of one whose state keeps
 # all its rows. table: of records of a table, of which the last of each key counts.
 Beside = Literal["nothing", "headers", "whole", "table", "places"]
 BESIDE: Mapping[Beside, tuple[str, ...]] = {

@@ -60,7 +60,7 @@ HEADERS_ARROW = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("valu
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader of a topic makes of its records: rows of a schema, with BESIDE columns behind their times.
+    """The rows that a reader of a topic makes of its records: rows of a schema, with BESIDE columns behind their times.
 
     letters: where dead letters of decoding wait for the commit (`log_letters.Letters.place`); "" if they are not kept. schemas: that records may
     name and no registry keeps. Records without a value are rows where NO_VALUE tells them, and else left out: what is native groups

@@ -1,4 +1,4 @@
-"""What a streaming query's checkpoint holds of its tasks, read through Spark's state data source.
+"""The tasks in a streaming query's checkpoint, read through Spark's state data source.
 
 A committed view like the runtime's snapshots: all tasks as of one micro-batch, none of a later one.
 """

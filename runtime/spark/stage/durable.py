@@ -28,7 +28,7 @@ _decode = msgspec.msgpack.Decoder(tuple[int, str, bytes, bytes]).decode
 
 
 class Head(NamedTuple):
-    """What is stored of a task beside its pages. version: a digest of how it came to be; metadata: the runtime's."""
+    """The stored head of a task, beside its pages. version: a digest of how it came to be; metadata: the runtime's."""
 
     format: int
     task: str

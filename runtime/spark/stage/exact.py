@@ -57,7 +57,7 @@ def exact_streaming(layout: Layout, sources: DataFrame) -> DataFrame:
 
 
 def emitted(rows: DataFrame) -> DataFrame:
-    """What is finished, in EMITTED."""
+    """The finished rows, in EMITTED."""
     return rows.where(f.col("target") == DONE).select(*EMITTED.names)
 
 

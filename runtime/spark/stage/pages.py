@@ -80,7 +80,7 @@ class Page:
 
 
 class Changes:
-    """What a batch does to the pages: numbers to remove, pages to write, and the directory if it is another one."""
+    """The changes of a batch to the pages: numbers to remove, pages to write, and the directory if it is another one."""
 
     __slots__ = ("directory", "removed", "written")
 
@@ -103,7 +103,7 @@ class PagedRows:
 
     @property
     def loaded_bytes(self) -> int:
-        """Of the pages in memory."""
+        """The size of the pages in memory."""
         return sum(p.size for p in self._pages.values())
 
     def get(self, key: bytes) -> bytes | None:

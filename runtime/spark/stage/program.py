@@ -51,7 +51,7 @@ UNCUT_ROWS_MAX = 400_000
 
 @dataclass(slots=True)
 class Totals:
-    """What a task did in one batch."""
+    """The counts of a task in one batch."""
 
     records_in: int = 0
     records_out: int = 0
@@ -65,7 +65,7 @@ class Totals:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Totals:
-        """What `data` gave; nothing done for {}."""
+        """The totals from `data`; zeros for {}."""
         return Totals(**{**data, "late": Counter(data.get("late", {}))})
 
     def data(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class _Outbox:
             )
 
     def records(self) -> Iterator[Row]:
-        """What has waited."""
+        """The waiting records."""
         for tp, batches in self._waiting.items():
             yield self._sink(tp.topic, tp.partition, suppress(batches))
 

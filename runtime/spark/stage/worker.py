@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers, as functions from Arrow batches to Arrow batches. Imports no pyspark.
+"""The code that runs in Spark's Python workers, as functions from Arrow batches to Arrow batches. Imports no pyspark.
 
 Instances are pickled with a query, so they hold plain data; what is built from it is kept per worker process.
 """

@@ -400,7 +400,7 @@ def part_blocks(part: Sequence[ValueColumn], n: int, *, tagged: bool) -> list[Fi
 
 
 def _encode_numbers(c: ValueColumn, n: int) -> list[Fixed]:
-    """What a column adds is as wide in all rows."""
+    """Encodes a column with the same width in all rows."""
     if c.data.dtype != WIDE or fits(c.data).all():
         data = narrowed(c.data) if c.data.dtype == WIDE else c.data
         if c.scale is None:

@@ -145,7 +145,7 @@ def task_of(folder: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """What an object is: manifests, runs, rows, leases or terms."""
+    """The kind of an object: manifests, runs, rows, leases or terms."""
     return name.rpartition("/")[0].rpartition("/")[2]
 
 

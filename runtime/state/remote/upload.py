@@ -89,7 +89,7 @@ class PartsUpload:
         self._writer = None
 
     def let_go(self) -> None:
-        """What did not come to its end leaves nothing behind."""
+        """Ends an unfinished upload and leaves nothing behind."""
         writer, self._writer = self._writer, None
         if writer is not None and self._last is not None:
             self._last.add_done_callback(lambda _: writer.abandon())  # not while a part is written

@@ -43,7 +43,7 @@ RunsOf = Callable[[bytes], Runs]
 
 
 class RunCache:
-    """What was read of runs, by prefix and name: a run never changes. Any thread."""
+    """The parts of runs that were read, by prefix and name: a run never changes. Any thread."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[bytes, bytes], Run] = {}
@@ -141,7 +141,7 @@ def look_through(
 
 
 def _find(reader: PhysicalReader, found: Runs, keys: Sequence[bytes]) -> list[bytes | None]:
-    """What runs have of keys without prefix."""
+    """The values in runs of keys without prefix."""
     if len(keys) <= _FEW_KEYS:
         return [_find_one(reader, found, key) for key in keys]
     hashes = pack(keys).hashes()

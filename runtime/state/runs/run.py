@@ -42,7 +42,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Head(NamedTuple):
-    """What is read of a run when it is listed. size: bytes of keys and values; last: the last key; checksum: crc32 of all blocks, 0 where it is not known."""
+    """The head of a run, read when runs are listed. size: bytes of keys and values; last: the last key; checksum: crc32 of all blocks, 0 where it is not known."""
 
     rows: int
     size: int

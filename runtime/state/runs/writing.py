@@ -1,4 +1,4 @@
-"""What a commit writes of a store: rows one by one, or a run."""
+"""The writes of a commit to a store: rows one by one, or a run."""
 
 from __future__ import annotations
 
