@@ -38,8 +38,8 @@ answer, 130 interrupted. `flowql --install-completion` lets the shell complete c
 SHARED = """\
 ## Shared options
 
-A command has `-p`, `-t`, `-o` and `--var` unless its section says otherwise. "Also" names other shared options, and options that an
-earlier section of the page describes. Shared options may precede the command.
+Most commands have `-p`, `-t`, `-o` and `--var`. "Also" names other shared options, and options
+that an earlier section of the page describes. Shared options may precede the command.
 """
 USUAL = ("-p", "-t", "-o", "--var")
 PLAIN = {"int range": "N", "int": "N", "float range": "X", "str": "TEXT", "path": "PATH"}  # what `--help` calls a value
@@ -88,9 +88,7 @@ def _section(name: str, command: Any, described: set[tuple[str, str]]) -> list[s
     """described: options that the index or an earlier section describes."""
     records = _records(command)
     own = _options([r for r in records if r not in described])
-    has = [_first(record) for record in records]
     also = ", ".join(f"`{o}`" for r in records if r in described and (o := _first(r))[0] == "-" and o not in USUAL)
-    without = ", ".join(f"`{option}`" for option in USUAL if option not in has)
     return [
         f"## flowql {name}",
         "",
@@ -98,11 +96,7 @@ def _section(name: str, command: Any, described: set[tuple[str, str]]) -> list[s
         "",
         *own,
         *([""] if own else []),
-        *(
-            [" ".join([f"Also: {also}."] * bool(also) + [f"Not: {without}."] * bool(without)), ""]
-            if also or without
-            else []
-        ),
+        *([f"Also: {also}.", ""] if also else []),
     ]
 
 

@@ -74,7 +74,8 @@ def connect(
 class Connection:
     """A project's results, changes, topics and deployments. Thread-safe; close it, or use it in a `with`.
 
-    `title`, `code` and `help` of a CommandError say what is wrong and what to do.
+    `title`, `code` and `help` of a CommandError say what is wrong and what to do. FQ5302: the instance at the URL
+    does not answer.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -143,7 +144,7 @@ class Connection:
         """Runs INSERT, UPDATE or DELETE with RETURNING as one transaction. Returns rows after INSERT and UPDATE or
         before DELETE.
 
-        retry: as in `execute`. Raises CompileError or QueryError before
+        One of several statements may have RETURNING. retry: as in `execute`. Raises CompileError or QueryError before
         any change, CommandError, RuntimeFailure.
         """
         done = self._backend.returning(text(statement, "statement"), times(retry, "retry"))
@@ -226,7 +227,7 @@ class Connection:
         accept_history: bool = False,
         dry_run: bool = False,
     ) -> Document:
-        """Deploys the plan of an earlier deployment. Returns the document of `flowql deploy
+        """Deploys the plan of an earlier deployment; files are unchanged. Returns the document of `flowql deploy
         --rollback -o json`.
 
         number: of `deployments`; default: the previous one. Raises CommandError.
@@ -250,12 +251,12 @@ class Connection:
     def pause(self, query: str, *others: str) -> list[str]:
         """Pauses queries by id or result, keeping state and positions. Returns their ids.
 
-        A pause survives restarts and deployments, until `resume`. Raises CommandError.
+        A pause survives restarts and deployments, until `resume`. Raises CommandError, for example if no instance runs.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
-        """Resumes paused queries where they stopped. Returns their ids. Raises CommandError."""
+        """Resumes paused queries where they stopped. Returns their ids. Raises CommandError as `pause` does."""
         return self._backend.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:

@@ -74,12 +74,12 @@ class Result:
         return self._table
 
     def df(self) -> pandas.DataFrame:
-        """A pandas frame."""
+        """A pandas frame; pandas must be installed."""
         _need("pandas", "df()")
         return self._table.to_pandas()
 
     def pl(self) -> polars.DataFrame:
-        """A polars frame."""
+        """A polars frame; polars must be installed."""
         _need("polars", "pl()")
         import polars
 
