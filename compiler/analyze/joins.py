@@ -41,7 +41,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The meaning of a source in FROM or JOIN. definition: of a nested query, what a stream or table of it would be."""
+    """The meaning of a source in FROM or JOIN. definition: for a nested query, that of a stream or table with its rows."""
 
     ref: TableRef
     definition: SourceDef

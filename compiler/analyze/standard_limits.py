@@ -68,7 +68,7 @@ def _moments(calls: Iterable[Call]) -> Iterator[Diagnostic]:
 
 
 def _intervals(values: Iterable[Expr], calls: Iterable[Call]) -> Iterator[Diagnostic]:
-    """calls: all of the values, at any depth."""
+    """calls: all calls in the values, at any depth."""
     for part in calls:
         if part.name not in _OF_INTERVALS and any(_has_interval(a.type) for a in part.args):
             yield _diagnostic(f"an INTERVAL as an argument of {part.name.upper()}", part.span, "an interval", _TO_TEXT)

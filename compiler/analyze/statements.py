@@ -175,7 +175,7 @@ _EMPTY: dict[str, str] = {}
 def analyze(
     statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY, needs: Set[str] | None = None
 ) -> Bound:
-    """Bind one statement. Raises CompileError (UnsupportedError for what is not supported yet). needs: as of `refuse_hidden`."""
+    """Bind one statement. Raises CompileError (UnsupportedError for what is not supported yet). needs: see `refuse_hidden`."""
     try:
         refuse_hidden(statement, needs)
         return _checked(statement, catalog, session)

@@ -1,4 +1,4 @@
-"""Tokens, their places in the text, and a position among those of one statement, with the tests and errors that every grammar rule needs."""
+"""Tokens, their places in the text, and a cursor over the tokens of a statement, with the tests and errors that grammar rules share."""
 
 from __future__ import annotations
 

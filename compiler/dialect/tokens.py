@@ -221,7 +221,7 @@ def _convert(token: object, text: str) -> Tok:
 
 
 def _word(text: str, start: int, end: int) -> Tok:
-    """A word, which names in upper case."""
+    """A word; as a name it is folded to upper case."""
     upper = text.upper()
     return Tok("word", text, start, end, upper, name=upper, is_name=upper not in RESERVED)
 

@@ -100,7 +100,7 @@ def _kept(hint: Any, name: str, within: tuple[Any, ...]) -> Kept:
 
 
 def _either(choices: Sequence[Kept], hint: Any, name: str) -> Kept:
-    """For several classes: values of the state belong to the first one whose class they have, so with classes of rows there can be one for each."""
+    """For several classes: a stored value belongs to the first class that fits it, so classes of rows must not be stored alike."""
     data = [t for c in choices for t in c.data]
     if any(c.store for c in choices) and len(set(data)) < len(data):
         raise DefinitionError(

@@ -26,7 +26,7 @@ Decided = Callable[
 
 
 class Backend(Protocol):
-    """The backend of `Connection`, with methods named as its methods of the same name say. Any thread may call it. Raises CommandError with NOT_HERE where a
+    """The backend of `Connection`. Each method does what the one of that name there says. Any thread may call it. Raises CommandError with NOT_HERE where a
     connection of this kind cannot do something.
     """
 

@@ -31,8 +31,8 @@ def delete(
 ) -> None:
     """List an application's data; delete it with --yes.
 
-    The data on its log and this machine are deployments, state, positions, dead letters, and with --results the topics
-    that queries write. Topics of sources stay. The instance must be stopped.
+    These are deployments, state, positions and dead letters, on its log and on this machine. With --results, they include
+    the topics that queries write. Topics of sources stay. The instance must be stopped.
     """
     _act(scope, "delete", yes=yes, results=results)
 

@@ -97,7 +97,7 @@ def create_topic(
         ),
     ] = None,
 ) -> None:
-    """Create a topic, unless it exists with as many partitions."""
+    """Create a topic, unless it exists with this number of partitions."""
     wanted = _config(config or [])
     found, plan, log = _open(scope)
     with closing(log):

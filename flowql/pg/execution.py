@@ -133,13 +133,13 @@ class Shared:
         self._plan = None
 
     def outcomes(self) -> Outcomes[Done]:
-        """Of writes. The loop's thread."""
+        """The outcomes of writes, for the loop. Called in the loop's thread."""
         if self._outcomes is None:
             self._outcomes = Outcomes(asyncio.get_running_loop())
         return self._outcomes
 
     def tell(self) -> None:
-        """Writes the lines of the audit log that wait, and then tells the sessions the outcomes of these writes. Any thread that may wait."""
+        """Writes the waiting lines of the audit log, then tells the sessions the outcomes of these writes. Any thread that may block."""
         self.audit.flush()
         if self._outcomes is not None:
             self._outcomes.wake()
@@ -232,15 +232,13 @@ class Execution:
         error = begun.exception()
         results = [] if error is not None else [begun.result().table]
         self.shared.audit.add(self._about("write", verb, results, error), partial(outcomes.add, waiting, begun))
-        if (
-            outcomes.is_own_thread
-        ):  # the write ended before this was called, and `tell` may have been called before, too
+        if outcomes.is_own_thread:  # the write had ended, and its group may have called `tell` already
             self.shared.threads.submit(self.shared.tell)
 
     async def _awaited(
         self, waiting: asyncio.Future[Any], running: Future[Any], point: CommitPoint, timeout_ms: int
     ) -> Any:
-        """waiting: gets the outcome of what runs."""
+        """The outcome of a call or a write. waiting: receives it in the loop. running: the same outcome, in any thread."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_ms / 1000 if timeout_ms else None
         abandoned_at: float | None = None

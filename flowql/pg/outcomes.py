@@ -13,26 +13,26 @@ T = TypeVar("T")
 
 
 class Outcomes(Generic[T]):
-    """Hands outcomes to a loop. Those of statements that were carried out together wake it once: each time that it wakes, it takes turns with
-    the thread that carries out the others.
+    """Hands outcomes to a loop. Statements that were carried out together wake the loop once, because a loop that wakes competes with the
+    thread that carries out the next statements.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """loop: of the calling thread."""
+        """loop: the running loop of the calling thread."""
         self._loop, self._thread = loop, threading.get_ident()
         self._known = deque[tuple[asyncio.Future[T], Future[T]]]()
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether it is asked in the thread of the loop."""
+        """Whether the caller runs in the loop's thread."""
         return threading.get_ident() == self._thread
 
     def add(self, waiting: asyncio.Future[T], done: Future[T]) -> None:
-        """Any thread. `wake` follows."""
+        """Stores an outcome until the next `wake`. Any thread."""
         self._known.append((waiting, done))
 
     def wake(self) -> None:
-        """Any thread."""
+        """Has the loop hand on all stored outcomes. Any thread."""
         if self._known:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._tell)

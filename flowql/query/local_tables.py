@@ -74,8 +74,8 @@ class LocalTables:
         one_returns: bool = False,
         after: Callable[[], None] | None = None,
     ) -> Future[Done] | None:
-        """Begins a statement without waiting for it, as one transaction; the future has its outcome. None for one that may have to wait for something
-        else than its table: `carry_out` is for these. plan: the serving one. one_returns: as there. after: see `TableWriters.begin`.
+        """Begins a statement without waiting for it, as one transaction; the future has its outcome. None for a statement that may have to wait for
+        more than its table: use `carry_out`. plan: the serving one. one_returns: as there. after: see `TableWriters.begin`.
         """
         if not self._lock.acquire(blocking=False):  # the log is being opened
             return None

@@ -53,7 +53,7 @@ class AuditLog:
         return made
 
     def add(self, about: Mapping[str, Any], told: Callable[[], None], now: datetime | None = None) -> None:
-        """Has a line wait for `flush`. told: called once it is in the file, in the thread that wrote it; it must be quick."""
+        """Stores a line for the next `flush`. told: called after the attempt to write it, in the writing thread; it must be quick."""
         time = (now or datetime.now(UTC)).isoformat(timespec="milliseconds")[:23] + "Z"
         line = _ENCODER.encode({"time": time, **about}).encode("utf-8", "replace") + b"\n"
         with self._adding:

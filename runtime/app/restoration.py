@@ -302,7 +302,7 @@ class RestorationStep:
         cursor.position = batches[-1].next_offset
 
     def _finish(self, entry: RestoringTask) -> bool:
-        """False while a commit of the task is under way: one that begins may have published that it was away (`missed_deletions`)."""
+        """Ends the restoration; False while the task has a commit under way. A new task may publish its metadata (`missed_deletions`)."""
         ends = {c.spec.name: reached for c in entry.cursors if (reached := c.reached(c.position)) is not None}
         if not self._state.end_restore(str(entry.task.id), ends):
             return False

@@ -27,7 +27,7 @@ def readers(tasks: Iterable[Hashable]) -> str:
 
 
 def offset_metadata(writer: str, sequence: int, of: str = "") -> str:
-    """The metadata of a committed offset: which commit it is of (rule R3, read by `Position.commit`). of: `readers` of the tasks whose position it is."""
+    """The metadata of a committed offset: writer and sequence of its commit (rule R3; `Position.commit` reads them), and `readers` of its tasks."""
     return f"seq={sequence}{f' of={of}' if of else ''} by={writer}"
 
 

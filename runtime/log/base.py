@@ -149,7 +149,7 @@ class Position:
 
     @property
     def commit(self) -> tuple[str, int] | None:
-        """Writer and sequence of the commit that it is of, as the metadata tells (`flowql.runtime.commit.positions`); None if FlowQL did not write it."""
+        """Writer and sequence of its commit, from `offset_metadata` in `flowql.runtime.commit.positions`; None if FlowQL did not write it."""
         told, by, writer = self.metadata.partition(" by=")
         return (writer, int(told.partition(" ")[0].removeprefix("seq="))) if by and told.startswith("seq=") else None
 

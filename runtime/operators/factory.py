@@ -100,7 +100,7 @@ def build(plan: Operator, inputs: Sequence[Operator]) -> RuntimeOperator:
 
 
 def why_by_row(plan: Operator, inputs: Sequence[Operator]) -> str:
-    """Why it processes all rows one by one (`MicroBatchContext.took_by_row`); empty if large batches are processed by columns, and for operators
+    """The reason why it processes all rows one by one (`MicroBatchContext.took_by_row`); empty if large batches are processed by columns, and for operators
     that are not counted. Raises as `build` does.
     """
     counted = isinstance(plan.spec, (Aggregate, GroupAggregate, Join, Materialise))

@@ -53,7 +53,7 @@ def read_restore(reader: PhysicalReader, task_id: str) -> TaskRecord | None:
 def stored_task(
     reader: PhysicalReader, task_id: str, stores: Mapping[str, StoreEntry]
 ) -> tuple[TaskRecord | None, list[StoreEntry]]:
-    """A task as a snapshot has it, with its stores; None if it is not whole there. stores: by name, those that are committed."""
+    """The record of a task in a snapshot, with its stores; None if the task is incomplete there. stores: all committed ones, by name."""
     data = reader.get(task_key(task_id))
     if data is None:
         return None, []

@@ -447,9 +447,9 @@ class StateManager:
         return dict(self._restoring)
 
     def end_restore(self, task_id: str, positions: Mapping[str, ChangelogPosition] = restore.NO_POSITIONS) -> bool:
-        """All changelog records of the task are here: it may run now. positions: by store, the ends of its changelogs.
+        """Ends the restoration of a task: all of its changelog records are here, and it may run. positions: by store, the ends of its changelogs.
 
-        False if a commit of the task's own is under way, or came in between: call it again.
+        Returns False if the task has a commit under way, or committed in between; call it again.
         """
         with self.epoch_lock.join():
             if (known := self._at_rest(task_id)) is None:
@@ -476,7 +476,7 @@ class StateManager:
             return True
 
     def _at_rest(self, task_id: str) -> TaskRecord | None:
-        """What a task is restored as of; None while something that it has published is not applied."""
+        """The record as of which a task is restored; None while the task has published changes that are not applied."""
         task = self._tasks.get(task_id)
         return None if task is not None and task.is_dirty else self._restoring[task_id]
 

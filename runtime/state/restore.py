@@ -81,7 +81,7 @@ def end_writes(
     floor: Callable[[StoreEntry, int, int], Mapping[bytes, bytes]] = no_floor,
     positions: Mapping[str, ChangelogPosition] = NO_POSITIONS,
 ) -> Writes:
-    """The task is whole; segments below its time bound go. positions: by store, the ends of its changelogs."""
+    """Marks a task as complete, and deletes segments below its time bound. positions: by store, the ends of its changelogs."""
     ranges: list[ByteRange] = []
     rows: dict[bytes, bytes | None] = {}
     for entry in entries:

@@ -448,7 +448,7 @@ def beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
 
 @dataclass(slots=True)
 class ConsumerChannels:
-    """All channels into one task, counted as they change: with many partitions, who looks for work would else ask each of them.
+    """All channels into one task, counted as they change, because asking each of many channels for work is slow.
 
     rows: in all of them; waiting: how many have some; empty: those that have none, by topic and source; wake: called when a channel gets its first
     rows. Written under the epoch lock, read by any thread.
@@ -473,7 +473,7 @@ class ConsumerChannels:
         """Whether nothing waits, at least up to the time `ms`, and nothing comes. known: tasks that are asked already (`Task.idle_with`)."""
         if ms is not None:
             return all(c.idle_with(known) or beyond(c, ms) for c in self.channels)
-        # Twice: a task that was publishing is idle once its rows are here.
+        # `waiting` is read twice: a task that publishes becomes idle after its rows have arrived.
         return not self.waiting and all(c.upstream_idle(known) for c in self.channels) and not self.waiting
 
     def rows_or_idle(self, known: dict[TaskId, bool]) -> bool:

@@ -18,7 +18,7 @@ from flowql.runtime.task.task import Task
 # In commit intervals. FIRST: no view of this instance has finished a tick, so the tick is all history, and nothing is shown before it. STILL: without a row read, such as in a function
 # that hangs, which must not hold up the commits of others.
 WHOLE, FIRST, STILL = 10, 100, 3
-FULL = "half of the memory for what is not committed is used, which is a part of `memory`"
+FULL = "half of the memory for uncommitted rows is in use; the setting `memory` decides its size"
 OUTRANKED = "rows of a query of more weight wait"
 UNKNOWN = "the ends of its sources were not known in time"
 

@@ -32,8 +32,8 @@ NOTHING: Mapping[Key, Row | None] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A statement or thread that waits for a table. woken: its thread, when it owns the table or its statement was carried out. turn: called in place of that, where no
-    thread waits. after: called when the turns of all statements that were carried out together have been, once for equal ones.
+    """A statement or thread that waits for a table. woken: its thread, when it owns the table or its statement was carried out. turn: called instead, where no
+    thread waits. after: called after the turns of all statements of its group; equal functions are called once.
     """
 
     woken: threading.Event = field(default_factory=threading.Event, kw_only=True)

@@ -113,7 +113,7 @@ class TableWriters:
         after: Callable[[], None] | None = None,
     ) -> None:
         """As `change`, without waiting. told: called once with the outcome, in another thread; it must be quick. own: makes a call in a thread that
-        may wait. after: called there when the statements that were carried out together have been told, once for all of those that have it.
+        may wait. after: called in that thread after all statements of the group were told; equal functions are called once.
         """
         statement = Statement(source, change, now_ms, None, None, mark, before, after=after)
         statement.turn = lambda: told(statement.outcome)

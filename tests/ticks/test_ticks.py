@@ -66,7 +66,7 @@ def test_a_view_over_a_paused_view_waits_and_says_so() -> None:
 
 
 class CopyingBank(Bank):
-    """Its looks may take a copy of the last commit, some commits after their tick was chosen. copied: how many took it, and how many could not."""
+    """A bank whose queries may take a copy of the last commit, some commits after their tick was chosen. copied: how many took it, and how many could not."""
 
     copied: tuple[int, int] = 0, 0
 

@@ -297,7 +297,7 @@ class FromBinder(ABC):
     def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None, where: Sequence[t.Expr]) -> Rel:
         """An outer join, or one with USING or NATURAL: both sides first, then their pairs. where: conditions of the query around."""
         self._check_join(join)
-        if is_asof(join) and (is_temporal(join) or (walks.contains(join.on, t.Query)) or _depends(join.right)):
+        if is_asof(join) and (is_temporal(join) or walks.contains(join.on, t.Query) or _depends(join.right)):
             unsupported("such a right side or condition of ASOF JOIN", join.at, "put it into a separate view")
         as_of = as_of_time(join)
         self.follows_watermark |= as_of is not None

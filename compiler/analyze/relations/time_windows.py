@@ -180,7 +180,7 @@ def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, i
 
 
 def _inside(binder: RelBinder, window: tuple[int, int, int], step: int | None, ms: Ast, end: Ast) -> Expr | None:
-    """The condition for rows in their window; None: all are. A row without a time is in one window, whose bounds are NULL, where no row
+    """The condition for rows in their window; None if all rows are. A row without a time is in one window, whose bounds are NULL, where no row
     can be outside of the newest window.
     """
     size, slide, _ = window

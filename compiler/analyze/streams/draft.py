@@ -55,7 +55,7 @@ class Draft:
         return plain and all(isinstance(e, Name) and len(e.parts) == 1 for e in self.items.values())
 
     def inner_name(self, name: str) -> str:
-        """The source's name for a column, where that is the source of a join; else the draft is, with names of its own."""
+        """The name of a column in the input of a join: the source's name if the source is joined, else the name in the draft."""
         expr = self.items[name]
         return expr.parts[-1] if self.is_chosen and isinstance(expr, Name) else name
 

@@ -3,8 +3,8 @@
 As in Kafka, only closed segments take part. The last offset of each key is looked up in the segments that were never compacted (*dirty*);
 then all segments are read, and a record with a later one of its key among them is dropped. Records without a key stay.
 A tombstone stays until its retention time has passed since it was first compacted: earlier records of its key are gone by then.
-Records that a group has still to read all stay: the later one may belong to a later tick, and until then its reader would have no record of the key.
-Segments with such records count as never compacted.
+Records that a group has not read yet all stay: a later record may belong to a later tick, and until then its reader would have no record of the key.
+Dirty segments stay dirty then.
 The remaining records are written to new files; the caller makes these part of the log.
 """
 
@@ -64,7 +64,7 @@ class Compacted:
 
 
 def worthwhile(what: Compactable, policy: TopicPolicy, now_ms: int, *, is_held: bool = False) -> bool:
-    """Whether enough is dirty, or tombstones have had their time. is_held: the last pass left dirty records to the same groups."""
+    """Whether enough is dirty, or tombstones have had their time. is_held: the last pass left dirty records for groups that have not moved since."""
     dirty = 0 if is_held else sum(s.length for s in what.segments if not s.cleaned_ms)
     total = sum(s.length for s in what.segments)
     if dirty and dirty >= policy.dirty_ratio * total:
@@ -110,8 +110,7 @@ def _bounded(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class _Superseded:
-    """Tells for each record that all groups have read whether there is a later one of its key in a dirty segment. is_held: a record with a later
-    one stays.
+    """Marks records that all groups have read and whose key has a later record in a dirty segment. is_held: such a record stays for a group.
 
     The table of last offsets takes more memory than the keys themselves, so it is made for a part of all keys at a time: those whose hashes
     lie in one range.
@@ -128,10 +127,8 @@ class _Superseded:
             latest = _Latest.of([self._selected(s, part)[:2] for s in dirty])
             for segment in segments:
                 keys, offsets, rows = self._selected(segment, part)
-                marks, is_read = (
-                    latest.superseded(keys, offsets),
-                    pc.less(offsets, what.read).to_numpy(zero_copy_only=False),
-                )
+                marks = latest.superseded(keys, offsets)
+                is_read = pc.less(offsets, what.read).to_numpy(zero_copy_only=False)
                 self._of[segment.path][rows] = marks & is_read
                 self.is_held |= bool((marks & ~is_read).any())
 
@@ -179,9 +176,9 @@ class _Latest:
         return cls(_array(found.column("key")), _array(found.column("offset_max")))
 
     def superseded(self, keys: pa.Array, offsets: pa.Array) -> npt.NDArray[np.bool_]:
-        """Tells for each record whether there is a later one of its key.
+        """For each record, whether its key has a later one.
 
-        Of as many records at once as possible: each call makes a hash table of all keys anew.
+        Pass as many records at once as possible: each call makes a hash table of all keys.
         """
         at = pc.index_in(keys, self._keys, skip_nulls=True)
         gone = pc.fill_null(pc.less(offsets, self._offsets.take(at)), fill_value=False)
@@ -241,7 +238,7 @@ class _Output:
         self.made: list[str] = []
 
     def add(self, kept: _Kept, is_past: bool, now_ms: int) -> None:
-        """now_ms: 0 where segments that were never compacted count as such afterwards."""
+        """now_ms: the time of this pass; 0 if dirty segments stay dirty."""
         cleaned_ms = kept.segment.cleaned_ms or now_ms
         age = (True, 0) if is_past else (False, cleaned_ms)
         if self._group and (age != self._age or sum(k.size for k in self._group) + kept.size > self._segment_bytes):

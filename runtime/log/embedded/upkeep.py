@@ -20,7 +20,7 @@ from flowql.runtime.log.policy import TopicPolicy, imported_topic
 
 # A group that has not yet read a tombstone keeps it, but not for longer than this: it may be long gone.
 READERS_MS = 30 * 86_400_000
-# Commits of an application without the position of a partition, after which no query of it reads the partition.
+# A position that so many later commits of its writer did not carry belongs to no running query.
 COMMITS = 10_000
 
 
@@ -29,7 +29,7 @@ class Upkeep:
 
     def __init__(self, files: Files, directory: str, ledger: Ledger) -> None:
         self._files, self._directory, self._ledger = files, directory, ledger
-        # By topic and partition: how far groups had read, and the end of closed segments, when a pass last left records to groups.
+        # By topic and partition, from the last pass that left records for groups: the lowest position of groups, and the end of closed segments.
         self._held = dict[tuple[int, int], tuple[int, int]]()
 
     def run(self, now_ms: int) -> None:
@@ -143,7 +143,7 @@ class Upkeep:
         return max([floor, *old])
 
     def _read(self, topic: Topic, partition: Partition) -> int:
-        """All groups that go on have read what is before this offset."""
+        """The offset up to which all active groups have read the partition."""
         live = (p.offset for p in self._positions(topic, partition) if not self._is_left(p))
         return min([partition.end_offset, *live])
 
@@ -152,7 +152,7 @@ class Upkeep:
         return [e[topic.id, partition.number] for e in readers if (topic.id, partition.number) in e]
 
     def _is_left(self, position: Position) -> bool:
-        """Whether no query of an application is there any more: each of its commits carries the positions of all its queries."""
+        """Whether its query has stopped or was removed: each commit of an application carries the positions of all its other queries."""
         writer, sequence = position.commit or ("", 0)
         newest = self._ledger.state.producers.get(writer)
         return newest is not None and newest.sequence - sequence > COMMITS

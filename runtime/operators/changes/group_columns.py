@@ -158,7 +158,7 @@ class GroupColumns:
 
 
 def without_columns(deltas: GroupDeltas) -> str:
-    """The key of a group, or the call that is more than a few numbers, for which it has no columns; empty if it has them."""
+    """The key or the call that has no columnar form; empty if all have one. A call has one if it keeps a few numbers."""
     if not deltas.key_types:
         return "it has no keys"
     if odd := [t for t in deltas.key_types if t.kind not in COLUMN_KEYS]:

@@ -278,7 +278,7 @@ def test_a_tombstone_stays_for_its_time_and_for_readers(cleaned_ms: int, now_ms:
 
 
 def test_records_that_a_group_has_still_to_read_stay_and_are_compacted_later() -> None:
-    """Of two records of a key its tick may have the first alone."""
+    """The tick of a group may end between two records of a key."""
     x, y = (b"x", b"v"), (b"y", b"v")
     work = Compacting([A, C], [A, B], [A, B, x], [y], cleaned=(5,), read=3)
     for again in range(2):

@@ -620,7 +620,7 @@ def test_a_record_that_is_committed_while_its_task_is_restored_is_the_one_that_s
 
 @pytest.mark.parametrize("until", ["published", "cut", "applied"])
 def test_a_task_that_publishes_as_its_restoration_ends_is_whole_after_that_commit(until):
-    """The end had read its record before, put that in the place of the newer one, and the task raised KeyError from then on."""
+    """The end overwrote the newer record with one that it had read before, and the task raised KeyError from then on."""
     physical = MemoryPhysical()
     manager = manager_on(physical)
     manager.rebuild({"q": TaskRecord(0, ("T",), encode_metadata({"at": 1}))})

@@ -319,7 +319,7 @@ def test_a_new_table_is_not_laid_over_rows_of_an_older_one(tables: Tables) -> No
 def test_a_transaction_over_two_tables_without_an_answer_leaves_no_producer_open(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
 ) -> None:
-    """A newer one, which decides what became of it, stayed open."""
+    """The second producer, which resolves the commit, stayed open."""
     commit, changes = MemoryLog.commit, ("INSERT INTO t VALUES (1, 0)", "INSERT INTO bag VALUES (2)")
     statements = list[TableStatement]()
     for sql in changes:
