@@ -113,7 +113,7 @@ class RemoteClient(Calls):
             return source
 
     def produce(self, name: str, rows: pa.Table | pa.RecordBatch, timestamp: str | None) -> Written:
-        """Rows written in one transaction, when they are durable. What becomes of them is unknown if no answer comes."""
+        """Writes rows in one transaction; they are durable when it returns. The outcome is unknown if no answer comes."""
         path = f"/v1/streams/{quote(name, safe='')}/rows"
         asked = "" if timestamp is None else f"?{urlencode({'timestamp': timestamp})}"
         said = self._exactly("POST", path + asked, arrow_stream(rows), {"Content-Type": ARROW})

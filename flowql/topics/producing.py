@@ -49,7 +49,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """rows: their number. ends: of the partitions that they are in, after them."""
+    """The outcome of a write. rows: the number of written rows. ends: offsets after these rows, by partition."""
 
     rows: int
     ends: Mapping[TopicPartition, int]
@@ -71,7 +71,7 @@ class TopicWriter:
     def produce(
         self, name: str, plan: Plan, rows: Any, timestamp: str | None, partitions: int, once: Once | None = None
     ) -> Written:
-        """The rows are durable. The topic is created if missing. name: of a stream or table of the plan, whatever its case.
+        """Writes rows, which are then durable. The topic is created if missing. name: of a stream or table of the plan, whatever its case.
 
         partitions: of a topic that is created and does not declare them. once: writes nothing if it has been written. Raises CommandError, and writes nothing, if a row cannot be written.
         """
@@ -144,7 +144,7 @@ class TopicWriter:
         records: Sequence[pa.RecordBatch],
         beside: tuple[TopicPartition, pa.RecordBatch] | None = None,
     ) -> Mapping[TopicPartition, int]:
-        """The ends of what it wrote. beside: records for another topic, in the same transaction."""
+        """Returns `Producer.ends` of the transaction. beside: records for another topic, in the same transaction."""
         producer.begin()
         try:
             producer.expect_partitions(topic, partitions)

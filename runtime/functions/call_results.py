@@ -16,7 +16,7 @@ from flowql.runtime.functions.failures import frames_of
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of one call. error: why there is no value. again_ms: it wants to be made again after so long. fails_query: it is no matter of values."""
+    """The result of one call. error: why there is no value. again_ms: the delay before the call is repeated. fails_query: no value has caused the error."""
 
     value: Any = None
     error: str = ""
