@@ -368,7 +368,7 @@ class LogInput:
                 self._cut_consumed()
             fetched = self._small()
             self._gather(fetched)
-            self.decoded = decode(self.queue[0], fetched)
+            self.decoded = decode(self.queue[0], fetched if self.attached else ())
             self.decoded.cursor, self.within = self.within, 0
         return self.decoded
 

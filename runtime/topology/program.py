@@ -113,12 +113,16 @@ class TaskProgram:
         return self._pipeline is not None and all(s.single for s in self._scans.values())
 
     def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> DecodedRows:
-        """Batches that others read too are decoded as they were fetched, once for all of them."""
+        """Batches that others read too are decoded as they were fetched, once for all of them; else all at once.
+
+        fetched: the parts of `raw` as they came to all readers; none where the input catches up with the others.
+        """
         schema, scan = self._by_id[operator].schema, self._scans.get(operator)
         if scan is None:
             return open_envelopes(raw, schema)
         parts: list[DecodedRows] = []
-        for piece in [raw] if scan.single else fetched:
+        shared = not scan.single and scan.meets(reader_of(self._query, operator), raw, at_head=bool(fetched))
+        for piece in fetched if shared else [raw]:
             run = MicroBatchContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
             parts.append(scan.decode(schema, piece, run))
         if operator in self._meeting:

@@ -1,4 +1,4 @@
-"""Shared scans: a topic is decoded once per batch for all queries that read it in the same way.
+"""Shared scans: a topic is decoded once per batch for all queries that read it in the same way and are near each other.
 
 Readers of one topic with the same formats and time column share a decoder over the union of the columns they need. The first that
 asks for a batch decodes it, the others wait for that result and take their columns; it is dropped when all have had it.
@@ -30,7 +30,9 @@ from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.key_places import KeyPlaces
 
 # Batches kept for readers that lag behind within the same head: DECODED_MAX, or more of them while all have at most DECODED_ROWS rows.
+# Readers that are further apart than these rows (a query beside its rebuild) share nothing, and each decodes for itself.
 DECODED_MAX, DECODED_SMALL_MAX, DECODED_ROWS = 64, 1_024, 65_536
+NOWHERE = -(1 << 62)  # far from each offset
 
 ScanKey = tuple[Scan, str]
 BatchKey = tuple[int, int, int, int]
@@ -60,6 +62,10 @@ class SharedScan:
     readers: dict[str, Schema] = field(default_factory=dict)  # "query/operator" -> columns it reads
     union: Schema = NO_COLUMNS
     kept: OrderedDict[BatchKey, _Kept] = field(default_factory=OrderedDict)
+    kept_rows: int = 0
+    places: dict[str, dict[int, int]] = field(
+        default_factory=dict
+    )  # reader -> partition -> offset of what it read last
     decoders: dict[tuple[Schema, bool], Decoder] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     # By reader: a new generation of a query may read another topic of that name, or one with another number of partitions.
@@ -67,7 +73,7 @@ class SharedScan:
 
     def attach(self, reader: str, schema: Schema) -> None:
         with self.lock:
-            self.readers[reader] = schema
+            self.readers[reader], self.places[reader] = schema, {}
             self._rebuild()
 
     def places_of(self, reader: str) -> KeyPlaces:
@@ -78,6 +84,7 @@ class SharedScan:
     def detach(self, reader: str) -> None:
         with self.lock:
             self.readers.pop(reader, None)
+            self.places.pop(reader, None)
             self.key_places.pop(reader, None)
             self._rebuild()
 
@@ -90,11 +97,26 @@ class SharedScan:
         if self.readers:
             self.union = union_scan([(self.scan, self.readers[name]) for name in sorted(self.readers)])[1]
         self.kept.clear()
+        self.kept_rows = 0
 
     @property
     def single(self) -> bool:
         """One reader only: it may fuse decoding with the rest of its work."""
         return len(self.readers) == 1
+
+    def meets(self, reader: str, raw: RawBatch, *, at_head: bool) -> bool:
+        """Notes that `reader` is at this batch. Returns whether another one is so near that they share what is decoded.
+
+        at_head: the batch came to all readers. One that catches up has batches of its own. One that has not read the partition yet counts as near.
+        """
+        with self.lock:
+            self.places.setdefault(reader, {})[raw.tp.partition] = raw.first_offset if at_head else NOWHERE
+            return at_head and self._near(raw) > 1
+
+    def _near(self, raw: RawBatch) -> int:
+        """Readers that are at about this offset, with the one that reads it."""
+        partition, offset = raw.tp.partition, raw.first_offset
+        return sum(abs(at.get(partition, offset) - offset) <= DECODED_ROWS for at in self.places.values())
 
     def decode(self, schema: Schema, raw: RawBatch, run: MicroBatchContext) -> DecodedRows:
         """The batch in the columns of `schema`, decoded now or taken from who decoded it first."""
@@ -105,7 +127,7 @@ class SharedScan:
             except BaseException as error:
                 kept.decoded.set_exception(error)
                 with self.lock:
-                    self.kept.pop(_key(raw), None)
+                    self._drop(_key(raw))
         decoded = kept.decoded.result()
         if decoded.batch.schema != schema or (decoded.dead_letters and self._fails):
             decoded = self._read_by(schema, decoded, raw, run)
@@ -131,17 +153,22 @@ class SharedScan:
             kept = self.kept.get(key)
             mine = kept is None
             if kept is None:
-                kept = self.kept[key] = _Kept(Future(), len(self.readers))
+                kept = self.kept[key] = _Kept(Future(), self._near(raw))
+                self.kept_rows += raw.records.num_rows
                 while self._keeps_too_much():
-                    self.kept.popitem(last=False)
+                    self._drop(next(iter(self.kept)))
             kept.readers_left -= 1
             if kept.readers_left <= 0:
-                self.kept.pop(key, None)
+                self._drop(key)
             return mine, kept, self.union
+
+    def _drop(self, key: BatchKey) -> None:
+        if self.kept.pop(key, None) is not None:
+            self.kept_rows -= key[-1]
 
     def _keeps_too_much(self) -> bool:
         n = len(self.kept)
-        return n > DECODED_SMALL_MAX or (n > DECODED_MAX and sum(rows for *_, rows in self.kept) > DECODED_ROWS)
+        return n > DECODED_SMALL_MAX or (n > DECODED_MAX and self.kept_rows > DECODED_ROWS)
 
     def _decode(self, union: Schema, raw: RawBatch, run: MicroBatchContext) -> Decoded:
         self.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)

@@ -12,6 +12,7 @@ from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.errors import LogDenied
 from flowql.runtime.log.base import EARLIEST, RawBatch, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.task.input_buffer import LogInput
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
@@ -75,6 +76,38 @@ def test_a_query_whose_buffer_is_full_is_detached_catches_up_and_joins_again(see
     world.settle()
     assert world.table("GOOD") == sums(1050)
     assert world.instance.metrics.fetched["s"] == 1050
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_small_batches_are_decoded_together_beside_a_query_that_catches_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live query took 134 us of processor time for a row while its rebuild read the history: each transaction was decoded by itself, for a reader that never came."""
+    read_chunk = ConsumerFacade.read_chunk
+    monkeypatch.setattr(ConsumerFacade, "read_chunk", lambda *asked: read_chunk(*asked, 100))
+    world = InstanceHarness(SOURCE.format(n=1) + COPY, rows_per_run=20)
+    world.send("s", rows(0, 500))
+    world.settle()
+    world.deploy(SOURCE.format(n=1) + COPY + LATE)
+    manager, (late,) = world.instance.manager, inputs(world, "CTAS_LATE")
+    while not late.position:
+        world.driver.round()  # type: ignore[union-attr]
+    manager.hold("CTAS_LATE")
+    manager.hold("CSAS_COPY")
+    for i in range(30):
+        world.send("s", rows(500 + i, 1))
+        world.driver.round()  # type: ignore[union-attr]
+    assert not late.attached
+    decoded, decode = [], Decoder.decode
+    monkeypatch.setattr(
+        Decoder, "decode", lambda self, raw, *rest: decoded.append(raw.records.num_rows) or decode(self, raw, *rest)
+    )
+    manager.resume("CSAS_COPY")
+    for _ in range(5):
+        world.driver.round()  # type: ignore[union-attr]
+    assert decoded == [30]
+    manager.resume("CTAS_LATE")
+    world.settle()
+    assert world.table("LATE") == sums(530)
+    assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 531))
 
 
 def test_the_head_goes_on_in_the_same_look_in_which_a_full_query_is_detached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_after_a_reset_nothing_is_waited_for_on_behalf_of_what_is_forgotten() ->
 
 def test_small_batches_are_decoded_together_and_with_what_they_were_gathered_from() -> None:
     """The parts may be decoded already, for others that read the topic."""
-    source, seen = LogInput("op", TP, 0), []
+    source, seen = LogInput("op", TP, 0, attached=True), []
 
     def decode(raw: RawBatch, parts: Sequence[RawBatch]) -> DecodedRows:
         seen.append((raw.records.num_rows, [part.first_offset for part in parts]))
