@@ -450,21 +450,19 @@ def beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
 class ConsumerChannels:
     """All channels into one task, counted as they change, because asking each of many channels for work is slow.
 
-    rows: in all of them; waiting: how many have some; empty: those that have none, by topic and source; wake: called when a channel gets its first
-    rows. Written under the epoch lock, read by any thread.
+    rows: in all of them; waiting: how many have some; wake: called when a channel gets its first rows. Written under the epoch lock, read by any thread.
     """
 
     channels: Sequence[ExchangeInput] = ()
     rows: int = 0
     waiting: int = 0
-    empty: dict[tuple[str, int], ExchangeInput] = field(default_factory=dict)
     wake: Callable[[], object] = nothing_waits
 
     @staticmethod
     def joined(channels: Sequence[ExchangeInput]) -> ConsumerChannels:
         """Those of one task, from now on counted together."""
         rows, waiting = sum(c.rows for c in channels), sum(bool(c.queue) for c in channels)
-        joined = ConsumerChannels(channels, rows, waiting, {(c.topic, c.source): c for c in channels if not c.queue})
+        joined = ConsumerChannels(channels, rows, waiting)
         for channel in channels:
             channel.consumer = joined
         return joined
@@ -478,7 +476,9 @@ class ConsumerChannels:
 
     def rows_or_idle(self, known: dict[TaskId, bool]) -> bool:
         """Whether each channel has rows or gets none soon. known: tasks that are asked already (`Task.idle_with`)."""
-        return all(c.queue or c.upstream_idle(known) for c in tuple(self.empty.values()))
+        if self.waiting == len(self.channels):
+            return True
+        return all(channel.queue or channel.upstream_idle(known) for channel in self.channels)
 
 
 @dataclass(slots=True)
@@ -517,7 +517,6 @@ class ExchangeInput:
         self.consumer.rows += len(batch)
         if len(self.queue) == 1:
             self.consumer.waiting += 1
-            self.consumer.empty.pop((self.topic, self.source), None)
             self.next_ms = int(batch.rowtime[0])
             self.consumer.wake()
 
@@ -579,7 +578,6 @@ class ExchangeInput:
         else:
             self.next_ms = None
             self.consumer.waiting -= 1
-            self.consumer.empty[self.topic, self.source] = self
 
     def take_latency_samples(self) -> list[tuple[int, int]]:
         """As `LogInput.take_latency_samples`; rows count, and each as the oldest of its batch."""
