@@ -22,7 +22,7 @@ from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import SPAN, STRING, Kind, SqlType
+from flowql.compiler.plan.types import INTERVAL, SPAN, STRING, Kind, SqlType
 
 _CONSTRUCTORS = ("array", "map", "struct")
 _MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
@@ -43,6 +43,8 @@ def assigned(e: Expr, to: SqlType, *, quoted: bool = False) -> Expr | None:
         return Literal(to, None, span)
     if isinstance(e, Call) and e.name in _CONSTRUCTORS and e.type.kind is to.kind:
         return _constructed(e, to)
+    if e.type == STRING and to == SPAN and quoted:
+        return Call(to, "sql_interval_kept", (Call(INTERVAL, "sql_to_interval", (e,), span),), span)
     if not (e.type == STRING and (quoted or isinstance(e, Literal))) and not _is_assigned(e.type, to):
         return None
     name = sql_cast(e.type, to) or ("cast" if can_cast(e.type, to) else "")

@@ -19,7 +19,7 @@ from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import CopyFrom, RowFormat, TableChange
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import STRING, SqlType
+from flowql.compiler.plan.types import SPAN, STRING, SqlType
 from flowql.errors import CommandError
 from flowql.runtime.batch import Batch, Ints
 from flowql.runtime.errors import RowFailed, StatementFailed
@@ -291,7 +291,8 @@ def _json(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piec
 
 
 def _json_pieces(file: TableFile, fields: Sequence[Field], advance: Advance) -> Iterator[Piece]:
-    schema = Schema(tuple(fields))
+    schema = Schema(tuple(Field(f.name, STRING) if f.type == SPAN else f for f in fields))
+    convert = converter(fields, [f.type for f in schema], file.source, quoted=[f.type == SPAN for f in fields])
     values = Values(replace(file.source, schema=schema, rules=None, columns=()), "jsonl")
     line = 1
     with duckdb.connect(config={"threads": "1"}) as database:
@@ -308,8 +309,7 @@ def _json_pieces(file: TableFile, fields: Sequence[Field], advance: Advance) -> 
                     raise file.failure(int(numbers[at]), bad[at])
                 rows = values.rows(times, keys, judged)
                 assert rows is not None
-                columns = rows.select(schema).arrow()
-                yield Piece(columns_batch(schema, columns), _numbers(numbers))
+                yield _converted(file, convert, rows.select(schema).arrow(), _numbers(numbers))
             line += block.count(b"\n")
             advance(len(block))
 

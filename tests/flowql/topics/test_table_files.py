@@ -219,6 +219,24 @@ def test_statements_that_cannot_be_carried_out(sql: str, code: str, why: str) ->
     assert codes == [code]
 
 
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ("1,1 day 2 hours\n2,PT90M\n3,\n4,{}\n", "FORMAT csv"),
+        ("1\t1 day 2 hours\n2\tPT90M\n3\t\\N\n4\t{}\n", "FORMAT text"),
+        ('{{"id": 1, "s": "1 day 2 hours"}}\n{{"id": 2, "s": "PT90M"}}\n{{"id": 3, "s": null}}\n{{"id": 4, "s": "{}"}}\n', "FORMAT json"),
+    ],
+)  # fmt: skip
+def test_intervals_are_read_as_in_sql(tmp_path: Path, data: str, options: str) -> None:
+    tables = Loaded("CREATE TABLE r (id INT PRIMARY KEY, s INTERVAL);")
+    (tmp_path / "f").write_text(data.format("2 whiles"))
+    with pytest.raises(RuntimeFailure, match=r'f:4: column s: .*interval: "2 whiles"'):
+        tables.do(f"COPY r FROM '{tmp_path}/f' WITH ({options})")
+    (tmp_path / "f").write_text(data.format("-1-2"))
+    assert tables.do(f"COPY r FROM '{tmp_path}/f' WITH ({options})") == 4
+    assert tables.rows("r") == [(1, "1 day 02:00:00"), (2, "01:30:00"), (3, None), (4, "-1 years -2 mons")]
+
+
 def test_moments_are_not_rounded(tmp_path: Path) -> None:
     tables = Loaded("CREATE TABLE r (id INT PRIMARY KEY, t TIMESTAMP);")
     moments = [datetime(2024, 1, 1, 0, 0, 0, 1000 * i + (i == 2)) for i in range(3)]
