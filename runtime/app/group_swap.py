@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held
+from flowql.compiler.plan.deployed import Deployed, SwapGroup, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
@@ -25,8 +25,8 @@ from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.planned_tasks import tasks_as_begun
+from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    BUILT,
     MoveExecutor,
     begun,
     group_of_swap,
@@ -51,7 +51,6 @@ PARKED = "parked"  # in a task's metadata: the id of the swap for which it has s
 NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
 TOGETHER_MS = 15_000  # the serving generation is held up for at most this long, then the swap is taken back
 DRAIN_MS = 2_000  # time for a task to read the results of the tasks before it
-AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
 FAR_MS = 200  # between two looks how far the new generation is
 
 
@@ -81,13 +80,13 @@ class GroupSwap:
         self._far_at_ms = 0
         self._marks: dict[str, dict[TopicPartition, int]] = {}  # group -> where the serving generation was at a look
         self._near: SwapGroup | None = None
-        self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
+        self._turns = SwapTurns(host)
         self._writer: PlanWriter | None = None
         self._carrier: MoveExecutor | None = None
         self._outdated: Deployed | None = (
             None  # what is deployed, of which a newer record is written that was not read here
         )
-        self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
+        self.why = self._turns.why
 
     # -- every member
 
@@ -223,12 +222,8 @@ class GroupSwap:
             return
         self._far_at_ms = now_ms + FAR_MS
         self._near = None
-        for group in groups_of(self._host.deployed):
-            at_ms, _ = self._next_try.get(group.name, (0, 0))
-            if now_ms < at_ms:
-                continue
-            self.why[group.name] = self._far(group, written) or (BUILT if is_held(self._host.deployed, group) else "")
-            if not self.why[group.name] and self._near is None:
+        for group in self._turns.due(now_ms):
+            if self._turns.is_ready(group, self._far(group, written)) and self._near is None:
                 self._near = group
 
     def _far(self, group: SwapGroup, written: Mapping[str, WrittenTask]) -> str:
@@ -305,8 +300,7 @@ class GroupSwap:
         yield from ()
         self._since_ms = self._host.clock.timer_ms()  # should it not come through
         if not self._compares:
-            self._postpone(group)
-            self.why[group.name] = f"{self._waiting()} did not stop within {TOGETHER_MS // 1000} s"
+            self._turns.postpone(group, f"{self._waiting()} did not stop within {TOGETHER_MS // 1000} s")
         self._write(taken_back(self._host.deployed))
 
     def _waiting(self) -> str:
@@ -362,16 +356,10 @@ class GroupSwap:
             self.release()
             raise
         self.release()
-        self._next_try.pop(self._group.name, None)
-        self.why.pop(self._group.name, None)
+        self._turns.done(self._group)
         self._marks.pop(self._group.name, None)
         for query in self._group.queries:
             say(INFO, "query.swapped", query=query.id, generation=query.generation)
-
-    def _postpone(self, group: SwapGroup) -> None:
-        _, failures = self._next_try.get(group.name, (0, 0))
-        wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
-        self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1
 
 
 def _before(plan: Plan, names: Iterable[str], app: str) -> dict[tuple[str, int], frozenset[tuple[str, int]]]:

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from flowql.compiler.plan.deployed import SwapGroup, groups_of, is_held, swapped, takes_difference
+from flowql.compiler.plan.deployed import SwapGroup, swapped, takes_difference
 from flowql.compiler.plan.generations import runtime_name, topics_read, under_own_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.comparing import ComparisonUnavailable
@@ -33,8 +34,8 @@ from flowql.runtime.app.plan_topic import write_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
+from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    BUILT,
     MoveExecutor,
     begun,
     compact_tables,
@@ -55,7 +56,6 @@ from flowql.runtime.topology.partitions import first_offset
 
 NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
 TOGETHER_MS = 5_000  # the serving generation is held up for at most this long while the new one catches up
-AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
 
 
 class Rebuilding:
@@ -64,23 +64,16 @@ class Rebuilding:
     def __init__(self, host: DeploymentHost, deployment: Deployment) -> None:
         self._host, self._deployment = host, deployment
         self._goals: dict[str, dict[TopicPartition, int]] = {}  # group -> ends when it was first looked at
-        self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
-        self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
+        self._turns = SwapTurns(host)
+        self.why = self._turns.why
 
     def next(self, now_ms: int) -> Coroutine | None:
         """The swap of a group that is near enough, if there is one."""
         if (swap := self._host.deployed.swap) is not None:
-            at_ms, _ = self._next_try.get(swap.group, (0, 0))
-            return self._carry_out() if now_ms >= at_ms else None
-        for group in groups_of(self._host.deployed):
-            at_ms, _ = self._next_try.get(group.name, (0, 0))
-            if now_ms < at_ms:
-                continue
-            far = self.far(group)
-            why = far or (BUILT if is_held(self._host.deployed, group) else "")
+            return self._carry_out() if self._turns.is_due(swap.group, now_ms) else None
+        for group in self._turns.due(now_ms):
             # Each commit would fail to link a segment that is gone.
-            self.why[group.name] = why or str(self._damaged(group, incomplete) or "")
-            if not self.why[group.name]:
+            if self._turns.is_ready(group, self.far(group), partial(self._damaged, group, incomplete)):
                 return self._swap(group)
         return None
 
@@ -195,7 +188,7 @@ class Rebuilding:
         except Exception as error:
             if writer is not None:
                 writer.close()
-            self._postpone(group, str(error))
+            self._turns.postpone(group, str(error))
             host.query_states.release_after_swap([*old, *new])
             if isinstance(error, ComparisonUnavailable):
                 return
@@ -210,7 +203,7 @@ class Rebuilding:
         except Exception as error:  # as it was: tasks as of the last commit
             if writer is not None:
                 writer.close()
-            self._postpone(group, str(error))
+            self._turns.postpone(group, str(error))
             with host.state.epoch_lock:
                 self._deployment.close_tasks([*old_tasks, *new_tasks], ())
             if host.deployed.swap is None:
@@ -226,9 +219,8 @@ class Rebuilding:
     def _begin_new(self, group: SwapGroup) -> Coroutine:
         """Starts the tasks of a new generation that is recorded as serving."""
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
-        self._next_try.pop(group.name, None)
+        self._turns.done(group)
         self._goals.pop(group.name, None)
-        self.why.pop(group.name, None)
         yield from self._deployment.forgotten([*old, *new])
         yield from self._deployment.started([under_own_name(q) for q in group.queries], retried=True)
         self._deployment.delete_leftovers()
@@ -239,12 +231,6 @@ class Rebuilding:
         plans = [self._host.queries[q].plan for q in queries]
         yield from self._deployment.forgotten(queries)
         yield from self._deployment.started(plans, retried=True)
-
-    def _postpone(self, group: SwapGroup, why: str) -> None:
-        _, failures = self._next_try.get(group.name, (0, 0))
-        wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
-        self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1
-        self.why[group.name] = why
 
     def _together(self, group: SwapGroup, limit_ms: int) -> Coroutine:
         """The new generation at the positions of the old or beyond, everything of it read and committed, and held."""
@@ -352,7 +338,7 @@ class Rebuilding:
                     yield None
                 after = carrier.finish(host.clock.wall_ms())
         except RuntimeFailure as error:
-            self._postpone(group, str(error))
+            self._turns.postpone(group, str(error))
             raise
         finally:
             if writer is not None:

@@ -77,7 +77,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "DRAIN_MS = 2001  # time for a task to read the results of the tasks before it": "a length of time",
         "FAR_MS = 201  # between two looks how far the new generation is": "a length of time",
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
-        "if (now_ms <= at_ms):": "one millisecond of a wait",
     },
     "runtime/app/handover.py": {
         "PAGES_PER_ROUND = 5  # of state rows between two looks of the reconciler at other things": "a size of steps",
@@ -130,8 +129,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
     "runtime/app/rebuilding.py": {
-        "AGAIN_MS, AGAIN_MS_MAX = 1_000, 30001  # between two attempts": "a length of time",
-        "AGAIN_MS, AGAIN_MS_MAX = 1001, 30_000  # between two attempts": "a length of time",
         "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
         "TOGETHER_MS = 5001  # the serving generation is held up for at most this long while the new one catches up": "a length of time",
     },
@@ -175,6 +172,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/app/suspension.py": {
         "_OFFSET_MAX = 2 << 63": "above every offset",
         "_OFFSET_MAX = 1 << 64": "above every offset",
+    },
+    "runtime/app/swap_turns.py": {
+        "AGAIN_MS, AGAIN_MS_MAX = 1_000, 30001  # between two attempts": "a length of time",
+        "AGAIN_MS, AGAIN_MS_MAX = 1001, 30_000  # between two attempts": "a length of time",
     },
     "runtime/app/swapping.py": {
         "CHUNK_ROWS, CHUNK_BYTES = 20001, 8 << 20  # of one transaction": "a size of transactions",

@@ -19,7 +19,7 @@ from functools import partial
 from types import ModuleType
 
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.app import checkpoints, group_swap, swapping
+from flowql.runtime.app import checkpoints, group_swap, swap_turns, swapping
 from flowql.runtime.app import group as group_step
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.hung_topic import release
@@ -57,7 +57,7 @@ SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
     (group_step, "TIDY_MS", 300),  # 5 s in earnest
     (group_swap, "TOGETHER_MS", 1_500),
     (group_swap, "DRAIN_MS", 150),
-    (group_swap, "AGAIN_MS_MAX", 1_000),
+    (swap_turns, "AGAIN_MS_MAX", 1_000),
     (swapping, "CHUNK_ROWS", 4),
     (placement_step, "BEAT_MS", BEAT_MS),
     (placement_step, "AGAIN_MS", 100),

@@ -238,7 +238,7 @@ def test_a_group_whose_next_attempt_is_not_due_is_not_looked_at(site: Site) -> N
     assert site.world.instance.group is not None
     known = site.world.instance.group._read_written().tasks
     name = site.group.name
-    swap._far_at_ms, swap._next_try[name] = 0, (now + 500, 1)
+    swap._far_at_ms, swap._turns._next_try[name] = 0, (now + 500, 1)
     swap.why.clear()
     swap._look_how_far(known, now)
     assert (swap._near, swap.why) == (None, {})

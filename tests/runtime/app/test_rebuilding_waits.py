@@ -124,23 +124,23 @@ def test_a_swap_that_fails_is_tried_again_later_and_later(place: str, monkeypatc
 def test_members_try_a_swap_again_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
     world = built("member")
     assert world.instance.group is not None
-    swap = world.instance.group.swap
+    turns = world.instance.group.swap._turns
     (group,) = groups_of(world.instance.deployed)
     waits = list[int]()
     for n in range(len(WAITS)):
-        swap._postpone(group)
-        at_ms, failures = swap._next_try[group.name]
+        turns.postpone(group, "")
+        at_ms, failures = turns._next_try[group.name]
         waits.append(at_ms - world.clock.timer_ms())
         assert failures == n + 1
     assert waits == WAITS
-    swap._next_try[group.name] = world.clock.timer_ms() + 2_000, 3
+    turns._next_try[group.name] = world.clock.timer_ms() + 2_000, 3
     rounds(world, 150)
     assert world.instance.deployed.swaps == 0
     rounds(world, 150)
     assert world.instance.deployed.swaps == 1
     world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
-    assert swap._next_try == {}
+    assert turns._next_try == {}
 
 
 def test_members_wait_until_all_tasks_stop_as_long_as_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
