@@ -172,7 +172,7 @@ PLANTS: dict[str, tuple[str, Broken]] = {
     "stale-generation": ("flowql.compiler.plan.diff:_going_on", _stale_generation),
     "forward-too-low": ("flowql.runtime.app.forwarding:recorded", _recorded_too_low),
     "channels-kept": ("flowql.runtime.app.exchanges:Exchanges.open", _channels_kept),
-    "never-held": ("flowql.runtime.app.rebuilding:is_held", _never_held),
+    "never-held": ("flowql.runtime.app.swap_turns:is_held", _never_held),
     "old-number": ("flowql.runtime.app.deployment:planned_partitions", _old_number),
     "removed-come-back": ("flowql.compiler.plan.diff:_renewed_themselves", _removed_come_back),
 }
