@@ -152,8 +152,13 @@ class Upkeep:
         return [e[topic.id, partition.number] for e in readers if (topic.id, partition.number) in e]
 
     def _is_left(self, position: Position) -> bool:
-        """Whether its query has stopped or was removed: each commit of an application carries the positions of all its other queries."""
-        writer, sequence = position.commit or ("", 0)
+        """Whether its query has stopped or was removed: each commit of an application carries the positions of all its other queries.
+
+        Positions that no commit of an instance wrote, such as those of Spark's queries, tell nothing of the kind, and hold no record back.
+        """
+        if position.commit is None:
+            return True
+        writer, sequence = position.commit
         newest = self._ledger.state.producers.get(writer)
         return newest is not None and newest.sequence - sequence > COMMITS
 

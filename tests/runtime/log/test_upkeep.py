@@ -195,6 +195,17 @@ def test_records_stay_for_groups_that_have_still_to_read_them(monkeypatch):
     assert offsets() == [3, 4], "a query that is gone reads no more: each commit has the positions of all"
 
 
+def test_a_position_that_no_instance_wrote_keeps_no_record():
+    """Spark's queries write such positions; those of one that never runs again would keep the records behind them for ever."""
+    log = EmbeddedLog("/log", SimulatedDisk())
+    log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+    for n in range(4):
+        produce(log, "p", (T0, [(n, b"a", b"%d" % n)]))
+    produce(log, "spark", positions={"spark": {T0: Position(1)}})
+    log.maintain(10)
+    assert [r[0] for r in read_all(log, T0)] == [2, 3]
+
+
 def test_how_far_a_file_was_imported_keeps_no_tombstone():
     """Such a position counts records of the file: no reader stands there."""
     log = EmbeddedLog("/log", SimulatedDisk())
