@@ -14,9 +14,8 @@ import asyncio
 import socket
 import sys
 from contextlib import suppress
-from urllib.parse import unquote
 
-from h11 import IDLE, Request
+from h11 import Request
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,7 +24,6 @@ from flowql.errors import CommandError
 from flowql.server.descriptors import Reserve
 from flowql.server.failures import LIMITED, MALFORMED, last_answer
 from flowql.server.web_sockets import WebSocketConnection
-from flowql.server.whole_requests import WholeCycle, WholeRequest
 
 SILENT_S = 5.0  # without a byte
 HEAD_S = 30.0  # without a request
@@ -57,7 +55,6 @@ class Connection(H11Protocol):
     _request: object = None
     _unsent = 0
     _has_taken = False  # since then
-    _later = b""  # came while a request that h11 does not know of was answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -70,59 +67,8 @@ class Connection(H11Protocol):
         if self._is_turned_away:
             return
         self._has_sent = True
-        if isinstance(self.cycle, WholeCycle) and not self.is_idle:
-            self._later += data
-            self.flow.pause_reading()
-            return
-        whole = WholeRequest.of(data) if self._is_between_requests else None
-        if whole is not None:
-            self._answer(whole)
-        else:
-            super().data_received(data)
+        super().data_received(data)
         self._has_part = self.is_idle
-
-    @property
-    def _is_between_requests(self) -> bool:
-        """Whether h11 has read nothing of a next request."""
-        h11 = self.conn
-        return self.is_idle and h11.our_state is IDLE and h11.their_state is IDLE and not h11.trailing_data[0]
-
-    def _answer(self, request: WholeRequest) -> None:
-        self._unset_keepalive_if_required()
-        path, _, query = request.target.partition(b"?")
-        self.headers = request.headers
-        self.scope = {
-            "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": "1.1",
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme or "http",
-            "method": request.method,
-            "root_path": self.root_path,
-            "path": self.root_path + unquote(path.decode("ascii")),
-            "raw_path": self.root_path.encode("ascii") + path,
-            "query_string": query,
-            "headers": request.headers,
-            "state": self.app_state.copy(),
-        }
-        self.cycle = cycle = WholeCycle(
-            scope=self.scope,
-            conn=self.conn,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            on_response=self.on_response_complete,
-        )
-        cycle.body, cycle.more_body = bytearray(request.body), False
-        cycle.message_event.set()
-        task = self.loop.create_task(cycle.run_asgi(self.app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
 
     @property
     def is_idle(self) -> bool:
@@ -195,9 +141,6 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self.timeout_keep_alive = KEEP_S if self.is_known else self.config.timeout_keep_alive
         super().on_response_complete()
-        if self._later and not self.transport.is_closing():
-            data, self._later = self._later, b""
-            self.data_received(data)
 
     def resume_writing(self) -> None:
         super().resume_writing()
