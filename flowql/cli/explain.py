@@ -168,7 +168,7 @@ def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: Spar
 
 
 def _by_row(query: QueryPlan) -> list[str]:
-    """Operators that process no batch by columns, and why; empty if there are none."""
+    """Lists the operators that process each batch row by row, with the reason. An empty list means that all work by columns."""
     from flowql.runtime.topology.program import why_by_row  # loads the engine
 
     lines = [f"{op}: {why}" for sub in query.subtopologies for op, why in why_by_row(sub.operators).items()]

@@ -94,7 +94,7 @@ def answer(
         assert isinstance(schema, pa.Schema)
         return Answer(schema, pieces)
 
-    if equal is None or wanted is not None or not is_repeatable(sql):  # a reader without a tick must not wait for one
+    if equal is None or wanted is not None or not is_repeatable(sql):  # only readers that name a tick wait for one
         return computed(begun)
     return database.shared.get((sql, language, equal), computed, begun)
 

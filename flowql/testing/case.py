@@ -54,7 +54,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """The expected error of the statements; a part that is None or empty may be anything."""
+    """The error that the statements must give. Parts that are None or empty are not compared."""
 
     code: str
     line: int | None = None

@@ -36,7 +36,7 @@ def sealed(message: Sequence[BufferLike]) -> list[BufferLike]:
 
 
 def damage(message: pa.Buffer, *, must_be_sealed: bool) -> str | None:
-    """The damage to the bytes of a message; None if there is none, or if it is an old one without a checksum."""
+    """Describes the damage to the bytes of a message. Messages that are whole give None, as do those without a checksum."""
     view = memoryview(message)
     size = _PREFIX.unpack_from(view)[1] if len(view) >= _PREFIX.size else 0
     end = _PREFIX.size + size
