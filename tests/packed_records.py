@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.runtime.log.base import RawBatch, TopicPartition
@@ -16,6 +18,8 @@ from flowql.runtime.spark.shapes import from_ipc
 from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.worker import begun
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers of a cluster have FlowQL, but no tests
 
 Frame = Any  # pyspark.sql.DataFrame
 
