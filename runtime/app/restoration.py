@@ -309,10 +309,10 @@ class RestorationStep:
         with self._lock:
             removal = entry.removal
             self._drop(entry)
+            if removal is None:  # under the lock: `remove` answers False only once the hand-over has been asked for
+                self._hand_over(entry.task)
         if removal is not None:  # requested during the restoration: the task leaves with complete state
             removal.set_result(True)
-        else:
-            self._hand_over(entry.task)
         return True
 
     def _drop(self, entry: RestoringTask) -> None:

@@ -40,9 +40,8 @@ class SingleInstanceReconciler(Reconciler):
     def next(self, now_ms: int) -> Coroutine | None:
         self._host.hung.look(now_ms)
         for query in self._host.query_states.having(SUSPENDED):
-            tasks = self._host.queries[query].built.tasks
-            if any(task.status is not TaskStatus.CLOSED for task in tasks):
-                return self._take_apart(tasks)
+            if not self._is_apart(query):
+                return self._take_apart(self._host.queries[query].built.tasks)
         if tasks := unnoted(self._host):
             return self._note(tasks)
         for task in self._host.state.incomplete():
@@ -52,8 +51,13 @@ class SingleInstanceReconciler(Reconciler):
         for query, running in self._host.queries.items():
             if running.lacks_tasks and self._host.query_states.of(query).state is RUNNING:
                 return self._add_tasks(query)
-        restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
-        return restart or self._upstream.next() or self._rebuilding.next(now_ms)
+        for query in self._host.query_states.due(SUSPENDED):
+            if self._is_apart(query):  # a commit may have suspended it since it was looked at above
+                return self._restart(query)
+        return self._upstream.next() or self._rebuilding.next(now_ms)
+
+    def _is_apart(self, query: str) -> bool:
+        return all(task.status is TaskStatus.CLOSED for task in self._host.queries[query].built.tasks)
 
     def failed(self, error: Exception) -> int:
         """Brokers are away, perhaps."""

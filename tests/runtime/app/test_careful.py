@@ -16,6 +16,7 @@ from flowql.runtime.app.progress import query_status
 from flowql.runtime.app.query_state import RUNNING
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.operators.base import DeadLetter
+from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, encode
 from flowql.runtime.task.task import Task
@@ -117,6 +118,25 @@ def test_with_threads(sql):
         world.settle()
         assert world.table("R") == live(sql, [v for v in rows if v != UNKEPT]).table("R")
         assert len(world.dead_letters("CTAS_R")) == 12
+
+
+def test_a_query_that_a_commit_suspends_between_two_looks_is_taken_apart_before_it_starts_again(monkeypatch):
+    """It got new tasks beside those that ran, which ended the instance: `task CTAS_R/0_0 is already here`."""
+    world = InstanceHarness(SOURCES + KEPT)
+    world.send("s", [(1, {"V": v}, v) for v in (1, 2)])
+    world.settle()
+    instance, incomplete, todo = world.instance, StateManager.incomplete, ["CTAS_R"]
+
+    def suspended_just_now(state):
+        while todo:
+            instance.query_states.suspend(todo.pop(), ValueError("refused"), at_once=True)
+        return incomplete(state)
+
+    monkeypatch.setattr(StateManager, "incomplete", suspended_just_now)
+    world.send("s", [(1, {"V": 3}, 3)])
+    world.settle()
+    assert world.table("R") == [(1, 3, 6)]
+    assert (todo, instance.query_states.of("CTAS_R").state) == ([], RUNNING)
 
 
 def test_what_cannot_be_isolated_holds_its_query_alone_which_can_be_paused_and_removed(monkeypatch):

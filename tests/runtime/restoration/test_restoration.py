@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import UNLOGGED
 from flowql.runtime.task.status import IllegalTransition, TaskStatus
+from flowql.runtime.task.task import Task
 from tests.runtime.app.harness import InstanceHarness
 
 KEYS = 40
@@ -109,6 +111,32 @@ def test_state_and_outputs_are_those_of_a_run_that_lost_nothing() -> None:
     assert life.table("C") == straight.table("C")
     assert life.records("c") == straight.records("c")
     assert life.instance.state.restoring() == {}
+
+
+def test_a_task_that_is_handed_over_is_not_denied_before_the_polling_thread_knows_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever stops it asks the polling thread next, and then takes it for a task that is nowhere."""
+    life = Life(no_redo(), COUNTS)
+    life.feed(0, 50)
+    life.settle()
+    life = life.again()
+    step, askers, denied, early = life.instance.restoration, list[Thread](), list[bool](), list[bool]()
+    hand_over = step._hand_over
+
+    def asked_meanwhile(task: Task) -> None:
+        askers.append(Thread(target=lambda: denied.append(step.remove(task).result())))
+        askers[-1].start()
+        askers[-1].join(0.2)
+        early.append(not askers[-1].is_alive())
+        hand_over(task)
+
+    monkeypatch.setattr(step, "_hand_over", asked_meanwhile)
+    life.settle()
+    for asker in askers:
+        asker.join()
+    assert early == [False, False]
+    assert denied == [False, False]
 
 
 def test_with_complete_redo_nothing_is_restored() -> None:
