@@ -3,8 +3,8 @@
 Tests that take turns: of a group of long tests from end to end a few run each time, others from commit to commit, so that a run can be
 repeated elsewhere. `make test TURNS=all` runs all, a number as TURNS draws others. Whoever selects no more of a group than run each time
 gets all of what was selected.
-In some groups files take turns as a whole; in "long" are files of no other group that take longest, of which a quarter run each time. In
-the group "cases" each test is a group of its own: of its parameters a third run each time.
+In some groups files take turns as a whole; in "long" are files of no other group that take longest, of which a fifth run each time. In
+the group "cases" each test is a group of its own: of its parameters a quarter run each time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TURNS = {
     "instances": 2,
     "servers": 1,
     "queries": 1,
-    "long": 18,
+    "long": 14,
 }
 BY_FILE = {
     "sessions",
@@ -74,7 +74,7 @@ BY_FILE = {
     "long",
 }  # groups whose files take turns as a whole
 CASES = "cases"  # the group whose members are the parameters of one test
-PART = 3  # of a group without a number, one in so many runs each time
+PART = 4  # of a group without a number, one in so many runs each time
 
 
 def pytest_configure(config: pytest.Config) -> None:
