@@ -100,7 +100,10 @@ def loaded(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> Corou
             f"{history.folder} has {rows} rows of state, its manifest says {history.manifest.state_rows}"
         )
     for task in records:
-        host.state.end_restore(task)
+        ended = host.state.end_restore(task)
+        assert ended, (
+            f"{task} has a commit under way, although no plan on record has it and `rebuild` refused open tasks"
+        )
         yield None
 
 

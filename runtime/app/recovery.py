@@ -176,4 +176,5 @@ def _restore_exchanges(log: Log, state: StateManager, application_id: str) -> No
     reader = log.key_values(TopicPartition(topic, 0), EARLIEST)
     while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
         state.restored.take(exchanges.STORE, 0, batch.keys, batch.values)
-    state.end_restore(exchanges.TASK)
+    ended = state.end_restore(exchanges.TASK)
+    assert ended, "exchanges have a commit under way, although tasks are opened after the recovery"

@@ -32,6 +32,7 @@ from flowql.runtime.state.computed_history import (
     write_manifest,
     write_part,
 )
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.task_state import ManagedTask
 from tests.runtime.app.harness import plan_of
 from tests.runtime.spark import stage_world
@@ -249,6 +250,30 @@ def test_a_takeover_that_is_killed_leaves_what_serves_and_can_be_repeated(
         reference.send(feed[HISTORY:])
     assert stores(continued) == stores(whole)
     assert final(continued.sink()) == final(whole.sink())
+
+
+def test_a_takeover_whose_task_is_opened_meanwhile_fails_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The instance never opens it. The restoration of such a task would not end, and the deployment must not be recorded."""
+    reference = Reference("count")
+    reference.send(events(60, 7))
+    before, history = stores(reference), computed(reference, tmp_path / "h")
+    state = reference.world.instance.state
+    rebuild = state.rebuild
+
+    def opened(found: Mapping[str, TaskRecord | None], *kept: Any) -> None:
+        rebuild(found, *kept)
+        task = state.open_task(min(found), 0, [])
+        with state.epoch_lock:
+            task.publish({"positions": {}})
+
+    monkeypatch.setattr(state, "rebuild", opened)
+    with pytest.raises(AssertionError, match=r"CTAS_OUT@2/0_0 has a commit under way"):
+        deploy(reference, history)
+    again(reference)
+    assert (stores(reference), reference.query.generation) == (before, 1)
+    assert all("@" not in task for task in reference.world.instance.state.committed_tasks())
 
 
 def test_after_the_commit_a_restart_goes_on_with_the_history(tmp_path: Path) -> None:
