@@ -186,10 +186,12 @@ def _by_module(functions: Mapping[str, Function]) -> dict[str, list[Function]]:
 
 
 def _row(function: Function | AggregateFunction, names: list[str]) -> tuple[list[str], str]:
-    """Code and what it means: the example, and the names that it does not begin with; none where it is an operator."""
+    """Code and its meaning: a name that the example calls within another function, the example, other names; an operator has no name."""
     example = _code(UNTYPED.get(function.name, descriptions()[function.name].example))
     others = [n for n in names if not re.match(rf"`{n}\b", example)] if re.match(r"`\w+\(", example) else []
-    return [example, *(f"`{n}`" for n in others)], descriptions()[function.name].summary
+    inner = [n for n in others if re.search(rf"\b{n}\(", example)]
+    code = [f"`{n}`" for n in inner], [f"`{n}`" for n in others if n not in inner]
+    return [*code[0], example, *code[1]], descriptions()[function.name].summary
 
 
 def _rows(rows: Iterable[tuple[list[str], str]]) -> list[str]:
