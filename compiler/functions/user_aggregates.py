@@ -179,9 +179,9 @@ def udaf(
     session windows `merge(self, accumulator, other)`. Objects keep no state.
 
     Types, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
-    isolation="process" costs two messages per batch of a stream, and over tables and in session windows one per row
-    and result. `timeout` and `memory_mb` limit the process; interactive queries always use one. Raises
-    DefinitionError.
+    isolation="process" costs two messages per batch of a stream. Over tables and in session windows it costs one
+    message per row and result. `timeout` and `memory_mb` limit the process; interactive queries always use one.
+    Raises DefinitionError.
 
     >>> @udaf
     ... class Spread:

@@ -119,13 +119,18 @@ def _options(records: list[tuple[str, str]]) -> list[str]:
 
 
 def _paragraphs(text: str, command: str) -> list[str]:
-    """Blocks of commands as code, others as text. An example that is only the command is left out: the heading shows it."""
+    """Blocks of commands and examples as code, others as text. An example that is only the command is left out: the heading shows it."""
     lines: list[str] = []
     for block in text.split("\n\n"):
         typed = [line.strip() for line in block.splitlines()[1:]] if block.startswith("\b") else []
-        if block.strip() == f"Example: {command}" or [re.split(r"\s{2,}", line)[0] for line in typed] == [command]:
+        if example := re.fullmatch(r"Examples?:\s+(.*)", block.strip(), re.DOTALL):
+            typed = [" ".join(example[1].split())]
+        if [re.split(r"\s{2,}", line)[0] for line in typed] == [command]:
             continue
-        lines += ["```", *typed, "```", ""] if typed else [_text(block), ""]
+        if typed and lines[-2:] == ["```", ""]:
+            lines[-2:] = [*typed, "```", ""]
+        else:
+            lines += ["```", *typed, "```", ""] if typed else [_text(block), ""]
     return lines[:-1]
 
 

@@ -84,10 +84,12 @@ def _value(shape: Shape) -> str:
             return ", ".join(f"`{w}`" for w in words)
         case Whole(least, most):
             return f"{least:,} to {most:,}" if most is not None else f"from {least:,}"
-        case Size(_, least_mib):
-            return "`1 GB`" + (f", from {least_mib} MB" if least_mib else "")
-        case Duration():
-            return "`500 ms`"
+        case Size(unlimited, least_mib):
+            return (
+                "`1 GB`" + (f", from {least_mib} MB" if least_mib else "") + (f", `{unlimited}`" if unlimited else "")
+            )
+        case Duration(unlimited, has_unit):
+            return ("`7 days`" if has_unit else "`500 ms`") + (f", `{unlimited}`" if unlimited else "")
         case ListOf(item, single):
             return f"{_value(item)}, or a list" if single else f"list: {_value(item)}"
         case MapOf(value):

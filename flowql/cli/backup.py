@@ -25,7 +25,7 @@ def command(
         int | None,
         typer.Option(
             "--keep",
-            help="Then delete older backups of this command, all but the N newest.",
+            help="Then delete all but the N newest backups of this command.",
             metavar="N",
             min=1,
             show_default=False,

@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """Check the machine, the project and its targets.
 
-    Starts and changes nothing, except that the next start recomputes damaged state. Exit code 1 if a check fails.
+    Starts and changes nothing. If it finds damaged state, the next start recomputes it. Exit code 1 if a check fails.
 
     flowql doctor                everything
     flowql doctor -t kafka       one target, with its brokers

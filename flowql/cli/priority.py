@@ -87,7 +87,7 @@ def set_(
 ) -> None:
     """Change a query's class (critical, high, normal, batch) at once.
 
-    The change survives restarts, until you deploy a project with another class.
+    The change survives restarts, until the next deployment.
 
     Examples:  flowql priority set orders_by_customer critical --latency-target '200 ms'
 

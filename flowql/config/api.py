@@ -80,11 +80,11 @@ API = Record(
         ),
         "connections": Key(
             Whole(1, CONNECTIONS_MAX),
-            f"How many connections the port serves at the same time, from 1 to {CONNECTIONS_MAX:,}; default: {CONNECTIONS}.",
+            f"How many connections the port serves at the same time; default: {CONNECTIONS}.",
         ),
         "subscriptions": Key(
             Whole(1, SUBSCRIPTIONS_MAX),
-            f"How many subscriptions over HTTP the instance serves at the same time, from 1 to {SUBSCRIPTIONS_MAX:,}; default: {SUBSCRIPTIONS}.",
+            f"How many subscriptions over HTTP the instance serves at the same time; default: {SUBSCRIPTIONS}.",
         ),
     },
 )

@@ -27,7 +27,7 @@ PG = Record(
         ),
         "connections": Key(
             Whole(1, CONNECTIONS_MAX),
-            f"How many clients are connected at the same time, from 1 to {CONNECTIONS_MAX:,}; default: {CONNECTIONS}.",
+            f"How many clients are connected at the same time; default: {CONNECTIONS}.",
         ),
         "users": Key(
             MapOf(

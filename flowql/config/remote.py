@@ -13,7 +13,7 @@ from flowql.config.shape import Key, Secret, Text
 _REFERENCE = "{env: FLOWQL_TOKEN}"
 KEYS = {
     "url": Key(
-        Text("a URL"), "Of an instance on another machine whose target has `api`, as https://shop.example.com:8321."
+        Text("a URL"), "Address of an instance on another machine with `api`, as https://shop.example.com:8321."
     ),
     "token": Key(Secret("a token"), f"With `url`: a token of its `api`, best as {_REFERENCE}."),
     "certificate": Key(

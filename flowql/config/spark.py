@@ -91,7 +91,7 @@ SPARK = Record(
             _HISTORY,
             "For batches. `complete` (default over files): rows in order of their times, none late. `arrival`: as over topics.",
         ),
-        "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
+        "files": Key(MapOf(_FILES, "a topic"), "Files that are read or written as topics."),
         "checkpoint": Key(
             Text("a folder or an address"),
             "Place of checkpoints and of results before their commit: a folder that all machines of a cluster "

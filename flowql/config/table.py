@@ -33,10 +33,10 @@ TARGET = Record(
             Text("a prefix"),
             "Put before the names of all topics, groups and transactional ids that FlowQL creates, such as `dev_anna_`; default: none.",
         ),
-        "engine": Key(Choice(("runtime", "spark")), "Engine of the queries."),
-        "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),
-        "data_dir": Key(Text("a folder"), "Folder of log and state, relative to this file."),
-        "threads": Key(Whole(1, 1024), "Processing threads."),
+        "engine": Key(Choice(("runtime", "spark")), "Engine of the queries; default: runtime."),
+        "log": Key(Choice(("embedded", "kafka")), "The log that stores the records; default: embedded."),
+        "data_dir": Key(Text("a folder"), "Folder of log and state, relative to this file; default: `.flowql/NAME`."),
+        "threads": Key(Whole(1, 1024), "Processing threads; default: 2."),
         "memory": Key(
             Size(least_mib=MEMORY_MIN_MIB),
             "Memory budget of the process for buffers, caches, state and interactive queries; default: a quarter of the machine's memory, at least 256 MB and at most 1 GB.",
@@ -90,7 +90,7 @@ QUERY = Record(
         "latency_target": _LATENCY,
         "on_change": Key(
             Choice(("rebuild", "forward")),
-            "Whether a changed text recomputes all history, or applies to new records only.",
+            "Whether a changed text recomputes all history (default), or applies to new records only.",
         ),
         "with": Key(MapOf(Constant(), "a property"), "Properties of the result, as in WITH (...)."),
     },
@@ -102,7 +102,7 @@ PROJECT = Record(
         "name": Key(Text("a name"), "The project's name; also used for instances and consumer groups.", required=True),
         "dialect": Key(
             Choice(("ksql", "standard")),
-            "SQL's meaning: ksqlDB's, with names folded to upper case, or PostgreSQL's, with lower case.",
+            "SQL's meaning: ksqlDB's (default), with names folded to upper case, or PostgreSQL's, with lower case.",
         ),
         "vars": Key(
             MapOf(Constant(), "a variable"),
