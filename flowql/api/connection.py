@@ -157,7 +157,7 @@ class Connection:
         """Subscribes to new rows of a stream, changes of a table, or rows of `SELECT ... EMIT CHANGES`.
 
         start: where to start reading streams. limit: maximum number of changes. Over a URL an instance serves 16
-        subscriptions at once, and ends one whose changes are not read for ten minutes. Raises QueryError, for
+        different subscriptions, and ends one whose changes are not read for ten minutes. Raises QueryError, for
         example if no instance runs; over a URL CommandError if the connection breaks.
         """
         check_following(start, limit)

@@ -18,7 +18,7 @@ from flowql.runtime.secret import is_reference, revealed
 TOKEN_LENGTH_MIN = 16
 BAD_TOKEN = "FQ3013"
 CONNECTIONS, CONNECTIONS_MAX = 256, 16_384
-SUBSCRIPTIONS, SUBSCRIPTIONS_MAX = 16, 1_024  # each has a thread and an engine of its own, with up to 128 MB
+SUBSCRIPTIONS, SUBSCRIPTIONS_MAX = 16, 1_024  # of different ones: each has a reader, with up to 128 MB
 ROLES = ("read", "write", "operate", "deploy")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _ORIGIN = re.compile(r"https?://[a-z0-9.:\[\]-]+")
@@ -84,7 +84,7 @@ API = Record(
         ),
         "subscriptions": Key(
             Whole(1, SUBSCRIPTIONS_MAX),
-            f"How many subscriptions over HTTP the instance serves at the same time; default: {SUBSCRIPTIONS}.",
+            f"How many different subscriptions over HTTP the instance serves at once; default: {SUBSCRIPTIONS}.",
         ),
     },
 )

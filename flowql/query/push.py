@@ -17,7 +17,6 @@ from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.change import Change
 from flowql.query.committed import dead_letter_source
-from flowql.query.resuming import can_resume
 from flowql.query.tail import Tail
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
@@ -90,11 +89,11 @@ class Subscription:
             raise
         self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
         self._seen_ends = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)}
-        self._admin = log.admin()
-        self._begins = self._admin.begin_offsets(list(self._seen_ends))
+        self.admin = log.admin()
+        self._begins = self.admin.begin_offsets(list(self._seen_ends))
         self._topics = sorted({s.topic for s in query.reads})
         self._untold: list[Change] = []  # until it is known that they are not of a rebuilt stream
-        self._counts = self._admin.partition_counts(self._topics)
+        self._counts = self.admin.partition_counts(self._topics)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -123,11 +122,7 @@ class Subscription:
         return []
 
     def read_to(self) -> dict[TopicPartition, int] | None:
-        """The offsets after the records whose changes have been returned. None between the rows of one record, and for a query that a later
-        subscription can only begin again.
-        """
-        if not can_resume(self.query):
-            return None
+        """The offsets after the records whose changes have been returned. None between the rows of one record."""
         found, committed = dict(self._read_from), committed_of(self._instance)
         for task in [t for q in self._instance.queries.values() for t in q.built.tasks]:
             if committed is None:
@@ -142,8 +137,8 @@ class Subscription:
 
     def go_on(self) -> None:
         """After Replaced, if retention deleted the records and no rebuild replaced them: rows that came since are emitted."""
-        self._begins = self._admin.begin_offsets(list(self._seen_ends))
-        self._seen_ends = self._admin.end_offsets(list(self._seen_ends))
+        self._begins = self.admin.begin_offsets(list(self._seen_ends))
+        self._seen_ends = self.admin.end_offsets(list(self._seen_ends))
 
     @property
     def ready(self) -> bool:
@@ -154,13 +149,17 @@ class Subscription:
         """Everything that was there when it began is processed."""
         return caught_up(self._instance, self._ends)
 
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the topics end now."""
+        return _ends(self.query.reads, self._log)
+
     def idle(self) -> bool:
         """Whether all records that the topics have now are processed."""
-        return caught_up(self._instance, _ends(self.query.reads, self._log))
+        return caught_up(self._instance, self.ends())
 
     def _check_partitions(self) -> None:
         """Replaced if a topic has another number of partitions now: its records lie elsewhere, and come once more."""
-        now = self._admin.partition_counts(self._topics)
+        now = self.admin.partition_counts(self._topics)
         for topic, count in self._counts.items():
             if now.get(topic, count) != count:
                 raise Replaced(topic, f"topic {topic} has {now[topic]} partitions now, not {count}: repeat the query")
@@ -170,11 +169,11 @@ class Subscription:
 
         Looked at behind the changes that are about to be told: new records and the end of old ones are of one commit.
         """
-        for tp, begin in self._admin.begin_offsets(list(self._seen_ends)).items():
+        for tp, begin in self.admin.begin_offsets(list(self._seen_ends)).items():
             if begin > self._begins.get(tp, 0) and begin >= self._seen_ends[tp]:
                 text = f"the records of {tp.topic} were replaced meanwhile, because it was rebuilt: repeat the query"
                 raise Replaced(tp.topic, text, may_be_retention=True)
-        self._seen_ends = self._admin.end_offsets(list(self._seen_ends))
+        self._seen_ends = self.admin.end_offsets(list(self._seen_ends))
 
     def _check(self) -> None:
         if self._instance.fatal is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from flowql.compiler.driver import PushQuery
 from flowql.compiler.plan import codec
+from flowql.compiler.plan.changes import Consolidate
+from flowql.compiler.plan.logical import Filter, Materialise, Project, Scan, Sink
 from flowql.compiler.plan.topology import Plan, stores_of
 from flowql.runtime.log.base import Admin, TopicPartition
 
@@ -19,6 +21,7 @@ KEEPS_STATE = "the statement reads a table or keeps state, which is computed aga
 GONE = "records after it were deleted"
 _VERSION = 1
 _MAX = 1 << 16  # characters of a token
+_OF_ROWS = (Scan, Materialise, Filter, Project, Consolidate, Sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,18 @@ def can_resume(query: PushQuery) -> bool:
     """Whether later changes follow from later records alone: it reads streams, keeps no state and has one stage."""
     staged = len(query.plan.queries) == 1 and len(query.plan.queries[0].subtopologies) == 1
     return staged and all(s.kind == "stream" for s in query.reads) and not any(True for _ in stores_of(query.plan))
+
+
+def can_share(query: PushQuery) -> bool:
+    """Whether its changes after an offset are the same for all subscriptions, wherever they began: it can continue at offsets, or it filters and
+    projects one table, whose rows follow from the records before the offsets.
+    """
+    if can_resume(query):
+        return True
+    if len(query.reads) != 1 or query.reads[0].kind != "table" or len(query.plan.queries) != 1:
+        return False
+    stages = query.plan.queries[0].subtopologies
+    return len(stages) == 1 and all(isinstance(o.spec, _OF_ROWS) for o in stages[0].operators)
 
 
 def why_not(place: Place | None, query: PushQuery, served: Plan, log: Admin) -> str:

@@ -17,7 +17,7 @@ from flowql.server.limits import Limited, RequestCounts
 from flowql.server.openapi import document
 from flowql.server.operations import METRICS, OPERATIONS
 from flowql.server.routes import WEBSOCKET, Limit, Route, Routes, routed
-from flowql.server.row_entries import QUERIES, ROWS, SUBSCRIPTIONS_LIMIT
+from flowql.server.row_entries import QUERIES, ROWS
 from flowql.server.streaming import paced
 from flowql.server.subscription_sockets import socket_of
 from flowql.server.topic_records import TOPIC_RECORDS
@@ -30,7 +30,6 @@ async def _openapi(_: Call) -> Response:
 OPENAPI = Entry(
     "GET", "/v1/openapi.json", _openapi, "read", "This list of requests, as an OpenAPI document.", scope="none"
 )
-REFUSED_MAX = 4  # subscriptions above their number that get its error at the same time
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
 ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, OPENAPI)
 
@@ -92,13 +91,11 @@ def _limited(
     origins: Sequence[str] = (),
 ) -> ASGIApp:
     """names, running: see `Limited`."""
-    at_once = {
-        QUERIES.group: server.service.database.limits.settings.at_once,
-        SUBSCRIPTIONS_LIMIT.group: server.rows.subscriptions_max + REFUSED_MAX,
-    }
     routes = list[Route]()
     for e in entries:
-        limit = replace(e.limit, at_once=at_once.get(e.limit.group, e.limit.at_once))
+        limit = e.limit
+        if limit is QUERIES:
+            limit = replace(limit, at_once=server.service.database.limits.settings.at_once)
         routes.append(Route(e.method, e.path, limit, app_of(e, server, tokens)))
         if e.follow is not None:
             routes.append(Route(WEBSOCKET, e.path, limit, socket_of(e, server, tokens)))

@@ -12,13 +12,12 @@ import pyarrow as pa
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import Plan, SourceDef
-from flowql.query.arrow_changes import to_batch
-from flowql.query.change import Change, Rebuilt
+from flowql.query.change import Rebuilt
 from flowql.server.failures import Failure, of_wire, to_wire
 from flowql.server.frames import arrow_stream, framed, read_frames
 
 if TYPE_CHECKING:
-    from flowql.server.following import Following
+    from flowql.server.following import Point
 
 KEEP_ALIVE_S = 5.0  # without a change the instance sends a sign of life so often,
 SILENCE_S = 20.0  # and a client that hears nothing for so long takes the connection for lost
@@ -35,13 +34,19 @@ class Form(Protocol):
     @property
     def end(self) -> bytes: ...
 
-    def begun(self, following: Following) -> bytes:
-        """The bytes sent before any change; may be empty."""
+    def begun(self, point: Point) -> bytes:
+        """The bytes sent before any change."""
         ...
 
-    def rows(self, changes: Sequence[Change], following: Following) -> bytes: ...
+    def rows(self, changes: pa.RecordBatch, after: Point) -> bytes:
+        """changes: see `to_batch`."""
+        ...
 
-    def rebuilt(self, rebuilt: Rebuilt, following: Following) -> bytes: ...
+    def rebuilt(self, rebuilt: Rebuilt, after: Point) -> bytes: ...
+
+    def reset(self, point: Point) -> bytes:
+        """Tells that all rows follow again, for the reason of the point."""
+        ...
 
     def error(self, error: Failure) -> bytes:
         """The last piece."""
@@ -53,15 +58,17 @@ class Frames:
 
     alive, end = ALIVE, END
 
-    def begun(self, following: Following) -> bytes:
-        result = following.query.result
-        about = {"columns": list(following.columns), "table": result.kind == "table"}
-        return framed({"kind": "begin", **about, "result": codec.line(Plan(sources=(result,)))})
+    def begun(self, point: Point) -> bytes:
+        about = {"columns": list(point.columns), "table": point.result.kind == "table"}
+        return framed({"kind": "begin", **about, "result": codec.line(Plan(sources=(point.result,)))})
 
-    def rows(self, changes: Sequence[Change], following: Following) -> bytes:
-        return framed({"kind": "rows"}, arrow_stream(to_batch(changes, following.query.result.schema)))
+    def rows(self, changes: pa.RecordBatch, after: Point) -> bytes:
+        return framed({"kind": "rows"}, arrow_stream(changes))
 
-    def rebuilt(self, rebuilt: Rebuilt, following: Following) -> bytes:
+    def reset(self, point: Point) -> bytes:
+        return self.rebuilt(Rebuilt({}, point.result, point.columns), point)
+
+    def rebuilt(self, rebuilt: Rebuilt, after: Point) -> bytes:
         result = codec.line(Plan(sources=(rebuilt.result,)))
         about = {"generations": dict(rebuilt.generations), "columns": list(rebuilt.columns), "result": result}
         return framed({"kind": "rebuilt", **about})

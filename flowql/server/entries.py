@@ -35,8 +35,9 @@ from flowql.server.routes import DEFAULT, WEBSOCKET, Limit
 from flowql.server.signatures import signer
 
 if TYPE_CHECKING:
-    from flowql.server.row_service import RowService, Subscriber
+    from flowql.server.row_service import RowService
     from flowql.server.service import Service
+    from flowql.server.subscriber import Subscriber
 
 JSON = "application/json"
 AUDITED = "flowql.audited"  # in the scope of a request: what the audit log tells of it in addition

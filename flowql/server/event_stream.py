@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from flowql.query.arrow_changes import to_batch
-from flowql.query.change import Change, Rebuilt
+from flowql.query.change import Rebuilt
 from flowql.server.failures import Failure, to_wire
-from flowql.server.following import Following
+from flowql.server.following import Point
 from flowql.server.row_text import json_objects
 
 MEDIA_TYPE = "text/event-stream"
@@ -35,32 +33,29 @@ class JsonEvents(ABC):
     def end(self) -> bytes:
         return self.written("end", b"{}", None)
 
-    def begun(self, following: Following) -> bytes:
-        about = {"columns": list(following.subscription.columns)}
-        if following.reset:
-            return self._told("reset", {"reason": following.reset, **about}, following, first=True)
-        return self._told("begin", about, following, first=True)
+    def begun(self, point: Point) -> bytes:
+        if point.reset:
+            return self._told("reset", {"reason": point.reset}, point, first=True)
+        return self._told("begin", {}, point, first=True)
 
-    def rows(self, changes: Sequence[Change], following: Following) -> bytes:
-        batch = to_batch(changes, following.query.result.schema)
-        names = batch.schema.names[_HEAD:]
-        row = pa.StructArray.from_arrays(batch.columns[_HEAD:], names)
-        shown = pa.RecordBatch.from_arrays([*batch.columns[:_HEAD], row], names=["op", "rowtime", "row"])
-        is_cut = (
-            following.limit is not None and following.rows >= following.limit
-        )  # the place is behind changes left out
-        place = None if is_cut else following.place().token()
-        return self.written("changes", b"[" + json_objects(shown, ",") + b"]", place)
+    def rows(self, changes: pa.RecordBatch, after: Point) -> bytes:
+        names = changes.schema.names[_HEAD:]
+        row = pa.StructArray.from_arrays(changes.columns[_HEAD:], names)
+        shown = pa.RecordBatch.from_arrays([*changes.columns[:_HEAD], row], names=["op", "rowtime", "row"])
+        return self.written("changes", b"[" + json_objects(shown, ",") + b"]", after.token)
 
-    def rebuilt(self, rebuilt: Rebuilt, following: Following) -> bytes:
-        return self._told("reset", {"reason": str(rebuilt), "columns": list(rebuilt.columns)}, following)
+    def rebuilt(self, rebuilt: Rebuilt, after: Point) -> bytes:
+        return self._told("reset", {"reason": str(rebuilt)}, after)
+
+    def reset(self, point: Point) -> bytes:
+        return self._told("reset", {"reason": point.reset}, point)
 
     def error(self, error: Failure) -> bytes:
         return self.written("error", json.dumps(to_wire(error)).encode(), None)
 
-    def _told(self, name: str, about: dict[str, Any], following: Following, *, first: bool = False) -> bytes:
-        data = json.dumps(about, ensure_ascii=False).encode()
-        return self.written(name, data, following.place().token(), first=first)
+    def _told(self, name: str, about: dict[str, Any], point: Point, *, first: bool = False) -> bytes:
+        data = json.dumps({**about, "columns": list(point.columns)}, ensure_ascii=False).encode()
+        return self.written(name, data, point.token, first=first)
 
 
 class Events(JsonEvents):

@@ -20,7 +20,8 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CompileError
 from flowql.query.change import Change, Rebuilt
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
-from flowql.query.resuming import Place, about, why_not
+from flowql.query.resuming import Place, about, can_resume, can_share, why_not
+from flowql.runtime.log.base import TopicPartition
 from flowql.server.choice import at_rest
 from flowql.server.running import connect, process_of
 from flowql.server.undeployed import telling_undeployed
@@ -154,10 +155,30 @@ class Resumed:
     served: Plan
 
 
+Mark = tuple[
+    str, tuple[tuple[TopicPartition, int], ...]
+]  # what a statement is about, and the offsets up to which its topics were read
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point between the changes of a subscription. result, columns: of the rows after it. token: where a later subscription continues; None behind
+    changes that are left out. mark: the same for all subscriptions of the statement; None where they differ. reset: why all rows follow again,
+    instead of those after a token; empty if they do not.
+    """
+
+    result: SourceDef
+    columns: Sequence[str]
+    token: str | None
+    mark: Mark | None = None
+    reset: str = ""
+
+
 @dataclass(slots=True)
 class Following:
     """A subscription on its way. query: what it answers. found: what was deployed when it began. stopped: asked to end.
-    served: the instance; by default that of the directory. token: where to continue, if it can; else it begins at the beginning.
+    served: the instance; by default that of the directory. token: where to continue, if it can; else it begins at the beginning. wait: waits
+    so many seconds for changes, or less.
 
     Iterate it for lists of changes, also empty ones, and for a boundary where what it reads has been rebuilt. `close` it.
     """
@@ -171,11 +192,13 @@ class Following:
     stopped: Callable[[], bool] = field(default=lambda: False)
     served: Served | None = None
     token: str | None = None
+    wait: Callable[[float], object] = time.sleep
     reset: str = ""  # why it has begun again instead of continuing at the token
     rows: int = 0
     why: str = ""  # it ended by itself
     subscription: Subscription = field(init=False)
     _served: Served = field(init=False)
+    _about: tuple[PushQuery, str] | None = None
 
     def __post_init__(self) -> None:
         self._served = self.served or InDirectory(self.settings)
@@ -186,9 +209,23 @@ class Following:
             self.reset = str(error)
             self.subscription = listen(self.query, self.settings, "earliest")
 
-    def place(self) -> Place:
-        """Where a later subscription continues after the changes given so far."""
-        return Place(about(self.query, self.found.plan), self.subscription.read_to())
+    def about(self) -> str:
+        """Tells its statement and generations from others."""
+        if self._about is None or self._about[0] is not self.query:
+            self._about = self.query, about(self.query, self.found.plan)
+        return self._about[1]
+
+    def point(self) -> Point:
+        """The point after the changes given so far."""
+        offsets, of = self.subscription.read_to(), self.about()
+        token = Place(of, offsets if can_resume(self.query) else None).token()
+        is_shared = offsets is not None and can_share(self.query)
+        mark = (of, tuple(sorted(offsets.items()))) if is_shared and offsets is not None else None
+        return Point(self.query.result, list(self.columns), token, mark)
+
+    def why_not(self, place: Place | None) -> str:
+        """Why a subscription cannot continue at a place; empty if it can."""
+        return why_not(place, self.query, self.found.plan, self.subscription.admin)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -237,7 +274,7 @@ class Following:
             if time.monotonic() - checked > _ALIVE_S:
                 checked, ending = time.monotonic(), not self._served.is_running()
             quiet_s = time.monotonic() - came
-            time.sleep(min(_WAIT_S_MAX, max(_WAIT_S, quiet_s / 20)))
+            self.wait(min(_WAIT_S_MAX, max(_WAIT_S, quiet_s / 20)))
 
     def _begun_again(self, replaced: Replaced) -> Rebuilt | None:
         """The push query over what serves now, from the beginning.

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from flowql.compiler.plan import codec
+from flowql.config.api import CONNECTIONS_MAX
 from flowql.query.answer import Answer, Begun, Done, QueryEngine, returned
 from flowql.query.errors import QueryError
 from flowql.query.parameters import COUNT_MAX, with_parameters
@@ -31,9 +32,10 @@ from flowql.server.frames import MEDIA_TYPE
 from flowql.server.lookup import select
 from flowql.server.routes import Limit
 from flowql.server.row_forms import FORMS, LINES
-from flowql.server.row_service import RETRY_MAX, Statements, Subscriber
+from flowql.server.row_service import RETRY_MAX, Statements
 from flowql.server.statement_streams import done_streams
 from flowql.server.streaming import ARROW
+from flowql.server.subscriber import Subscriber
 from flowql.topics.producing import Once, Written, source_named
 
 PRODUCE_BYTES_MAX, JSON_BYTES_MAX = 64 << 20, 8 << 20  # JSON takes about ten times its size in memory
@@ -43,7 +45,7 @@ LETTERS, LETTERS_MAX = 20, 1_000
 _JSON_TYPES = (JSON, LINES, "application/jsonl", "application/ndjson")
 _UNTYPED = ("", "text/plain", "application/x-www-form-urlencoded")  # what programs send that name no type
 QUERIES = Limit(body_bytes=1 << 20, at_once=16, group="queries")
-SUBSCRIPTIONS_LIMIT = Limit(body_bytes=1 << 20, group="subscriptions")  # of those that begin, too
+SUBSCRIPTIONS = Limit(body_bytes=1 << 20, at_once=CONNECTIONS_MAX, group="subscriptions")  # each has a connection
 _WRITES = Limit(PRODUCE_BYTES_MAX, at_once=4)
 _STATEMENTS = Limit(STATEMENTS_BYTES_MAX, at_once=64)
 _ROWS = {
@@ -409,7 +411,7 @@ ROWS: Sequence[Entry] = (
         ),
         scope="sql",
         produces=(event_stream.MEDIA_TYPE,),
-        limit=SUBSCRIPTIONS_LIMIT,
+        limit=SUBSCRIPTIONS,
         follow=_messages,
     ),
     Entry(
@@ -431,6 +433,6 @@ ROWS: Sequence[Entry] = (
         read=_subscribe_of,
         produces=(MEDIA_TYPE,),
         scope="sql",
-        limit=SUBSCRIPTIONS_LIMIT,
+        limit=SUBSCRIPTIONS,
     ),
 )

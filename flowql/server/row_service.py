@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,24 +23,25 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import functions_to_compile
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings, writer_here
-from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.errors import CommandError
 from flowql.query.answer import Done
-from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
 from flowql.query.dead_letters import WITH_VALUES, letters_in, with_records
 from flowql.query.local_tables import LocalTables, folder_of
+from flowql.query.resuming import about
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import Repair, Repairs
 from flowql.runtime.log.repairs import write as write_repairs
 from flowql.server.access import Caller, check_reads, visible_plan
-from flowql.server.change_stream import KEEP_ALIVE_S, Form, Frames
-from flowql.server.failures import Failure
-from flowql.server.following import Deployed, Following, compile_with, follow
+from flowql.server.change_stream import Form, Frames
+from flowql.server.feeds import Asked, Feeds
+from flowql.server.following import Deployed, Following, compile_with
 from flowql.server.logs import LogReader, Wanted, parsed
 from flowql.server.replays import Replays
 from flowql.server.service import Service
+from flowql.server.subscriber import Subscriber
 from flowql.topics.json_rows import json_table
 from flowql.topics.polling import records_of
 from flowql.topics.producing import Once, TopicWriter, Written, source_named
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 RETRY_MAX = 100
 STATEMENT_THREADS = 32  # for statements, of which those that wait for one table are committed together
 THREADS = 4  # for everything else
-TOO_MANY, INTERNAL, HELD = "FQ5308", "FQ5000", "FQ5803"
+HELD = "FQ5803"
 FRAMES = Frames()
 T = TypeVar("T")
 
@@ -85,6 +86,7 @@ class RowService:
         service.more_status = self._tables.status
         self._lock = threading.Lock()  # guards the subscribers
         self._subscribers: set[Subscriber] = set()
+        self._feeds = Feeds(lambda: self.subscriptions_max)
         self._stopping = threading.Event()
         self.replays = Replays()
 
@@ -205,16 +207,10 @@ class RowService:
         token: str | None = None,
         visible: frozenset[str] | None = None,
     ) -> Subscriber:
-        """A subscription that has not begun; close it. token: where to continue. visible: folded names of what it may read; None: all.
-
-        CommandError if there are too many.
-        """
-        made = Subscriber(partial(self._following, what, start, limit, token, visible), self._forget, form)
+        """A subscription that has not begun; close it. token: where to continue. visible: folded names of what it may read; None: all."""
+        ask = partial(self._asked, what, start, token, visible)
+        made = Subscriber(self._feeds, ask, form, limit, self._forget)
         with self._lock:
-            if len(self._subscribers) >= self.subscriptions_max or self._stopping.is_set():
-                title = f"the instance serves at most {self.subscriptions_max:,} subscriptions over the network"
-                help_ = "end one of them, set `subscriptions` of `api`, or subscribe on its machine"
-                raise CommandError(title, code=TOO_MANY, help=help_)
             self._subscribers.add(made)
         return made
 
@@ -227,16 +223,16 @@ class RowService:
     def stop(self) -> None:
         """Has subscriptions end when everything was told; the server waits for them."""
         self._stopping.set()
+        self._feeds.stop()
 
     def close(self) -> None:
         """Ends what has not ended."""
-        self._stopping.set()
+        self.stop()
         with self._lock:
             left = list(self._subscribers)
         for subscriber in left:
             subscriber.close()
-        for subscriber in left:
-            subscriber.join()
+        self._feeds.close()
         self._threads.shutdown()
         self._statement_threads.shutdown()
         self._query_threads.shutdown()
@@ -251,15 +247,8 @@ class RowService:
     def is_running(self) -> bool:
         return not self._stopping.is_set()
 
-    def _following(
-        self,
-        what: str,
-        start: Start,
-        limit: int | None,
-        token: str | None,
-        visible: frozenset[str] | None,
-        stopped: Callable[[], bool],
-    ) -> Following:
+    def _asked(self, what: str, start: Start, token: str | None, visible: frozenset[str] | None) -> Asked:
+        """Compiles a subscription."""
         settings, deployed = self._settings, self._service.deployed
 
         def anew(there: Deployed) -> PushQuery:
@@ -270,7 +259,9 @@ class RowService:
             return query
 
         there = Deployed(deployed.serving, self._service.topics(), live=True)
-        return follow(anew, settings, there, start, limit, stopped, self, token)
+        query = anew(there)
+        begin = partial(Following, query, settings, there, start, anew, None, served=self)
+        return Asked(what, visible, start, token, query, about(query, there.plan), begin)
 
     def _ask(self, visible: frozenset[str] | None, sql: str) -> pa.Table:
         with closing(self._service.query(sql, visible=visible)) as answer:
@@ -283,74 +274,3 @@ class RowService:
     def _forget(self, subscriber: Subscriber) -> None:
         with self._lock:
             self._subscribers.discard(subscriber)
-
-
-class Subscriber:
-    """A push query for one client, in a thread of its own; its frames are made when the client takes them."""
-
-    def __init__(
-        self, following: Callable[[Callable[[], bool]], Following], ended: Callable[[Subscriber], None], form: Form
-    ) -> None:
-        """following: begins it, in its thread, with what tells when to stop. ended: called when all it held is released."""
-        self._begin, self._ended, self._form = following, ended, form
-        self._thread = ThreadPoolExecutor(1, "changes")
-        self._stopped = threading.Event()
-        self._closing = threading.Lock()  # held by the first thread that closes it
-        self._following: Following | None = None
-        self.failure: Failure | None = None  # that the last frame tells
-
-    async def begin(self) -> None:
-        """Raises CompileError, CommandError or RuntimeFailure."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
-
-    async def frames(self) -> AsyncGenerator[bytes, None]:
-        """Until the end or an error, which is the last frame."""
-        loop = asyncio.get_running_loop()
-        last = False
-        assert self._following is not None, "begun"
-        if begun := await loop.run_in_executor(self._thread, self._form.begun, self._following):
-            yield begun
-        while not last:
-            made = loop.run_in_executor(self._thread, self._frame)
-            while not (await asyncio.wait([made], timeout=KEEP_ALIVE_S))[0]:
-                yield self._form.alive
-            frame, last = made.result()
-            yield frame
-
-    def close(self) -> None:
-        """Any thread; its own one releases what it holds, soon."""
-        if self._closing.acquire(blocking=False):
-            self._stopped.set()
-            with suppress(RuntimeError):  # the interpreter ends
-                self._thread.submit(self._release)
-            self._thread.shutdown(wait=False)
-
-    def join(self) -> None:
-        """Waits for the end of its thread, after `close`."""
-        self._thread.shutdown()
-
-    def _open(self) -> None:
-        self._following = self._begin(self._stopped.is_set)
-        self._found = iter(self._following)
-
-    def _frame(self) -> tuple[bytes, bool]:
-        """The next frame, and whether it is the last one. Blocks while nothing comes."""
-        assert self._following is not None, "begun"
-        try:
-            for found in self._found:
-                if isinstance(found, Rebuilt):
-                    return self._form.rebuilt(found, self._following), False
-                if found:
-                    return self._form.rows(found, self._following), False
-        except (CommandError, CompileError, RuntimeFailure) as error:
-            self.failure = error
-        except Exception as error:  # the instance continues, and the subscriber gets the error
-            self.failure = CommandError(f"internal error: {type(error).__name__}: {error}", code=INTERNAL)
-        return self._form.end if self.failure is None else self._form.error(self.failure), True
-
-    def _release(self) -> None:
-        try:
-            if self._following is not None:
-                self._following.close()
-        finally:
-            self._ended(self)

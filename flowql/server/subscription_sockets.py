@@ -19,7 +19,7 @@ from flowql.server.access import Caller, Tokens
 from flowql.server.entries import EVERYONE, Call, Entry, Server, audit, failed, given_of, permit
 from flowql.server.event_stream import Messages
 from flowql.server.failures import Failure, to_wire, unauthorized
-from flowql.server.row_service import Subscriber
+from flowql.server.subscriber import Subscriber
 from flowql.server.web_sockets import FAILED, LATER, NORMAL, POLICY, RESTART, TOO_LARGE
 
 SUBPROTOCOL, BEARER = "flowql", "bearer."

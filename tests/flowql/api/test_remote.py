@@ -18,7 +18,7 @@ import pytest
 import flowql
 from flowql.api import remote
 from flowql.runtime.errors import TransactionAborted
-from flowql.server import change_stream, remote_client, row_service
+from flowql.server import change_stream, remote_client, subscriber
 from flowql.server.following import Following
 from tests.flowql.api.shop import TOKEN, WAIT_S, Shop, changes_threads, project, wait
 from tests.flowql.api.test_connection import AT, ORDERS, SQL, until
@@ -248,27 +248,29 @@ def test_another_thread_ends_a_subscription_that_waits(shop: Shop) -> None:
 
 
 def test_signs_of_life_keep_a_silent_subscription(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_service, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(subscriber, "KEEP_ALIVE_S", 0.1)
     monkeypatch.setattr(remote_client, "SILENCE_S", 1.0)
     with shop.remote.subscribe("LARGE", limit=1) as changes:
         threading.Timer(2.5, lambda: shop.local.produce("ORDERS", ORDERS[1])).start()
         (change,) = changes
     assert isinstance(change, flowql.Change)
-    monkeypatch.setattr(row_service, "KEEP_ALIVE_S", 60.0)
+    monkeypatch.setattr(subscriber, "KEEP_ALIVE_S", 60.0)
     with shop.remote.subscribe("LARGE") as changes, pytest.raises(flowql.CommandError, match="broke off: TimeoutError"):
         next(iter(changes))
 
 
 def test_there_is_a_limit_on_subscriptions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shop.rows, "subscriptions_max", 2)
-    with shop.remote.subscribe("LARGE"), shop.remote.subscribe("LARGE") as second:
-        with pytest.raises(flowql.CommandError, match="serves at most 2 subscriptions") as refused:
-            shop.remote.subscribe("LARGE")
+    with shop.remote.subscribe("LARGE"), shop.remote.subscribe("ORDERS") as second:
+        with pytest.raises(flowql.CommandError, match="serves at most 2 different subscriptions") as refused:
+            shop.remote.subscribe("SPENT")
         assert refused.value.code == "FQ5308"
         assert refused.value.help
+        with shop.remote.subscribe("LARGE"):
+            assert shop.rows.subscriptions == 3, "it shares a reader"
         second.close()
         wait(lambda: shop.rows.subscriptions == 1)
-        shop.remote.subscribe("LARGE").close()
+        shop.remote.subscribe("SPENT").close()
 
 
 def test_two_clients_at_once(shop: Shop) -> None:

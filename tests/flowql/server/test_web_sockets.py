@@ -250,7 +250,7 @@ def test_more_subscriptions_than_there_may_be_are_to_come_later(site: Site, monk
     monkeypatch.setattr(site.rows, "subscriptions_max", 1)
     with site.socket(sql="S") as kept:
         assert event(kept)["event"] == "begin"
-        with site.socket(sql="S") as connection:
+        with site.socket(sql="A") as connection:
             (said,), code, _ = end_of(connection)
         assert (said["data"]["error"]["code"], code) == ("FQ5308", 1013)
     until(lambda: site.rows.subscriptions == 0)
