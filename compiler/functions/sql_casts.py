@@ -28,11 +28,11 @@ from typing import Any
 
 from flowql.compiler.functions.casts import Cast, can_cast, parse_decimal
 from flowql.compiler.functions.numeric import WIDE, NumericOverflow, fit_decimal
-from flowql.compiler.functions.registry import Reference, define, lookup
+from flowql.compiler.functions.registry import Reference, define, lookup, resolver, takes
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, decimal, duckdb_type, spark_type
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, SqlType, decimal, duckdb_type, spark_type
 
 # Target -> (function, kinds it takes).
 _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
@@ -232,6 +232,29 @@ define(
     lambda _r: _checked,
     duckdb=lambda a, _r: f"(CASE WHEN {a[0]} BETWEEN {a[1]} AND {a[2]} THEN {a[0]} END)",
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
+)
+
+
+# A DOUBLE in these bounds, without its sign, is rounded to a REAL that is finite and not zero.
+_REAL_LEAST, _REAL_MOST = 7.006492321624086e-46, 3.4028235677973362e38
+
+
+def _real(v: float) -> float:
+    if v and math.isfinite(v) and not _REAL_LEAST <= abs(v) <= _REAL_MOST:
+        raise NumericOverflow(f"{v} is out of range for type REAL")
+    return v
+
+
+def _is_real(v: str) -> str:
+    return f"({v} = 0 OR isinf({v}) OR isnan({v}) OR abs({v}) BETWEEN {_REAL_LEAST!r} AND {_REAL_MOST!r})"
+
+
+define(
+    "sql_real",
+    resolver("REAL", takes(DOUBLE, gives=DOUBLE)),
+    lambda _r: _real,
+    duckdb=lambda a, _r: f"(CASE WHEN {_is_real(a[0])} THEN {a[0]} END)",
+    declines=lambda a, _r: f"(NOT {_is_real(a[0])})",
 )
 
 

@@ -199,6 +199,7 @@ OPERANDS: dict[str, Sequence[int]] = {
         (1,),
     ),
     **dict.fromkeys(("sql_interval", "sql_in_range"), (3,)),
+    "sql_real": (1,),
 }
 
 
@@ -261,7 +262,7 @@ CAST("D0" AS DECIMAL(9, 2)) | CAST("WHEN" AS TIMESTAMP) | CAST(SUBSTRING("WHEN",
 CAST("WHEN" AS TIMESTAMPTZ) | CAST("T0" AS TIMESTAMPTZ) + INTERVAL '1 month' | CAST("T0" AS TIMESTAMPTZ) > "T1" | CAST(CAST("T0" AS TIMESTAMPTZ) AS VARCHAR)
 "T0" AT TIME ZONE 'Europe/Berlin' | CAST("T0" AS TIMESTAMPTZ) AT TIME ZONE "ZONE" | DATE_TRUNC('month', CAST("T0" AS TIMESTAMPTZ)) | DATE_TRUNC('hour', CAST("T0" AS TIMESTAMPTZ), 'Europe/Berlin') | DATE_TRUNC('day', CAST("T0" AS TIMESTAMPTZ), "ZONE") | CAST("DAY0" AS TIMESTAMPTZ) - "T0" > INTERVAL '1 day'
 "LI0"["I0" % 5] | "LI0"["I0" % 4 : "I1" % 4] | "LS0"[:2] | "LS0"["I0" % 3:] | "M0"["S0"] | ARRAY_TO_STRING("LI0", '-') | ARRAY_TO_STRING("LS0", "S0", '*')
-CAST("S0" AS TIMESTAMP) | CAST("S0" AS DATE) | CAST("S0" AS TIME) | CAST("I0" AS SMALLINT) | CAST("S0" AS VARCHAR(3)) | CAST("LS0" AS VARCHAR) | CAST("P0" AS VARCHAR) | CAST("C0" AS VARCHAR)
+CAST("S0" AS TIMESTAMP) | CAST("S0" AS DATE) | CAST("S0" AS TIME) | CAST("I0" AS SMALLINT) | CAST("D0" AS REAL) | CAST("S0" AS VARCHAR(3)) | CAST("LS0" AS VARCHAR) | CAST("P0" AS VARCHAR) | CAST("C0" AS VARCHAR)
 SUBSTRING("S0" FROM "I0" FOR "I1" % 10) | SUBSTRING("S0" FOR 2) | TRIM(LEADING 'a ' FROM "S0") | TRIM("S0") | TRIM(BOTH "S1" FROM "S0") | OVERLAY("S0" PLACING "S1" FROM 2 FOR 1) | POSITION("S1" IN "S0")
 LPAD("S0", "I0" % 50, "S1") | RPAD("S0", 5) | LEFT("S0", "I0" % 4) | RIGHT("S0", "I0" % 4) | SPLIT_PART("S0", '.', "I0" % 4) | SPLIT_PART("S0", "S1", 1) | REPEAT("S0", "I0" % 3) | TRANSLATE("S0", 'abc', 'x')
 "S0" ILIKE 'A%' | "S0" NOT ILIKE "S1" | "S0" SIMILAR TO '(a|[0-9]+)%' | "S0" ~ '^[[:alpha:]]+$' | "S0" ~* 'A' | "S0" !~ "LIKE" | REGEXP_REPLACE("S0", '(.)', '<\1>') | REGEXP_REPLACE("S0", 'a', '-', 'g')

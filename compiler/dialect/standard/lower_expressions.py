@@ -52,7 +52,9 @@ _NAMED = {
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
 _LEFT_DEEP_MAX = 16
-_SMALL = {"smallint": 2**15, "int2": 2**15, "tinyint": 2**7}
+# Types with the smallest and the largest of their values; columns of them are INT.
+SMALL = {"tinyint": (-128, 127), **dict.fromkeys(("smallint", "int2", "smallserial"), (-32_768, 32_767))}
+REALS = ("real", "float4")  # their columns are DOUBLE, within the range of a REAL
 _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -120,7 +122,7 @@ def _typed(node: t.TypedText) -> Ast:
     if node.type.name in ("decimal", "dec", "numeric") and not node.type.parameters:
         return Lit("decimal", _decimal_of(node), node.span)
     text = with_t(node.text) if node.type.name in ("timestamp", "timestamptz") else node.text
-    return CastTo(Lit("string", text, node.span), lower_cast_type(node.type), node.span)
+    return _narrowed(node.type, CastTo(Lit("string", text, node.span), lower_cast_type(node.type), node.span))
 
 
 def _interval(node: t.Interval) -> Ast:
@@ -278,9 +280,10 @@ def _cast(node: t.Cast) -> Ast:
 
 def _narrowed(type_: t.TypeName, made: CastTo) -> Ast:
     """The effects of a CAST beyond the kind of its column: cut strings, and smaller ranges."""
-    if type_.name in _SMALL:
-        most = _SMALL[type_.name]
-        return Func("sql_in_range", (made, Lit("int", -most), Lit("int", most - 1)), made.span)
+    if type_.name in SMALL:
+        return Func("sql_in_range", (made, *(Lit("int", n) for n in SMALL[type_.name])), made.span)
+    if type_.name in REALS:
+        return Func("sql_real", (made,), made.span)
     if type_.name in ("varchar", "char") and type_.parameters:
         if type_.name == "char":
             unsupported("a CAST to CHAR(n), which adds blanks", made.span, "write  VARCHAR(n)")

@@ -12,7 +12,7 @@ from flowql.compiler.dialect.ast import Ast, Check, Func, Lit, Name, SelectItem,
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.lower_expressions import REALS, SMALL, lower_expr
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.query_statements import InsertSelect
@@ -52,10 +52,6 @@ _SERIAL = {
 
 _TEXTS = ("varchar", "char")
 _ASKED = "__set"  # begins aliases of sub-queries; no column has such a name
-_SMALL = {
-    "tinyint": (128, 127),
-    **dict.fromkeys(("smallint", "int2", "smallserial"), (32_768, 32_767)),
-}  # the lowest, without its sign, and the highest value
 
 
 def is_own_table(s: st.CreateTable) -> bool:
@@ -101,14 +97,15 @@ def _check(c: st.Check) -> Check:
 
 
 def limit_of(c: st.ColumnDefinition) -> Check | None:
-    """The limits that `VARCHAR(3)` and `SMALLINT` set for values. A CHAR(n) is not filled up with blanks."""
+    """The limits that `VARCHAR(3)`, `SMALLINT` and `REAL` set for values. A CHAR(n) is not filled up with blanks."""
     value, made = Name((c.name,)), c.type
     condition: t.Expr
     if made.name in _TEXTS and len(made.parameters) == 1:
         condition = Func("le", (t.Call(("char_length",), (value,)), Lit("number", str(made.parameters[0]))))
-    elif made.name in _SMALL:
-        low, high = (Lit("number", str(n)) for n in _SMALL[made.name])
-        condition = Func("between", (value, Func("neg", (low,)), high))
+    elif made.name in SMALL:
+        condition = Func("between", (value, *(Lit("int", n) for n in SMALL[made.name])))
+    elif made.name in REALS:
+        condition = Func("eq", (Func("sql_real", (value,)), value))
     else:
         return None
     return Check(lower_expr(condition), f"{c.name} {write_type(made).upper()}", c.span)

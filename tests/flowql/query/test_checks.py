@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan import codec
 from flowql.errors import CompileError
+from flowql.query.errors import QueryError
 from flowql.runtime.errors import StatementFailed, TableUnsupported
 from tests.slt.session import Shape, SqlSession
 
@@ -54,6 +56,22 @@ def test_rows_that_break_a_check_are_refused_and_unknown_ones_are_not(world: Sql
         with pytest.raises(StatementFailed, match=says):
             world.execute(sql)
         assert rows(world) == before, sql
+
+
+def test_values_beyond_a_real_are_refused_in_writes_and_casts(world: SqlSession) -> None:
+    """Columns of REAL are DOUBLE; a value that PostgreSQL refuses for REAL is refused here as well."""
+    world.execute("CREATE TABLE r (id INT PRIMARY KEY, v REAL)")
+    world.execute("INSERT INTO r VALUES (1, 'Infinity'), (2, 'NaN'), (3, 0), (4, NULL), (5, -3.4e38), (6, 1e-45)")
+    before = world.ask("SELECT * FROM r ORDER BY id").to_pylist()
+    assert [row["v"] for row in before if row["id"] in (1, 3, 4, 5, 6)] == [math.inf, 0.0, None, -3.4e38, 1e-45]
+    for value in ("1e39", "-1e39", "7e-46", "3.4028235677973366e38"):
+        for sql in (f"INSERT INTO r VALUES (7, {value})", f"UPDATE r SET v = {value}"):
+            with pytest.raises(StatementFailed, match="out of range for type REAL"):
+                world.execute(sql)
+            assert str(world.ask("SELECT * FROM r ORDER BY id").to_pylist()) == str(before), sql
+        for cast in (f"CAST({value} AS REAL)", f"REAL '{value}'"):
+            with pytest.raises(QueryError, match="out of range for type REAL"):
+                world.ask(f"SELECT {cast} AS v FROM r")
 
 
 def test_a_check_that_is_no_condition_of_its_row_is_refused(world: SqlSession) -> None:
