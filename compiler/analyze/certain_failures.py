@@ -21,10 +21,10 @@ from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
 from flowql.compiler.functions.sql_intervals import whole_ms
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
-from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.expr import Call, Expr, Literal, walk
+from flowql.compiler.plan.logical import Explode, NamedExpr, Node, Project
 from flowql.compiler.plan.types import Kind
-from flowql.compiler.plan.visit import exprs_in
+from flowql.compiler.plan.visit import exprs_in, map_nodes
 
 _SHOWN_CHARS = 60
 _FAILS, _EVERY_ROW = "FQ2026", " fails for every row:"
@@ -187,3 +187,35 @@ def _help(e: Call) -> str:
     if e.name == "cast" and e.type.kind is Kind.DATE:
         return "write  '2024-05-01'"
     return ""
+
+
+# --- rows that fail ---
+
+
+def without_failed_rows(node: Node) -> Node:
+    """The plan of a query of standard SQL, whose projections and lists drop the rows that they fail for; ksqlDB has NULL as the value.
+
+    before: Project(q := 10 / x, Scan)      after: Project(q := 10 / x, drop_failed, Scan)
+
+    A condition that fails is not true in both dialects, so filters and residuals of joins need no mark.
+    """
+    return map_nodes(node, _marked, Project, Explode)
+
+
+def _marked(node: Node) -> Node:
+    match node.spec:
+        case Project(columns) if any(_computes(c.expr) for c in columns):
+            return replace(node, spec=replace(node.spec, drop_failed=True))
+        case Explode(functions) if any(_fails(f) for f in functions):
+            return replace(node, spec=replace(node.spec, drop_failed=True))
+    return node
+
+
+def _fails(function: NamedExpr) -> bool:
+    """Whether a list may fail: EXPLODE of a column or of constants does not."""
+    args = function.expr.args if isinstance(function.expr, Call) else ()
+    return any(isinstance(e, Call) and e.name not in ("array", "sql_places") for a in args for e in walk(a))
+
+
+def _computes(e: Expr) -> bool:
+    return isinstance(e, Call)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
-from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse_failing_values
+from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse_failing_values, without_failed_rows
 from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
-from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import key_format, value_format
 from flowql.compiler.analyze.insert_query import check_insertable, fitted, placed
 from flowql.compiler.analyze.insert_row import insert_row, known_target

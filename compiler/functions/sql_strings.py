@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import check_bytes, parts_of, utf8_bytes
 from flowql.compiler.functions.pattern_calls import pattern_calls
-from flowql.compiler.functions.registry import Lowering, Reference, named, standard, takes
-from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.registry import Lowering, Reference, define, named, same_for_all, standard, takes
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_patterns import part_described
 from flowql.compiler.functions.strings import check_parts, filled, missing_to, replace, replace_sql
-from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
+from flowql.compiler.plan.types import BYTES, INT, STRING, Kind, SqlType
 
 _BLANK = "' '"
 STRIPPED_MAX = 64
@@ -299,3 +299,31 @@ standard(
     duckdb=lambda a, _r: f"CAST(ascii({a[0]}) AS INTEGER)",
 )
 standard("CHR", takes(INT, gives=STRING), by=character)
+
+
+# --- the operator ||: NULL where a side is NULL (CONCAT leaves NULLs out) ---
+
+
+# Types that become text beside a text. Doubles and times need a CAST: their texts differ between the dialects.
+_ADAPTS = frozenset({Kind.STRING, Kind.NULL, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.BOOLEAN})
+
+
+def _resolve(types: tuple[SqlType, ...]) -> Resolution:
+    kinds = {t.kind for t in types}
+    if Kind.BYTES in kinds and kinds <= {Kind.BYTES, Kind.NULL}:
+        return Resolution((BYTES, BYTES), BYTES)
+    texts = Kind.STRING in kinds or kinds == {Kind.NULL}
+    if len(types) == 2 and texts and kinds <= _ADAPTS:
+        return Resolution((STRING, STRING), STRING)
+    raise FunctionTypeError(
+        f"|| joins strings, not ({', '.join(map(str, types))})", "cast to a string: CAST(x AS VARCHAR)"
+    )
+
+
+define(
+    "sql_concat",
+    _resolve,
+    same_for_all(lambda a, b: a + b),
+    duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
+    spark=lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "",
+)

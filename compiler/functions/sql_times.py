@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from flowql.compiler.functions.dates import Clock
+from flowql.compiler.functions.java_time import format_timestamp, parse_timestamp
 from flowql.compiler.functions.registry import Lowering, Reference, Resolve, standard, takes
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.sql_calendar import (
@@ -394,4 +395,41 @@ standard(
     takes(STRING, MICROS, MICROS, gives=BIGINT),
     takes(STRING, MICROSTZ, MICROSTZ, gives=BIGINT),
     by_types=by_unit(_between, partial(_between, per_ms=1000)),
+)
+
+
+# --- seconds since 1970, as Flink and Spark have them; functions of these names in ksqlDB count milliseconds ---
+
+
+PATTERN = "yyyy-MM-dd HH:mm:ss"
+
+
+def _seconds(*moment: int | str) -> int:
+    """The seconds of now; of a timestamp, in ms, its whole seconds; of a string by the usual pattern or the given one."""
+    match moment:
+        case ():
+            return Clock.now_ms() // 1000
+        case (int() as ms,):
+            return ms // 1000
+        case (str() as text,):
+            return parse_timestamp(text, PATTERN, strict=True) // 1000
+        case (str() as text, str() as pattern):
+            return parse_timestamp(text, pattern, strict=True) // 1000
+    raise AssertionError(moment)
+
+
+standard(
+    "FROM_UNIXTIME",
+    takes(BIGINT, gives=STRING),
+    takes(BIGINT, STRING, gives=STRING),
+    by=lambda seconds, pattern=PATTERN: format_timestamp(seconds * 1000, pattern),
+)
+standard(
+    "UNIX_TIMESTAMP",
+    takes(gives=BIGINT),
+    takes(TIMESTAMP, gives=BIGINT),
+    takes(STRING, gives=BIGINT),
+    takes(STRING, STRING, gives=BIGINT),
+    by=_seconds,
+    deterministic=False,
 )

@@ -5,7 +5,7 @@ before: GroupAggregate(k, w, e, Project(e := last + gap, Over(last := MAX(ts) pe
         THEN ts END, Over(LAG(ts) per k by ts, rows)))))))
 after:  Project(k, w, e := last + gap, GroupAggregate(k, w, last, sessions of ts with the gap, rows))
 
-SESSION in FROM means these window functions (`flowql.compiler.analyze.relations.session_windows`). A row that comes
+SESSION in FROM means these window functions (`flowql.compiler.analyze.relations.time_windows`). A row that comes
 changes the session of each row in it, so they give as many changes as the session has rows. Two kinds of aggregates stay as they
 are: those that need all values of a group, and those of a computed argument, which may fail for a row that its session counts.
 """

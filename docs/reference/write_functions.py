@@ -22,7 +22,7 @@ from flowql.compiler.functions.sql_try import NULL_IF_FAILED
 GROUPS = {
     "Strings": (
         ("strings", "masking", "regex", "urls"),
-        ("sql_strings", "sql_text_casts", "sql_format", "sql_patterns", "sql_regex_counts", "sql_regex"),
+        ("sql_strings", "sql_text_casts", "sql_format", "sql_patterns", "sql_regex"),
     ),
     "Numbers": (
         ("numbers",),
@@ -30,14 +30,14 @@ GROUPS = {
     ),
     "Dates and times": (
         ("dates",),
-        ("sql_times", "sql_zone_functions", "sql_interval_functions", "sql_unix_time", "sql_from_char", "sql_to_char"),
+        ("sql_times", "sql_zone_functions", "sql_interval_functions", "sql_from_char", "sql_to_char"),
     ),
-    "JSON": (("json_functions",), ("sql_jsonb", "sql_jsonb_making", "sql_jsonb_order", "sql_jsonb_records")),
+    "JSON": (("json_functions",), ("sql_jsonb", "sql_jsonb_making", "sql_jsonb_order")),
     "Arrays, maps and table functions": (
-        ("collections_functions", "lambdas", "table_functions"),
-        ("sql_arrays", "sql_array_parts", "sql_maps", "sql_series"),
+        ("collections_functions", "lambdas"),
+        ("sql_arrays", "sql_array_parts", "sql_series"),
     ),
-    "Bytes, choices and attempts": (("bytes_functions", "conditional"), ("sql_bytes", "sql_byte_parts", "sql_try")),
+    "Bytes, choices and attempts": (("bytes_functions", "conditional"), ("sql_bytes", "sql_try")),
 }
 # How operators are written, in the order of the page: the catalogue has other names for them.
 OPERATORS = {
@@ -66,7 +66,7 @@ PARTS = {"sql_jsonb_order", "sql_ddsketch_value", "sql_jsonb_of_entries", "sql_j
 # Parts of others above; no query names them.
 INTERNAL = {
     "sql_jsonb_equal", "sql_places", "sql_places_or_null", "sql_interval_micros", "sql_interval_kept", "sql_interval_taken",
-    "sql_interval_months", "sql_to_interval", "sql_interval_days", "sql_interval_rest", NULL_IF_FAILED,
+    "sql_interval_months", "sql_to_interval", "sql_interval_days", "sql_interval_rest", "sql_real", NULL_IF_FAILED,
 }  # fmt: skip
 HEAD = """\
 # Functions

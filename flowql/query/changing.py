@@ -24,7 +24,6 @@ from flowql.compiler.plan.types import SPAN, SqlType, arrow_type
 from flowql.query.answer import Done, unique
 from flowql.query.bound_changes import BoundChanges
 from flowql.query.errors import INVALID, REFUSED, TYPES, QueryError
-from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
 from flowql.query.tick_text import as_text
 from flowql.runtime.batch import Batch, Row, to_arrow
@@ -40,6 +39,14 @@ from flowql.runtime.topology.table_writer import TableWriters
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName
+
+
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Lit, Star
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.query_statements import QueryStatement
 
 FUNCTION = "FQ3012"
 FILES_HELP = "run  flowql exec  where the file is, or send the rows:  psql -c \"\\copy t FROM 'file.csv' CSV HEADER\""
@@ -306,3 +313,27 @@ def _values(column: pa.ChunkedArray, t: SqlType) -> pa.Array:
         return pa.array(texts, arrow_type(t))
     found = column.cast(arrow_type(t)).combine_chunks()
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def literal_columns(sql: str) -> frozenset[int]:
+    """The places of these columns, from 0; none of a query that cannot be read, or whose columns are not counted.
+
+    >>> sorted(literal_columns("SELECT id, '2024-05-01', NULL FROM t"))
+    [1, 2]
+    """
+    try:
+        found, mistakes = parse_trees(SourceText("", sql))
+    except CompileError:
+        return frozenset()
+    if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
+        return frozenset()
+    body = found[0].query.body
+    while isinstance(body, t.Query):
+        body = body.body
+    if not isinstance(body, t.Select) or any(isinstance(i.expr, Star) for i in body.items):
+        return frozenset()
+    return frozenset(n for n, i in enumerate(body.items) if _is_bare(i.expr))
+
+
+def _is_bare(expr: t.Expr) -> bool:
+    return isinstance(expr, Lit) and expr.kind in ("string", "null")

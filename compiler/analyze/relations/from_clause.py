@@ -57,7 +57,7 @@ from flowql.compiler.dialect.ast import Lit
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.file_functions import FILE_FUNCTIONS
-from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.reader import plain_name
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.expr import Column, Expr, columns_of
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef

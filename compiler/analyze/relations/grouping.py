@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -11,9 +11,7 @@ from typing import Any
 from flowql.compiler.analyze.json_functions import json_equal
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import equality_value, interval_number, json_order, kept, taken
-from flowql.compiler.analyze.relations import interval_aggregates
 from flowql.compiler.analyze.relations.expressions import OuterAggregate, Placeholders, RelBinder
-from flowql.compiler.analyze.relations.interval_aggregates import Part
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.edits import Edit, behind
@@ -31,7 +29,7 @@ from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BOOLEAN, JSONB, SPAN, STRING, Kind, SqlType
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, INTERVAL, JSONB, SPAN, STRING, Kind, SqlType, decimal
 
 _ALIASES = {"LISTAGG": "STRING_AGG", "APPROX_COUNT_DISTINCT": "COUNT"}  # with arguments of their own
 _WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MODE")
@@ -125,7 +123,7 @@ class Aggregates:
     def _of_intervals(self, node: t.Call) -> Expr | None:
         """The value of SUM, AVG, MIN or MAX where the argument is an interval."""
         function = function_of(node)
-        if function not in interval_aggregates.FUNCTIONS or len(node.args) != 1 or has_aggregates(node.args[0]):
+        if function not in FUNCTIONS or len(node.args) != 1 or has_aggregates(node.args[0]):
             return None
         e = self._below.bound(node.args[0])
         if e.type.kind is not Kind.INTERVAL:
@@ -138,7 +136,7 @@ class Aggregates:
                 AggregateCall(p.function, (p.arg,), p.type, False, p.condition, p.order, (), name)
             ).column
 
-        return interval_aggregates.of_intervals(node, function, e, condition, column)
+        return of_intervals(node, function, e, condition, column)
 
     def _add(self, node: t.Call) -> AggregateCall:
         return self._known(self.bound(node))
@@ -402,3 +400,42 @@ def _sets_of(element: t.GroupElement) -> list[list[t.Expr]]:
     if len(parts) > 6:
         unsupported("CUBE of more than six elements", element.span, "list the GROUPING SETS that are wanted")
     return [[x for i, p in enumerate(parts) if mask >> i & 1 for x in p] for mask in range(2 ** len(parts) - 1, -1, -1)]
+
+
+# --- SUM, AVG, MIN and MAX of intervals, as aggregates of their months, days and microseconds, or of what intervals are compared by ---
+
+
+FUNCTIONS = ("SUM", "AVG", "MIN", "MAX")
+_PARTS = (("sql_interval_months", INT), ("sql_interval_days", INT), ("sql_interval_rest", BIGINT))
+_SUM = decimal(38, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An aggregate that a value is made of. condition: of the rows that count."""
+
+    function: str
+    arg: Expr
+    type: SqlType
+    condition: Expr | None
+    order: tuple[Order, ...] = ()
+
+
+def of_intervals(node: t.Call, function: str, e: Expr, condition: Expr | None, column: Callable[[Part], Expr]) -> Expr:
+    """The value of the aggregate of an interval `e`. column: that of an aggregate it needs. Raises UnsupportedError."""
+    if node.distinct and function in ("SUM", "AVG"):
+        unsupported(f"{function}(DISTINCT) of an INTERVAL", node.span, "take  EXTRACT(EPOCH FROM x)  of them")
+    if function in ("MIN", "MAX"):
+        present = Call(BOOLEAN, "is_not_null", (e,))
+        there = present if condition is None else Call(BOOLEAN, "and", (condition, present))
+        order = Order(interval_number(e), function == "MAX", False)
+        return taken(column(Part("FIRST_VALUE", kept(e), SPAN, there, (order,))))
+    parts = [Call(BIGINT, name, (e,)) for name, _ in _PARTS]
+    sums = [column(Part("SUM", p, _SUM, condition)) for p in parts]
+    made = (Call(to, f"sql_to_{str(to).lower()}", (s,)) for s, (_, to) in zip(sums, _PARTS, strict=True))
+    total = Call(INTERVAL, "sql_interval_total", tuple(made), node.span)
+    if function == "SUM":
+        return total
+    return Call(
+        INTERVAL, "sql_interval_average", (total, column(Part("COUNT", parts[0], BIGINT, condition))), node.span
+    )

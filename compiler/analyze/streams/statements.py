@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from flowql.compiler.analyze.dependencies import Pending
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
-from flowql.compiler.analyze.streams.declaring import source_of
 from flowql.compiler.analyze.streams.draft import Draft, query_of
 from flowql.compiler.analyze.streams.names import known_name
-from flowql.compiler.analyze.streams.steps import CODE, Lowering
+from flowql.compiler.analyze.streams.steps import CODE, Lowering, source_of
 from flowql.compiler.analyze.tables import result_topic
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import Diagnostic

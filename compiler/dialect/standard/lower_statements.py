@@ -16,9 +16,9 @@ from flowql.compiler.dialect.standard.lower_tables import (
     lower_insert,
     lower_table,
     lower_update,
+    lower_watermark,
 )
 from flowql.compiler.dialect.standard.lower_types import lower_type
-from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.refuse import check_depth, unsupported
 
 _CONSTRAINTS = {

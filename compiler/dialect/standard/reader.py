@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit
-from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.cursor import Cursor, Positions, Tok
 from flowql.compiler.dialect.standard.mistaken import misspelt, mistaken, pasted
+from flowql.compiler.dialect.standard.refuse import fail
 from flowql.compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
 from flowql.compiler.dialect.standard.words import NOT_BARE_ALIASES, RESERVED, VERBS
 
@@ -185,3 +186,23 @@ class Reader(Cursor):
             )
         hint = _NO_STRING if tok.kind == "string" else ""
         self.expected(what, help=hint)
+
+
+# --- names of relations with a schema in front ---
+
+
+def plain_name(parts: Sequence[str], at: Span) -> str:
+    """The name of a relation. There is one schema, `public`. at: where it stands."""
+    if len(parts) > 1 and tuple(parts[:-1]) != ("public",):
+        title = f"there is no schema {'.'.join(parts[:-1])}"
+        help = f"write  {parts[-1]}: there are no schemas but public"
+        fail("FQ2001", title, at, label="unknown schema", help=help)
+    return parts[-1]
+
+
+def expect_relation(cur: Reader, what: str) -> tuple[str, Span]:
+    """The name that stands next, and where. what: is named, for the message."""
+    start = cur.tok
+    parts = cur.expect_dotted(what)
+    span = cur.span_since(start)
+    return plain_name(parts, span), span

@@ -22,10 +22,9 @@ from flowql.compiler.dialect.controls import (
 from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.elements import check_window_properties, parse_properties
 from flowql.compiler.dialect.refusals import refuse_columns
-from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
+from flowql.compiler.dialect.standard.changes import parse_copy, parse_delete, parse_insert, parse_update
 from flowql.compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
 from flowql.compiler.dialect.standard.connectors import connected, is_connected, parse_encoding
-from flowql.compiler.dialect.standard.copying import parse_copy
 from flowql.compiler.dialect.standard.foreign_statements import (
     refuse_behind_query,
     refuse_cluster,
@@ -37,10 +36,9 @@ from flowql.compiler.dialect.standard.foreign_statements import (
 from flowql.compiler.dialect.standard.lower_expressions import lower_exprs
 from flowql.compiler.dialect.standard.lower_statements import added_column
 from flowql.compiler.dialect.standard.lower_types import lower_type
-from flowql.compiler.dialect.standard.names import expect_relation
 from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
 from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
-from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.reader import Reader, expect_relation
 from flowql.compiler.dialect.standard.refuse import check_depth
 from flowql.compiler.dialect.standard.statement_tree import CreateTable, StandardStatement
 from flowql.compiler.dialect.standard.types import parse_type

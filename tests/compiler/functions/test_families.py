@@ -9,12 +9,11 @@ import pytest
 
 from flowql.compiler.functions import java_time, numbers, strings
 from flowql.compiler.functions.bytes_functions import encode, from_bytes, to_bytes
-from flowql.compiler.functions.collections_functions import series, slice_, sort
+from flowql.compiler.functions.collections_functions import cube, series, slice_, sort
 from flowql.compiler.functions.dates import convert_tz
 from flowql.compiler.functions.json_functions import extract, writer
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.signatures import Resolution
-from flowql.compiler.functions.table_functions import cube
 from flowql.compiler.plan.types import DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, array, decimal, map_of, struct
 
 
