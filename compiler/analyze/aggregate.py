@@ -81,7 +81,7 @@ def aggregate_query(query: Query, relation: Relation, catalog: Catalog, session:
             query.span,
             "gives several rows",
         )
-    items = _grouped_items(items, groups, query)
+    items = _grouped_items(items, groups)
     keys = [KeyColumn((f"{_KEY}{i}",), (text_of(g.node),)) for i, g in enumerate(groups)]
     chosen = choose_keys(items, keys, sink, "grouping expression", query.span)
     _check_source(query, relation, collected)
@@ -146,7 +146,7 @@ def _having(query: Query, binder: Binder) -> Expr | None:
     return binder.condition(query.having)
 
 
-def _grouped_items(items: Sequence[Item], groups: Sequence[_Group], query: Query) -> list[Item]:
+def _grouped_items(items: Sequence[Item], groups: Sequence[_Group]) -> list[Item]:
     """The items over the output of the aggregation. Raises for columns outside GROUP BY, all at once."""
     rewritten = [replace(i, expr=_rewrite(i.expr, groups)) for i in items]
     wrong = [i for i in rewritten if _loose_columns(i.expr)]

@@ -345,14 +345,14 @@ class Binder:
         assert self._collected is not None
         count = function.constants(len(bound))
         split = len(bound) - count
-        init = tuple(self._constant(e, node, function) for e in bound[split:]) or self._limit(node, function)
+        init = tuple(self._constant(e, node) for e in bound[split:]) or self._limit(node, function)
         args = bound[:split]
         types = tuple(a.type for a in args)
         found = self._resolve(node, lambda _: function.resolve(types, init), tuple(b.type for b in bound))
         name = f"{AGGREGATE_PREFIX}{len(self._collected.aggregates)}"
         return AggregateCall(name, function.name, self._coerced(args, found), found.result, init)
 
-    def _constant(self, e: Expr, node: Func, function: AggregateFunction) -> bool | int | float | str | None:
+    def _constant(self, e: Expr, node: Func) -> bool | int | float | str | None:
         if not isinstance(e, Literal) or isinstance(e.value, (bytes, Decimal)):
             raise mistake(
                 "FQ2005",

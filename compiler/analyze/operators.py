@@ -35,7 +35,7 @@ from flowql.compiler.plan.types import (
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
 
-def _unified(bind: Bind, node: Func, nodes: Sequence[Ast], *, strict: bool = False) -> tuple[SqlType, tuple[Expr, ...]]:
+def _unified(bind: Bind, nodes: Sequence[Ast], *, strict: bool = False) -> tuple[SqlType, tuple[Expr, ...]]:
     bound = [bind(a) for a in nodes]
     try:
         return unify(bound, strict=strict)
@@ -79,7 +79,7 @@ def _case_of(bind: Bind, node: Func, whens: Sequence[Expr], *, strict: bool = Fa
         if e.type.kind is not Kind.BOOLEAN:
             raise mistake("FQ2007", f"WHEN operand {text_of(a)} is {e.type}, not boolean", a.span, f"this is {e.type}")
     results = _results(node)
-    result, thens = _unified(bind, node, results, strict=strict)
+    result, thens = _unified(bind, results, strict=strict)
     if result.kind is Kind.NULL:
         raise mistake(
             "FQ2005",
@@ -93,7 +93,7 @@ def _case_of(bind: Bind, node: Func, whens: Sequence[Expr], *, strict: bool = Fa
 
 
 def _in(bind: Bind, node: Func) -> Expr:
-    _, args = _unified(bind, node, node.args)
+    _, args = _unified(bind, node.args)
     call = Call(BOOLEAN, "in", args, node.span)
     return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
 
@@ -105,7 +105,7 @@ def _standard_in(bind: Bind, node: Func) -> Expr:
         found = [interval_number(_text_interval(e)) for e in found]
     found = beside_typed(found)
     known = dict(zip(map(id, node.args), found, strict=True))
-    common, args = _unified(lambda a: known[id(a)], node, node.args, strict=True)
+    common, args = _unified(lambda a: known[id(a)], node.args, strict=True)
     if common.kind is Kind.NULL:
         return Literal(BOOLEAN, None, node.span)
     args = tuple(map(equality_value, args))
@@ -223,7 +223,7 @@ def _element(node: Func, base: Expr, index: Expr) -> Expr:
 
 
 def _array(bind: Bind, node: Func, *, strict: bool = False) -> Expr:
-    element, args = _unified(bind, node, node.args, strict=strict)
+    element, args = _unified(bind, node.args, strict=strict)
     if element.kind is Kind.NULL and strict and args:  # of what has no type PostgreSQL makes texts
         element, args = STRING, tuple(Literal(STRING, None, node.span) for _ in args)
     if element.kind is Kind.NULL:
@@ -238,8 +238,8 @@ def _array(bind: Bind, node: Func, *, strict: bool = False) -> Expr:
 
 
 def _map(bind: Bind, node: Func, *, strict: bool = False) -> Expr:
-    key, keys = _unified(bind, node, node.args[::2], strict=strict)
-    value, values = _unified(bind, node, node.args[1::2], strict=strict)
+    key, keys = _unified(bind, node.args[::2], strict=strict)
+    value, values = _unified(bind, node.args[1::2], strict=strict)
     if Kind.NULL in (key.kind, value.kind):
         raise mistake(
             "FQ2005",

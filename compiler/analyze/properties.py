@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -10,6 +10,7 @@ from typing import cast
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions, duration_ms
 from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Property
 from flowql.compiler.plan import partitioners
@@ -41,7 +42,7 @@ _TOPIC = {
 _TIMES = {"EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD"}
 _RECORD = {"TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "KEY_DELIMITER"}
 _QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID", "ON_CHANGE"}
-_ON_CHANGE: tuple[OnChange, ...] = ("rebuild", "forward")
+_ON_CHANGE = ("rebuild", "forward")
 _VIEW = {"RETENTION"}
 _SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR", "PARTITIONER"}
 FOR_SOURCE = frozenset(_TOPIC | _RECORD | _TIMES | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
@@ -160,10 +161,14 @@ def _side(given: Mapping[str, Property], side: str) -> SideProperties:
     found = next((n for n in (f"{side}_SCHEMA_ID", name, nullable) if n in given), None)
     how = str(given[nullable].value).upper() if nullable in given else ""
     if how not in ("", "OPTIONAL", "WRAPPER"):
-        at = given[nullable].value_span
-        raise mistake("FQ2011", f"{nullable} must be OPTIONAL or WRAPPER, not {how!r}", at, "not a representation")
+        raise _invalid(given[nullable], f"{nullable} must be OPTIONAL or WRAPPER, not {how!r}", "not a representation")
     span = NOWHERE if found is None else given[found].span
     return SideProperties(_positive(given, f"{side}_SCHEMA_ID"), _text(given, name) or "", how, span)
+
+
+def _invalid(item: Property, title: str, label: str, *, why: str = "", help: str = "") -> CompileError:
+    """A property with a value that it cannot have, to be raised."""
+    return mistake("FQ2011", title, item.value_span, label, why=why, help=help)
 
 
 def _text(given: Mapping[str, Property], name: str) -> str | None:
@@ -171,8 +176,20 @@ def _text(given: Mapping[str, Property], name: str) -> str | None:
         return None
     text = str(given[name].value)
     if not text.strip():
-        raise mistake("FQ2011", f"{name} cannot be empty", given[name].value_span, "needs a string")
+        raise _invalid(given[name], f"{name} cannot be empty", "needs a string")
     return text
+
+
+def _word(given: Mapping[str, Property], name: str, known: Collection[str], label: str) -> str | None:
+    """The value in lower case, which has to be one of the known words."""
+    if name not in given:
+        return None
+    item = given[name]
+    word = str(item.value).lower()
+    if word not in known:
+        hint = did_you_mean(word, known) or f"one of {listing(known, 'or')}"
+        raise _invalid(item, f"unknown {name} {item.value!r}", label, help=hint)
+    return word
 
 
 def _column(given: Mapping[str, Property], fold: str) -> str | None:
@@ -190,12 +207,7 @@ def _positive(given: Mapping[str, Property], name: str) -> int | None:
     value = given[name].value
     text = str(value).strip()
     if isinstance(value, bool) or not text.isdigit() or int(text) < 1:
-        raise mistake(
-            "FQ2011",
-            f"{name} must be a whole number of at least 1, not {value!r}",
-            given[name].value_span,
-            "not a count",
-        )
+        raise _invalid(given[name], f"{name} must be a whole number of at least 1, not {value!r}", "not a count")
     return int(text)
 
 
@@ -204,12 +216,8 @@ def _flag(given: Mapping[str, Property], name: str) -> bool | None:
         return None
     text = str(given[name].value).lower()
     if text not in ("true", "false"):
-        raise mistake(
-            "FQ2011",
-            f"{name} must be true or false, not {given[name].value!r}",
-            given[name].value_span,
-            "not a truth value",
-        )
+        title = f"{name} must be true or false, not {given[name].value!r}"
+        raise _invalid(given[name], title, "not a truth value")
     return text == "true"
 
 
@@ -222,14 +230,8 @@ def _delimiter(given: Mapping[str, Property], name: str) -> str | None:
         return special
     if not text.strip() or len(text) != 1:
         why = "a delimiter is one character, or the word TAB or SPACE"
-        raise mistake(
-            "FQ2011",
-            f"{name} is invalid: {text!r} is not a delimiter",
-            given[name].value_span,
-            "not one character",
-            why=why,
-            help="for example ';'",
-        )
+        title = f"{name} is invalid: {text!r} is not a delimiter"
+        raise _invalid(given[name], title, "not one character", why=why, help="for example ';'")
     return text
 
 
@@ -242,7 +244,7 @@ def _window(given: Mapping[str, Property]) -> KeyWindow | None:
     kind = str(item.value).upper()
     if kind not in ("SESSION", "TUMBLING", "HOPPING"):
         hint = did_you_mean(kind, ("SESSION", "TUMBLING", "HOPPING")) or "TUMBLING, HOPPING or SESSION"
-        raise mistake("FQ2011", f"unknown WINDOW_TYPE {kind}", item.value_span, "not a window", help=hint)
+        raise _invalid(item, f"unknown WINDOW_TYPE {kind}", "not a window", help=hint)
     if kind == "SESSION":
         if "WINDOW_SIZE" in given:
             raise mistake(
@@ -262,13 +264,8 @@ def _window(given: Mapping[str, Property]) -> KeyWindow | None:
         )
     size = duration_ms(given["WINDOW_SIZE"].value)
     if not size or str(given["WINDOW_SIZE"].value).strip().isdigit():
-        raise mistake(
-            "FQ2011",
-            f"WINDOW_SIZE {given['WINDOW_SIZE'].value!r} is not a duration",
-            given["WINDOW_SIZE"].value_span,
-            "not a duration",
-            help="write '30 SECONDS'",
-        )
+        title = f"WINDOW_SIZE {given['WINDOW_SIZE'].value!r} is not a duration"
+        raise _invalid(given["WINDOW_SIZE"], title, "not a duration", help="write '30 SECONDS'")
     return KeyWindow("time", size)
 
 
@@ -280,8 +277,8 @@ def _times(given: Mapping[str, Property]) -> EventTimes:
         _duration(given, "MAX_AHEAD", "1 DAY"),
     )
     if times.first_ms(of_column=True) >= times.latest_ms:
-        at = given["LATEST_TIME" if "LATEST_TIME" in given else "EARLIEST_TIME"].value_span
-        raise mistake("FQ2011", "EARLIEST_TIME is not before LATEST_TIME", at, "no record has such a time")
+        item = given["LATEST_TIME" if "LATEST_TIME" in given else "EARLIEST_TIME"]
+        raise _invalid(item, "EARLIEST_TIME is not before LATEST_TIME", "no record has such a time")
     return times
 
 
@@ -289,8 +286,7 @@ def _partitioner(given: Mapping[str, Property]) -> str:
     name = (_text(given, "PARTITIONER") or "").lower()
     if name and name not in partitioners.NAMES:
         hint = did_you_mean(name, partitioners.NAMES) or "murmur2, crc32 or custom"
-        at = given["PARTITIONER"].value_span
-        raise mistake("FQ2011", f"unknown PARTITIONER {name!r}", at, "not a partitioner of keys", help=hint)
+        raise _invalid(given["PARTITIONER"], f"unknown PARTITIONER {name!r}", "not a partitioner of keys", help=hint)
     return partitioners.NAMES[name] if name else ""
 
 
@@ -302,9 +298,7 @@ def _time(given: Mapping[str, Property], name: str) -> int | None:
         time_ms = _in_ms(datetime.fromisoformat(text))
     except ValueError:
         help_ = "write a day or a time as in '2300-01-01' or '2300-01-01T12:00:00', of the years 1 to 9999, in UTC"
-        raise mistake(
-            "FQ2011", f"{name} {text!r} is not a time", given[name].value_span, "not a time", help=help_
-        ) from None
+        raise _invalid(given[name], f"{name} {text!r} is not a time", "not a time", help=help_) from None
     return time_ms
 
 
@@ -319,32 +313,12 @@ def _duration(given: Mapping[str, Property], name: str, example: str) -> int | N
     item = given[name]
     duration = duration_ms(item.value)
     if not duration or duration < 0:
-        title = f"{name} {item.value!r} is not a duration"
-        raise mistake("FQ2011", title, item.value_span, "not a duration", help=f"write '{example}'")
+        raise _invalid(item, f"{name} {item.value!r} is not a duration", "not a duration", help=f"write '{example}'")
     return duration
 
 
 def _options(given: Mapping[str, Property]) -> QueryOptions:
-    priority: Priority | None = None
-    if "PRIORITY" in given:
-        item = given["PRIORITY"]
-        name = str(item.value).lower()
-        if name not in PRIORITY_WEIGHTS:
-            hint = did_you_mean(name, PRIORITY_WEIGHTS) or f"one of {listing(PRIORITY_WEIGHTS, 'or')}"
-            raise mistake("FQ2011", f"unknown PRIORITY {item.value!r}", item.value_span, "not a priority", help=hint)
-        priority = cast(Priority, name)
+    priority = cast(Priority | None, _word(given, "PRIORITY", PRIORITY_WEIGHTS, "not a priority"))
+    on_change = cast(OnChange | None, _word(given, "ON_CHANGE", _ON_CHANGE, "neither of the two"))
     latency = _duration(given, "LATENCY_TARGET", "500 ms")
-    query_id = _text(given, "QUERY_ID")
-    return QueryOptions(priority, _positive(given, "WEIGHT"), latency, query_id, _on_change(given))
-
-
-def _on_change(given: Mapping[str, Property]) -> OnChange | None:
-    if "ON_CHANGE" not in given:
-        return None
-    item = given["ON_CHANGE"]
-    name = str(item.value).lower()
-    found = next((known for known in _ON_CHANGE if known == name), None)
-    if found is None:
-        hint = did_you_mean(name, _ON_CHANGE) or f"one of {listing(_ON_CHANGE, 'or')}"
-        raise mistake("FQ2011", f"unknown ON_CHANGE {item.value!r}", item.value_span, "neither of the two", help=hint)
-    return found
+    return QueryOptions(priority, _positive(given, "WEIGHT"), latency, _text(given, "QUERY_ID"), on_change)

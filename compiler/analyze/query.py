@@ -62,7 +62,7 @@ def bind_query(query: Query, catalog: Catalog, session: Mapping[str, str], sink:
         lambda ref: _nested(ref, catalog, session, regrouped=bool(query.group_by or query.partition_by)),
     )
     aggregated = bool(query.group_by)
-    _check_shape(query, relation, catalog)
+    _check_shape(query, catalog)
     where = None
     if query.where is not None:
         where = Binder(relation.scope, catalog, "WHERE").condition(query.where)
@@ -104,7 +104,7 @@ def _nested(ref: TableRef, catalog: Catalog, session: Mapping[str, str], *, regr
     return Input(replace(ref, name=name), made, bound.node)
 
 
-def _check_shape(query: Query, relation: Relation, catalog: Catalog) -> None:
+def _check_shape(query: Query, catalog: Catalog) -> None:
     if query.group_by:
         return
     aggregates = [i for i in query.select if not isinstance(i.expr, Star) and has_aggregates(i.expr, catalog)]

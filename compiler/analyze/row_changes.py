@@ -60,7 +60,7 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
     scope = _scope(target, statement.alias)
     returning = bind_returning(statement.returning, scope, catalog)
     made = TableChange(target.name, "insert", columns, tuple(rows), statement=statement.normal, returning=returning)
-    return _with_conflict(made, statement.on_conflict, target, scope, catalog, at)
+    return _with_conflict(made, statement.on_conflict, target, scope, catalog)
 
 
 def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
@@ -79,7 +79,7 @@ def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Cata
         returning=returning,
         reads_files=statement.query is not None and reads_files(statement.query),
     )
-    return _with_conflict(made, statement.on_conflict, target, scope, catalog, at)
+    return _with_conflict(made, statement.on_conflict, target, scope, catalog)
 
 
 def bind_copy(statement: CopyRows, catalog: Catalog, at: Span) -> TableChange:
@@ -326,7 +326,7 @@ def _where(node: Ast | None, scope: Scope, catalog: Catalog) -> Expr | None:
 
 
 def _with_conflict(
-    made: TableChange, conflict: OnConflict | None, target: SourceDef, there: Scope, catalog: Catalog, at: Span
+    made: TableChange, conflict: OnConflict | None, target: SourceDef, there: Scope, catalog: Catalog
 ) -> TableChange:
     """there: the columns of the existing row."""
     if conflict is None:

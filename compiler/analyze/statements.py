@@ -215,7 +215,7 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             source = bind_table(statement, catalog, session, at)
             return BoundSource(source, statement.or_replace, statement.if_not_exists, at)
         case InsertRows() | InsertSelect():
-            return _insert(statement, catalog, session, at)
+            return _insert(statement, catalog, at)
         case UpdateRows():
             return BoundChange(bind_update(statement, catalog, at), at)
         case DeleteRows():
@@ -466,9 +466,7 @@ def _keeps_null(node: Node) -> bool:
 # --- INSERT of standard SQL: the target decides what it is ---
 
 
-def _insert(
-    statement: InsertRows | InsertSelect, catalog: Catalog, session: Mapping[str, str], at: Span
-) -> BoundChange | BoundRows | BoundQuery:
+def _insert(statement: InsertRows | InsertSelect, catalog: Catalog, at: Span) -> BoundChange | BoundRows | BoundQuery:
     """A change of a table of one's own; for all else records that are written once, or a query that keeps running."""
     target = known_target(statement.target, catalog, at)
     refuse_view(target, at, "INSERT")

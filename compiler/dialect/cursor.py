@@ -167,9 +167,9 @@ class Cursor:
         self.pos = before
         return None
 
-    def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
+    def expect_word(self, word: str, *, help: str = "") -> Tok:
         if self.tok.upper != word:
-            self._no_word(word, label, help or self.missing.format(word))
+            self._no_word(word, help or self.missing.format(word))
         return self.next()
 
     def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
@@ -306,9 +306,9 @@ class Cursor:
             Diagnostic("FQ1901", title, span, label="not supported yet", help=help, unsupported=True, edit=edit)
         )
 
-    def _no_word(self, word: str, label: str, help: str) -> NoReturn:
+    def _no_word(self, word: str, help: str) -> NoReturn:
         edit = before(self.span_of(self.tok), f"{word} ") if self.tok.kind != "end" else None
-        self.expected(f"`{word}`", label=label, help=help, words=(word,), edit=edit)
+        self.expected(f"`{word}`", help=help, words=(word,), edit=edit)
 
     def _not_a_name(self, what: str) -> NoReturn:
         tok = self.tok

@@ -115,7 +115,7 @@ def _constant(cur: Cursor, start: Tok) -> int | float | str | bool | Decimal | N
     cur.expected("a constant", help="a property is a string in quotes, a number, TRUE or FALSE")
 
 
-def check_window_properties(cur: Cursor, properties: tuple[Property, ...], at: Tok) -> None:
+def check_window_properties(cur: Cursor, properties: tuple[Property, ...]) -> None:
     """Refuse window properties that contradict each other, as ksqlDB's parser does."""
     by_name = {p.name: p for p in properties}
     kind, size = by_name.get("WINDOW_TYPE"), by_name.get("WINDOW_SIZE")

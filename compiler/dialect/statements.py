@@ -75,7 +75,6 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = cur.expect_placed(f"the name of the {kind}")
     columns = parse_columns(cur, kind) if cur.tok.op == "(" else None
-    with_start = cur.tok
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     if cur.tok.upper == "AS":
         refuse_columns(cur, has_columns=columns is not None, read_only=read_only)
@@ -95,7 +94,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
         ]
     if columns is None and not properties:
         cur.expected(f"columns, WITH or AS after the name of the {kind}", help=_KIND_HELP, words=["WITH", "AS"])
-    check_window_properties(cur, properties, with_start)
+    check_window_properties(cur, properties)
     return [
         CreateSource(
             cur.text_since(start),

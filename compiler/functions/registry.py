@@ -273,23 +273,12 @@ def scalar(
     by: Reference | None = None,
     by_types: Callable[[Resolution], Reference] | None = None,
     aliases: Sequence[str] = (),
-    duckdb: Lowering | None = None,
-    declines: Lowering | None = None,
     **more: Any,
 ) -> None:
     """Register a scalar function under its name and aliases. Give the meaning as `by` or, typed, as `by_types`."""
     reference = by_types or same_for_all(_given(name, by))
     for n in (name, *aliases):
-        register(
-            Function(
-                n,
-                resolver(n, *overloads),
-                reference,
-                duckdb=duckdb,
-                declines=declines,
-                **more,
-            )
-        )
+        register(Function(n, resolver(n, *overloads), reference, **more))
 
 
 def standard(
@@ -300,8 +289,6 @@ def standard(
     resolve: Resolve | None = None,
     name: str = "",
     also: Sequence[str] = (),
-    duckdb: Lowering | None = None,
-    declines: Lowering | None = None,
     **more: Any,
 ) -> None:
     """Register a scalar function of standard SQL. also: other names for it. resolve: takes the place of overloads.
@@ -312,16 +299,7 @@ def standard(
     reference = by_types or same_for_all(_given(written, by))
     for n in (written, *also):
         NAMES[n] = name
-    register(
-        Function(
-            name,
-            resolve if resolve is not None else resolver(written, *overloads),
-            reference,
-            duckdb=duckdb,
-            declines=declines,
-            **more,
-        )
-    )
+    register(Function(name, resolve or resolver(written, *overloads), reference, **more))
 
 
 def _given(name: str, by: Reference | None) -> Reference:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,10 +66,8 @@ class StreamsBuilder:
         key: types by column name. value: a dataclass or `msgspec.Struct`, which functions get, or types by column
         name. partitions, format, key_format, timestamp (event time column): as in the WITH clause.
         """
-        properties = with_clause(
-            topic=topic, partitions=partitions, format=format, key_format=key_format, timestamp=timestamp
-        )
-        return Stream(*self._read(name, "stream", key, value, properties if topic else ()))
+        given = {"partitions": partitions, "format": format, "key_format": key_format, "timestamp": timestamp}
+        return Stream(*self._read(name, "stream", key, value, topic, given))
 
     def table(
         self,
@@ -84,19 +82,18 @@ class StreamsBuilder:
         timestamp: str | None = None,
     ) -> Table:
         """A table by its name in SQL; as for `stream`."""
-        properties = with_clause(
-            topic=topic, partitions=partitions, format=format, key_format=key_format, timestamp=timestamp
-        )
-        return Table(*self._read(name, "table", key, value, properties if topic else ()))
+        given = {"partitions": partitions, "format": format, "key_format": key_format, "timestamp": timestamp}
+        return Table(*self._read(name, "table", key, value, topic, given))
 
     def _read(
-        self, name: str, kind: RelationKind, key: Any, value: Any, properties: tuple[tuple[str, str | int], ...]
+        self, name: str, kind: RelationKind, key: Any, value: Any, topic: str | None, given: Mapping[str, Any]
     ) -> tuple[Graph, Read, type | None]:
+        properties = with_clause(topic=topic, **given)
         if not isinstance(name, str) or not name:
             raise DefinitionError(f"{name!r} is not a valid name of a {kind}", f'streams.{kind}("ORDERS")')
         at = here()
         made = value if is_row(value) else None
-        if properties:
+        if topic:
             self._declare(name, kind, key, value, properties)
         elif key is not None or (value is not None and made is None):
             hint = f'streams.{kind}("{name}", topic="orders", key={{"id": int}}, value=Order)'

@@ -7,7 +7,6 @@ from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.foreign_statements import FOREIGN_COLUMNS, refuse_in_column
@@ -119,7 +118,7 @@ def parse_column(cur: Reader) -> ColumnDefinition:
     while not (cur.tok.op in (",", ")") or cur.tok.kind == "end" or cur.tok.upper == "WITH"):
         if cur.tok.upper in FOREIGN_COLUMNS:
             refuse_in_column(cur)
-        _constraint(cur, made, cur.tok)
+        _constraint(cur, made)
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     return ColumnDefinition(
         name,
@@ -145,7 +144,7 @@ class _Constraints:
     checks: list[Check] = field(default_factory=list)
 
 
-def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
+def _constraint(cur: Reader, made: _Constraints) -> None:
     name = cur.expect_name("the name of a constraint") if cur.accept_words("CONSTRAINT") else ""
     if cur.accept_words("PRIMARY", "KEY"):
         made.role = "primary_key"

@@ -160,13 +160,13 @@ class Reader(Cursor):
                 found[opened.pop()] = i
         return found
 
-    def _no_word(self, word: str, label: str, help: str) -> NoReturn:
+    def _no_word(self, word: str, help: str) -> NoReturn:
         """A word in its place that was read as an alias is taken for a misspelt one."""
         last = self.back(1)
         if misspelt(last, (word,)):
             edit = Edit(self.span_of(last), word)
-            self.expected(f"`{word}`", label=label, help=f"did you mean `{word}` by `{last.text}`?", edit=edit)
-        super()._no_word(word, label, help)
+            self.expected(f"`{word}`", help=f"did you mean `{word}` by `{last.text}`?", edit=edit)
+        super()._no_word(word, help)
 
     def _no_end(self) -> NoReturn:
         help, edit = mistaken(self)

@@ -146,7 +146,7 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         ]
     if listed is None and not properties:
         cur.expected(f"columns, WITH or AS after the name of the {kind}", words=["WITH", "AS"])
-    check_window_properties(cur, properties, with_start)
+    check_window_properties(cur, properties)
     return [
         CreateTable(
             name,
