@@ -29,7 +29,7 @@ from flowql.pg.errors import unsupported
 from flowql.pg.kept import PinnedTopics, pinned_relation
 from flowql.pg.pins import Files, Holder, Pin
 from flowql.pg.subscribe_statement import Subscribe
-from flowql.pg.subscribing import Changes, Looked
+from flowql.pg.subscribing import STEP_S, Changes, Looked, Whole
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Begun, Done
 from flowql.query.changing import carry_out_bound
@@ -42,7 +42,7 @@ from flowql.query.limits import QueryLimits
 from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.looking_up import looked_up_now
 from flowql.query.of_plan import OfPlan
-from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, within
 from flowql.query.room import Room
 from flowql.query.session import answer
 from flowql.query.views import ViewMaker, store_views
@@ -170,6 +170,7 @@ class Reading:
         )
         shared = settings.kafka is not None and settings.kafka.shared
         self._reads_log = settings.engine == "runtime" and not shared
+        self._pins = settings.engine == "runtime" and (self.is_standard or not shared)  # for transactions
 
     def close(self) -> None:
         self.database.close()
@@ -223,7 +224,7 @@ class Reading:
         """The answer. begun: gets what breaks it off. holder: of the transaction that asks, whose queries all read the same. visible: folded names
         of the relations that it may read; None: all. Raises CommandError, CompileError, RuntimeFailure, PgError.
         """
-        if self._reads_log or visible is not None:
+        if self._reads_log or visible is not None or holder is not None:
             try:
                 equal = (self, visible) if holder is None else None
                 return self._answer(sql, partial(self._take, holder=holder, visible=visible), begun, equal)
@@ -249,8 +250,10 @@ class Reading:
     def pin(self) -> Pin:
         """Pins the newest commit for a transaction. Raises CommandError, PgError."""
         views = {q.id for q in makers(self.plan()).values()} if self.is_standard else set()
-        whole = self._client().whole_ends() if len(views) > 1 else {}
-        return self._kept.pin(partial(self._pinned, whole))
+        whole, limit = dict[TopicPartition, int]() if len(views) < 2 else None, time.monotonic() + SETTLE_S
+        while whole is None and (whole := self._client().whole_ends()) is None and time.monotonic() < limit:
+            time.sleep(STEP_S)
+        return self._kept.pin(partial(self._pinned, whole or {}))
 
     def unpin(self, pin: Pin) -> None:
         pin.release()
@@ -273,7 +276,7 @@ class Reading:
         spans, known = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, Files]]()
         for tp in tps:
             if tp in begins and tp in ends:
-                spans.setdefault(tp.topic, {})[tp] = begins[tp], max(begins[tp], min(ends[tp], whole.get(tp, ends[tp])))
+                spans.setdefault(tp.topic, {})[tp] = within((begins[tp], ends[tp]), whole.get(tp))
                 known.setdefault(tp.topic, {})[tp] = files[tp]
         return Pin(plan, sequence, spans, known, Room(self.database.memory))
 
@@ -341,12 +344,19 @@ class Reading:
         if source is None or source.is_hidden:
             hint = did_you_mean(subscribe.name, [s.name for s in sources])
             raise QueryError(f"there is no table, stream or view {subscribe.name}", code=UNKNOWN, help=hint)
-        look = partial(self._looked, source.name, with_files=subscribe.progress)
+        look = partial(self._looked, source.name, Whole(self._log, self._whole_ends), with_files=subscribe.progress)
         relation = TopicRelation(source.name, source, self._repaired, {})
         return Changes(subscribe, relation, self.plan(), look, Room(self.database.memory))
 
-    def _looked(self, name: str, *, with_files: bool) -> Looked | None:
-        """A relation between two commits: its topic and the number of the commit are read one after the other. None if commits come too fast."""
+    def _whole_ends(self, topic: str) -> Mapping[TopicPartition, int] | None:
+        """The ends of a result as of its newest tick; {} for a topic that no query of standard SQL writes. None: see `Client.whole_ends`."""
+        is_view = self.is_standard and topic in self.plan().writers
+        return self._client().whole_ends(topic) if is_view else {}
+
+    def _looked(self, name: str, whole: Whole, *, with_files: bool) -> Looked | None:
+        """A relation between two commits, up to the end of a tick: its topic and the number of the commit are read one after the other. None if commits
+        come too fast, or no tick is finished since the start. Raises CommandError where no instance runs.
+        """
         app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
         while True:
             tick, plan = self._log.last_sequence(app), self.plan()
@@ -354,7 +364,9 @@ class Reading:
             if source is None:
                 raise QueryError(f"{name} is no longer deployed", code=UNKNOWN)
             files = self._files(source.topic) if with_files else {}
-            relation = TopicRelation(name, source, self._repaired, spans_of(self._log, source.topic))
+            if (spans := whole.spans(source.topic)) is None:
+                return None
+            relation = TopicRelation(name, source, self._repaired, spans)
             if self._log.last_sequence(app) == tick:
                 return Looked(tick, relation, plan, files)
             if time.monotonic() > limit:
@@ -383,7 +395,7 @@ class Reading:
             # As for a name that does not exist.
             names = visible & _in_topics(plan)
             return _OfLog(plan, _NoState(0), self._repaired, app, topics=self._kept, visible=names)  # type: ignore[arg-type]
-        if not self._reads_log:
+        if not (self._reads_log if holder is None else self._pins):
             raise NeedsInstance
         known = _in_topics(plan)
         stores = {name.casefold() for name, _ in store_views_of(plan)} - known

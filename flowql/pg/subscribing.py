@@ -1,11 +1,12 @@
 """SUBSCRIBE: the rows of a table, view or stream, and from then on each change of them, as Materialize shows them.
 
 A change has the tick at which it was seen: the number of the instance's last commit. Several changes of one key between two looks are one. The
-process reads the topic itself; the instance does nothing for a subscription.
+process reads the topic itself; the instance tells it how far results are whole.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,12 +21,13 @@ from flowql.pg.pins import Files, Place
 from flowql.pg.portals import PIECE_BYTES, Encode, Rows
 from flowql.pg.resumed import about_of, is_whole, lost, place_in, rebuilt, resumable
 from flowql.pg.subscribe_statement import Subscribe, check_bounds
+from flowql.query.committed import SETTLE_S
 from flowql.query.errors import BUSY, QueryError
 from flowql.query.kept import Kept
-from flowql.query.relations import TopicRelation, arrow_schema, decode, records
+from flowql.query.relations import TopicRelation, arrow_schema, decode, records, spans_of, within
 from flowql.query.room import Room
 from flowql.runtime.errors import OffsetOutOfRange
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.operators.decode import Decoder
 
 STEP_S = 0.05  # between two looks while nothing comes
@@ -42,7 +44,26 @@ class Looked:
     files: Mapping[TopicPartition, Files]
 
 
-Look = Callable[[], Looked | None]  # None: commits come too fast at the moment
+@dataclass(slots=True)
+class Whole:
+    """How far a subscription reads: to the end of the newest tick that the writers of its topic have finished, so that it shows no part of a
+    transaction. A topic whose writers follow no ticks, or have finished none for some seconds after a start, is read to its end.
+    """
+
+    log: Log
+    ends: Callable[[str], Mapping[TopicPartition, int] | None]  # as of the newest tick, by topic; None: not known yet
+    _last: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+    def spans(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]] | None:
+        found = spans_of(self.log, topic)
+        if found != self._last:  # the instance is asked first: what it says is never beyond the ends
+            if (ends := self.ends(topic)) is None:
+                return None
+            self._last = {tp: within(span, ends.get(tp)) for tp, span in spans_of(self.log, topic).items()}
+        return self._last
+
+
+Look = Callable[[], Looked | None]  # None: not at the moment
 
 
 class Changes:
@@ -63,7 +84,9 @@ class Changes:
 
     def begin(self) -> None:
         """Finds where it begins: now, unless it is told otherwise. Raises PgError, QueryError."""
-        found, subscribe = self._look(), self._subscribe
+        limit, subscribe = time.monotonic() + SETTLE_S, self._subscribe
+        while (found := self._look()) is None and time.monotonic() < limit:
+            time.sleep(STEP_S)
         if found is None:
             raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
         self._first = found.tick if subscribe.as_of is None else subscribe.as_of

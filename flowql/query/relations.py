@@ -285,6 +285,11 @@ def _batch(schema: Schema, shown: Shown, columns: frozenset[str] | None) -> pa.R
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
+def within(span: tuple[int, int], end: int | None) -> tuple[int, int]:
+    """A span up to `end` at most; the whole span for None."""
+    return span if end is None else (span[0], max(span[0], min(span[1], end)))
+
+
 def spans_of(log: Log, topic: str) -> dict[TopicPartition, tuple[int, int]]:
     """First offset and end of each partition, for `TopicRelation`; {} for no topic.
 

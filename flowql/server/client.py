@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from flowql.errors import CommandError
 from flowql.server.address import LOST, Address
@@ -245,11 +246,13 @@ class Client(Calls):
         found: int = self._call("POST", "/backup")["state_commit"]
         return found
 
-    def whole_ends(self) -> dict[TopicPartition, int]:
-        """The ends of results as of one tick, so that views fit together; {} where there is no such tick."""
+    def whole_ends(self, topic: str | None = None) -> dict[TopicPartition, int] | None:
+        """See `flowql.server.engine.Engine`."""
         from flowql.runtime.log.base import TopicPartition  # Arrow: 0.2 s
 
-        return {TopicPartition(t, p): end for t, p, end in self._call("GET", "/ends")["ends"]}
+        path = "/ends" if topic is None else f"/ends?topic={quote(topic, safe='')}"
+        ends = self._call("GET", path)["ends"]
+        return None if ends is None else {TopicPartition(t, p): end for t, p, end in ends}
 
     def request_stop(self) -> None:
         """Ask it to commit and end; see `flowql.server.ending` for all of it."""

@@ -86,8 +86,10 @@ class Engine(Protocol):
         """
         ...
 
-    def whole_ends(self) -> Mapping[TopicPartition, int]:
-        """The ends of results as of one tick, so that views fit together; {} where there is no such tick."""
+    def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:
+        """The ends of results as of one tick, so that views fit together; None if that will be known in a moment. Results that are far behind are left
+        out. topic: only of this one, as of its newest tick.
+        """
         ...
 
     def carry_out(self, plan: Plan) -> Mapping[str, int]:

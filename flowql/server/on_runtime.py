@@ -279,8 +279,8 @@ class RuntimeEngine:
             taken.cut,
         )
 
-    def whole_ends(self) -> Mapping[TopicPartition, int]:
-        return self.instance.ticks.whole_ends()
+    def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:
+        return self.instance.ticks.whole_ends(topic)
 
     def release_hung(self, ids: Sequence[str]) -> None:
         self.instance.deployer.release_hung(ids)

@@ -190,8 +190,8 @@ async def _backup(call: Call) -> Response:
 
 
 async def _ends(call: Call) -> Response:
-    ends = await _done(call, Service.whole_ends)
-    return JSONResponse({"ends": [[tp.topic, tp.partition, end] for tp, end in ends.items()]})
+    ends = await _done(call, lambda service: service.whole_ends(call.given.get("topic")))
+    return JSONResponse({"ends": None if ends is None else [[*tp, end] for tp, end in ends.items()]})
 
 
 async def _stop(call: Call) -> Response:
@@ -354,6 +354,15 @@ OPERATIONS: Sequence[Entry] = (
         internal=True,
         local=True,
     ),
-    Entry("GET", "/ends", _ends, "read", "Ends of results as of one tick.", internal=True, local=True),
+    Entry(
+        "GET",
+        "/ends",
+        _ends,
+        "read",
+        "Ends of results as of one tick.",
+        parameters=(Parameter("topic", "query", "Only this one, as of its newest tick."),),
+        internal=True,
+        local=True,
+    ),
     Entry("POST", "/stop", _stop, "operate", "Ends the process.", internal=True, local=True),
 )

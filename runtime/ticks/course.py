@@ -10,20 +10,18 @@ those of before: ends of sources and of results only grow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.ticks.graph import Stage
-from flowql.runtime.ticks.numbers import aligned, worth_keeping
+from flowql.runtime.ticks.numbers import aligned, remembered
 from flowql.runtime.ticks.record import Ends, Line, Lines
-
-NEWEST_MAX = 64  # ticks that are all kept
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a stage. tasks: all, by name. written: partitions of its topics. left: tasks that have not finished `line.tick`; no line: none is
+    """The progress of a stage. tasks: all, by name. written: all partitions of its topics. left: tasks that have not finished `line.tick`; no line: none is
     under way. ends: of its topics, by the ticks that it has finished. asks: the ends as of `done` are not known yet.
     """
 
@@ -46,20 +44,21 @@ class Course:
         stages: Iterable[Stage],
         reads: Mapping[tuple[str, int], Mapping[str, frozenset[TopicPartition]]],
         newest: int,
+        counts: Mapping[str, int],
     ) -> None:
-        """reads: of each sub-topology the tasks, and what they read."""
+        """reads: of each sub-topology the tasks, and what they read. counts: partitions of the topics that stages write."""
         self.newest = newest
         self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
         self._walls: dict[int, int] = {}
         self._stages: dict[str, _Progress] = {}  # upstream ones first
         self._news: dict[str, Line] = {}
         self._finished: dict[str, int] = {}  # since the last news
+        self._learned: dict[str, tuple[int, Ends]] = {}  # likewise: ends of topics
         self.wants_tick = True
-        partitions = {tp for of in reads.values() for tps in of.values() for tp in tps}
         for stage in stages:
             tasks = {name: tps for sub in stage.subs for name, tps in reads.get(sub, {}).items()}
             read = tuple(sorted({tp for tps in tasks.values() for tp in tps}))
-            written = tuple(sorted(tp for tp in partitions if tp.topic in stage.writes))
+            written = tuple(TopicPartition(t, p) for t in sorted(stage.writes) for p in range(counts.get(t, 0)))
             self._stages[stage.name] = _Progress(stage, frozenset(tasks), read, written)
 
     @property
@@ -85,7 +84,7 @@ class Course:
             if not p.left:
                 p.done, p.line = line.tick, None
                 self._finished[p.stage.name] = line.tick
-                p.asks = p.stage.is_read
+                p.asks = True  # also where no query reads it: subscriptions do
                 self._advance(p)
 
     def to_ask(self) -> dict[str, tuple[TopicPartition, ...]]:
@@ -97,19 +96,22 @@ class Course:
         p = self._stages[name]
         assert p.asks, f"{name} may have gone on"
         p.asks, p.ends[p.done] = False, ends
-        p.ends = {n: p.ends[n] for n in _kept(p.ends)}
+        p.ends = {n: p.ends[n] for n in remembered(p.ends)}
+        self._learned[name] = p.done, ends
         for progress in self._stages.values():
             self._advance(progress)
 
     def news(self, *, everything: bool = False) -> Lines | None:
-        """Lines and finished ticks that came since the last call, or all lines."""
+        """Lines, finished ticks and their ends that came since the last call, or all lines and the newest ends."""
         if everything:
             self._news |= {name: p.line for name, p in self._stages.items() if p.line is not None}
+            self._learned |= {name: (max(p.ends), p.ends[max(p.ends)]) for name, p in self._stages.items() if p.ends}
         news, self._news = self._news, {}
         finished, self._finished = self._finished, {}
-        self._sources = {n: self._sources[n] for n in _kept(self._sources)}
+        learned, self._learned = self._learned, {}
+        self._sources = {n: self._sources[n] for n in remembered(self._sources)}
         self._walls = {n: self._walls[n] for n in self._sources}
-        return Lines(self.newest, news, finished) if news or finished else None
+        return Lines(self.newest, news, finished, learned) if news or finished or learned else None
 
     def _advance(self, p: _Progress) -> None:
         """To the next tick that all upstream have finished."""
@@ -128,8 +130,3 @@ class Course:
         mine = {tp: end for tp, end in ends.items() if tp in p.reads}
         p.line, p.left = Line(tick, self._walls[tick], mine), set(p.tasks)
         self._news[p.stage.name] = p.line
-
-
-def _kept(numbers: Collection[int]) -> set[int]:
-    """The newest, as stages far downstream are many ticks behind those that read sources; of older ones a few."""
-    return {*worth_keeping(numbers), *sorted(numbers)[-NEWEST_MAX:]}

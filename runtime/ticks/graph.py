@@ -63,7 +63,6 @@ class Stage:
     reads: frozenset[str]
     sources: frozenset[str]
     upstream: frozenset[str]
-    is_read: bool
 
     @property
     def is_combined(self) -> bool:
@@ -91,8 +90,7 @@ def stages_of(plan: Plan, group: str) -> list[Stage]:
         members, topics = together[name]
         made = frozenset(t for t in reads[name] if stage_of.get(t) in order)
         upstream = frozenset(stage_of[t] for t in made)
-        is_read = any(topics & reads[other] for other in order)
-        found.append(Stage(name, members, topics, reads[name], reads[name] - made, upstream, is_read))
+        found.append(Stage(name, members, topics, reads[name], reads[name] - made, upstream))
     return found
 
 

@@ -18,8 +18,9 @@ from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage, stages_of
+from flowql.runtime.ticks.numbers import remembered, whole_of
 from flowql.runtime.ticks.patience import FULL, OUTRANKED, Patience, has_published, is_outranked, say_split
-from flowql.runtime.ticks.record import Line, Lines, Report
+from flowql.runtime.ticks.record import Ends, Line, Lines, Report
 from flowql.runtime.ticks.ticks import STALE_MS, TakenSnapshot, TickHost
 
 GRACE_MS = 200  # that a commit waits for tasks on their way to the line
@@ -29,12 +30,14 @@ CUTS_MAX = 1_024  # ticks whose ends of sources are remembered, as stages far do
 
 @dataclass(slots=True)
 class _Lined:
-    """The state of a stage on this member. line: that its tasks have; next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
+    """The state of a stage on this member. generations: of its queries. line: that its tasks have; next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
     late: a cut did not find them at the line in time; split: how often it found that a part of the tick was published. said_more: the tick for which it was told that more waits. finished: ticks that all tasks
-    of all members have finished; whole: the state of those that are here, by the ticks that they have finished, and when it was committed.
+    of all members have finished; ends: of its topics as of such ticks; begun_ms: since when it is known. whole: the state of those that are here, by the ticks that they have finished, and when it was committed.
     """
 
     stage: Stage
+    generations: tuple[int, ...]
+    begun_ms: int
     line: Line | None = None
     next: Line | None = None
     told: set[str] = field(default_factory=set)
@@ -43,6 +46,7 @@ class _Lined:
     patience: Patience = field(default_factory=Patience)
     said_more: int = -1
     finished: set[int] = field(default_factory=set)
+    ends: dict[int, Ends] = field(default_factory=dict)
     whole: dict[int, tuple[StateSnapshot, int]] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -62,6 +66,7 @@ class MemberTicks:
         self._stores: dict[str, str] = {}  # query and number of the sub-topology of each store
         self._done: dict[str, int] = {}  # to be reported
         self._cuts: dict[int, dict[TopicPartition, int]] = {}  # ends of sources, by ticks that stages may be at
+        self._ends_ms: dict[int, int] = {}  # when the first ends as of a tick came
         self._newest, self._outruns = (
             0,
             False,
@@ -166,6 +171,11 @@ class MemberTicks:
             for name, tick in lines.done.items():
                 if (lined := self._stages.get(name)) is not None:
                     lined.finished = {*sorted(lined.finished)[-FINISHED_MAX:], tick}
+            for name, (tick, ends) in lines.ends.items():
+                if (lined := self._stages.get(name)) is not None:
+                    lined.ends = {n: lined.ends[n] for n in remembered(lined.ends)} | {tick: ends}
+                    self._ends_ms.setdefault(tick, self._host.clock.timer_ms())
+            self._ends_ms = {n: self._ends_ms[n] for n in remembered(self._ends_ms)}
             for tick in sorted(self._cuts)[:-CUTS_MAX]:
                 del self._cuts[tick]
             self._let_go()
@@ -228,9 +238,14 @@ class MemberTicks:
             self._refresh()
             return self._at(queries, tick)
 
-    def whole_ends(self) -> dict[TopicPartition, int]:
-        """None are known."""
-        return {}
+    def whole_ends(self, topic: str | None = None) -> dict[TopicPartition, int] | None:
+        """As of `Ticks`, without stages that others have been ahead of for `STALE_MS`."""
+        with self._lock:
+            self._refresh()
+            stages = [x for x in self._stages.values() if topic is None or topic in x.stage.writes]
+            since_ms = self._host.clock.timer_ms() - STALE_MS
+            stale = max((tick for tick, at_ms in self._ends_ms.items() if at_ms < since_ms), default=0)
+            return whole_of(x.ends for x in stages if max(x.ends, default=0) >= stale or x.begun_ms > since_ms)
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
@@ -265,11 +280,13 @@ class MemberTicks:
         before, self._plan = self._stages, (plan, free)
         self._stages = {}
         for stage in stages_of(plan, self._group):
-            lined = before.get(stage.name) or _Lined(stage)
-            if lined.stage != stage:
+            generations = tuple(plan.by_id[q].generation for q in stage.queries)
+            lined = before.get(stage.name) or _Lined(stage, generations, self._host.clock.timer_ms())
+            if lined.stage != stage or lined.generations != generations:
                 lined.forget()
                 lined.finished.clear()
-            lined.stage, lined.said_more = stage, -1
+                lined.ends, lined.begun_ms = {}, self._host.clock.timer_ms()
+            lined.stage, lined.generations, lined.said_more = stage, generations, -1
             self._stages[stage.name] = lined
         for name in before.keys() - self._stages.keys():
             before[name].forget()

@@ -6,9 +6,12 @@ lies a multiple of a higher one, so the number of most trailing zeros in a range
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+
+from flowql.runtime.log.base import TopicPartition
 
 KEPT = 2  # of each power of two
+NEWEST_MAX = 64  # ticks that are all kept
 
 
 def aligned(numbers: Iterable[int]) -> int | None:
@@ -26,3 +29,15 @@ def worth_keeping(numbers: Iterable[int]) -> set[int]:
             kept.add(n)
         seen[power] = seen.get(power, 0) + 1
     return kept
+
+
+def remembered(numbers: Collection[int]) -> set[int]:
+    """The newest, as stages far downstream are many ticks behind those that read sources; of older ones a few."""
+    return {*worth_keeping(numbers), *sorted(numbers)[-NEWEST_MAX:]}
+
+
+def whole_of(ends: Iterable[Mapping[int, Mapping[TopicPartition, int]]]) -> dict[TopicPartition, int] | None:
+    """The ends as of the newest tick that all have; None if they have none in common. ends: of several topics, by tick."""
+    known = list(ends)
+    tick = max(set.intersection(*map(set, known)), default=None) if known else 0
+    return None if tick is None else {tp: end for of in known for tp, end in of[tick].items()}

@@ -35,16 +35,18 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Lines:
     """New lines, by the names of stages. newest: the number of the newest tick, which later leaders go on from. done: ticks that all tasks of
-    a stage have finished.
+    a stage have finished. ends: the ends of all topics of a stage as of a tick that it has finished.
     """
 
     newest: int
     stages: Mapping[str, Line]
     done: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, tuple[int, Ends]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         stages = {name: [line.tick, line.wall_ms, _by_topic(line.ends)] for name, line in self.stages.items()}
-        fields = {"newest": self.newest, "stages": stages, "done": dict(self.done)}
+        ends = {name: [tick, _by_topic(ends)] for name, (tick, ends) in self.ends.items()}
+        fields = {"newest": self.newest, "stages": stages, "done": dict(self.done), "ends": ends}
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -52,12 +54,14 @@ class Lines:
         """ValueError, TypeError, LookupError."""
         fields = json.loads(value)
         stages = {
-            name: Line(
-                tick, wall_ms, {TopicPartition(t, int(p)): end for t, of in ends.items() for p, end in of.items()}
-            )
-            for name, (tick, wall_ms, ends) in fields["stages"].items()
+            name: Line(tick, wall_ms, _of_topics(ends)) for name, (tick, wall_ms, ends) in fields["stages"].items()
         }
-        return cls(fields["newest"], stages, fields["done"])
+        ends = {name: (tick, _of_topics(ends)) for name, (tick, ends) in fields["ends"].items()}
+        return cls(fields["newest"], stages, fields["done"], ends)
+
+
+def _of_topics(by_topic: Mapping[str, Mapping[str, int]]) -> Ends:
+    return {TopicPartition(t, int(p)): end for t, of in by_topic.items() for p, end in of.items()}
 
 
 def _by_topic(ends: Ends) -> dict[str, dict[int, int]]:

@@ -131,7 +131,9 @@ class TickStep:
                 by_sub.setdefault((task.query, task.subtopology), {})[str(task)] = tps
             # Members ignore numbers below those that they have seen. The topic may keep none of these: there is at most one tick in 100 ms.
             self._newest = max(self._newest, self._clock.wall_ms())
-            self._course = Course(self._ticks.stages, by_sub, self._newest)
+            stages = self._ticks.stages
+            counts = self._admin.partition_counts(sorted({topic for stage in stages for topic in stage.writes}))
+            self._course = Course(stages, by_sub, self._newest, counts)
             self._made_of, self._ends, self._written, self._reports = (writer, reads), None, {}, []
         course = self._course
         assert course is not None, "made above"

@@ -34,7 +34,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
-from flowql.runtime.ticks.numbers import aligned, worth_keeping
+from flowql.runtime.ticks.numbers import aligned, whole_of, worth_keeping
 from flowql.runtime.ticks.patience import FULL, OUTRANKED, UNKNOWN, Patience, has_published, is_outranked, say_split
 
 GRACE_MS = 20  # that a commit waits for queries on their way to the line
@@ -93,13 +93,14 @@ class TickHost(Protocol):
 class Follower:
     """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
 
-    lines: of their inputs; None while they go on freely. tick_ms: the wall clock of the tick that the lines are of. late: a cut found
+    lines: of their inputs; None while they go on freely. begun_ms: when it was first seen. tick_ms: the wall clock of the tick that the lines are of. late: a cut found
     them on the way; split: how often it found that a part of the tick was published. rested: the last cut found them at the end of `done`.
     ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
     """
 
     writers: Writers
     lines: dict[TopicPartition, int] | None
+    begun_ms: int
     done: int = 0
     target: int | None = None
     tick_ms: int | None = None
@@ -332,16 +333,19 @@ class Ticks:
         combined = CombinedSnapshot(by_query, newest, self._stores)
         return TakenSnapshot(combined, is_whole=True, newest=False, cut=self._sources[tick])
 
-    def whole_ends(self) -> dict[TopicPartition, int]:
-        """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} for none. A reader of
-        several topics up to these ends sees views that fit together.
+    def whole_ends(self, topic: str | None = None) -> dict[TopicPartition, int] | None:
+        """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} if none remain, None
+        if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit together. topic: only of
+        this one, as of the newest tick that its writers have finished.
         """
         with self._lock:
             self._refresh()
-            followers = [f for f in self._followers.values() if f.whole]
-            common = set.intersection(*(f.whole.keys() & f.ends.keys() for f in followers)) if followers else set()
-            tick = max(common, default=None)
-            return {} if tick is None else {tp: end for f in followers for tp, end in f.ends[tick].items()}
+            since_ms = self._host.clock.timer_ms() - STALE_MS
+            followers = [f for f in self._followers.values() if topic is None or f.writers.topic == topic]
+            if topic is not None:
+                return whole_of(f.ends for f in followers if f.ends or f.begun_ms > since_ms)
+            followers = [f for f in followers if f.whole or f.begun_ms > since_ms]
+            return whole_of({n: f.ends[n] for n in f.whole.keys() & f.ends.keys()} for f in followers)
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
@@ -366,7 +370,7 @@ class Ticks:
             if known is not None and old is not None and _are_same(known.writers, old, writers, plan):
                 known.writers = writers
             else:
-                known = Follower(writers, {} if writers.upstream else None)
+                known = Follower(writers, {} if writers.upstream else None, self._host.clock.timer_ms())
             self._followers[writers.topic] = known
         for topic, f in before.items():
             if self._followers.get(topic) is not f:

@@ -12,11 +12,12 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.member import MemberTicks
 from flowql.runtime.ticks.step import TickStep
+from flowql.runtime.ticks.ticks import STALE_MS
 from tests.sim import cluster
 from tests.sim.checks import APP
 from tests.sim.faults import CALM, DAY_MS, Faults
 from tests.sim.groups import Violation
-from tests.sim.ticks import BankOfMembers
+from tests.sim.ticks import ACCOUNTS, BankOfMembers
 from tests.ticks.lines import Results
 
 # Without a clock that is set by a day: a table of one's own then stops its views, as deletions may be missed.
@@ -43,7 +44,7 @@ def test_a_commit_has_whole_ticks_where_nothing_happens() -> None:
     world.start()
     for n in range(len(world.input)):
         world.feed(n)
-        world.run_for(100)
+        world.run_for(100 if n % 5 else 2 * STALE_MS)
     world.settle()
     assert world.judge() == []
     results = Results(world.outside, APP)
@@ -52,6 +53,8 @@ def test_a_commit_has_whole_ticks_where_nothing_happens() -> None:
     assert len(results.history("credits")) > 20
     assert len(world.answers) > 4
     assert world.compared > 4, "answers tell what they show"
+    assert len(world.read_sums) > 4, "transactions read whole ticks"
+    assert max(world.subscribed) == ACCOUNTS, "so do subscriptions"
     world.run_for(3_000)  # ticks without rows are on their way
     lines = len(list(results.lines()))
     world.run_for(3_000)

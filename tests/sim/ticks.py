@@ -65,6 +65,10 @@ class BankOfMembers(SimulatedCluster):
         self._look_ms = 0
         self.cut: Mapping[TopicPartition, int] = {}  # of the last answer
         self.compared = 0
+        self.read_sums, self.subscribed = (
+            set[int](),
+            set[int](),
+        )  # sums, and numbers of rows, that readers of topics got
 
     def first_plan(self) -> Plan:
         return self.plan
@@ -82,6 +86,7 @@ class BankOfMembers(SimulatedCluster):
         if self.now >= self._look_ms and not self.stack:
             self._look_ms = self.now + LOOK_MS
             self._look()
+            self._read_to_whole_ends()
 
     def _look(self) -> None:
         """Asks all members for one tick, as an interactive query does. Violation if that state never was."""
@@ -110,6 +115,24 @@ class BankOfMembers(SimulatedCluster):
         if any(cut[tp] < end for tp, end in self.cut.items() if tp in cut):
             raise Violation(f"the cut of tick {tick} went back: {self.cut}, {cut}")
         self.cut, self.compared = cut, self.compared + 1
+
+    def _read_to_whole_ends(self) -> None:
+        """Reads results from their topics, as a transaction and a subscription do. Violation if that state never was."""
+        for process in self.processes:
+            ticks, results = process.instance.ticks, Results(self.outside, APP)
+            whole = ticks.whole_ends() or {}
+            if {tp.topic for tp in whole}.issuperset(VIEWS):
+                rows = {view: list(results.rows(view, whole).values()) for view in VIEWS}
+                paid = [sum(row["v"] for row in rows[view]) for view in ("credits", "debits")]
+                if paid[0] != paid[1] or any(r["bal"] for r in rows["balance"]) or any(r["t"] for r in rows["total"]):
+                    raise Violation(f"results up to {whole} are {rows}")
+                self.read_sums.add(paid[0])
+            elif whole and self.faults == CALM:
+                raise Violation(f"some results have no end: {whole}")
+            only = results.rows("balance", ticks.whole_ends("balance") or {}).values()
+            if any(row["bal"] for row in only):
+                raise Violation(f"a subscription to balance gets {list(only)}")
+            self.subscribed.add(len(only))
 
     def _rows_at(self, queries: list[str], tick: int) -> dict[str, list[tuple[Any, ...]]] | None:
         """Rows of the views as of a tick, from all members; None if some of them have not kept it."""

@@ -5,6 +5,7 @@ python -m tests.ticks.member BOOTSTRAP FOLDER NAME [--deploy]
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def main(bootstrap: str, folder: Path, name: str, *, deploys: bool) -> None:
     for line in sys.stdin:
         if line.strip() == "owned":
             print(len(instance.group._begun) if instance.group is not None else 0, flush=True)
+        elif line.strip() == "ends":
+            print(json.dumps([[*tp, end] for tp, end in (instance.ticks.whole_ends() or {}).items()]), flush=True)
         elif line.strip() == "stop":
             break
     print(instance.stop(), flush=True)

@@ -12,7 +12,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,10 +25,11 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.murmur2 import partition_for
 from tests.kafka_broker import QUICK
 from tests.ticks.lines import Results, sums_at_lines
+from tests.ticks.live import VIEWS
 from tests.ticks.member import APP, PARTITIONS
 
 ACCOUNTS, TRANSFERS = 10, 40
-WAIT_S = 60.0
+WAIT_S, LOOK_S = 60.0, 0.02
 
 
 class Members:
@@ -42,11 +45,22 @@ class Members:
         line = self.processes[name].stdout.readline()
         assert line == "runs\n", line
 
-    def tasks(self, name: str) -> int:
+    def ask(self, name: str, what: str) -> Any:
         process = self.processes[name]
-        process.stdin.write("owned\n")
+        process.stdin.write(f"{what}\n")
         process.stdin.flush()
-        return int(process.stdout.readline())
+        return json.loads(process.stdout.readline())
+
+    def tasks(self, name: str) -> int:
+        return int(self.ask(name, "owned"))
+
+    def ends_for(self, seconds: float) -> Iterator[dict[TopicPartition, int]]:
+        """How far a reader of results gets at each look, at each member."""
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            for name in self.processes:
+                yield {TopicPartition(t, p): end for t, p, end in self.ask(name, "ends")}
+            time.sleep(LOOK_S)
 
     def shared(self) -> dict[str, int]:
         """How many tasks each has, when all have some."""
@@ -105,13 +119,13 @@ def live(
     try:
         members.start("b")
         shares = [members.shared()]
-        time.sleep(seconds / 2)
+        looks = list(members.ends_for(seconds / 2))
         if kills:
             members.start("c")
             shares.append(members.shared())
             members.kill("a")
             shares.append(members.shared())
-        time.sleep(seconds / 2)
+        looks += members.ends_for(seconds / 2)
     finally:
         ended.set()
         thread.join()
@@ -131,6 +145,13 @@ def live(
             wrong.append(
                 f"{len(off)} of {len(results.history(topic))} rows of {topic} are between two ticks: {off[:3]}"
             )
+    read = set[int]()
+    for ends in looks:
+        rows = {view: results.rows(view, ends).values() for view in VIEWS}
+        given, taken = (sum(row["v"] for row in rows[view]) for view in ("credits", "debits"))
+        if given != taken or any(r["bal"] for r in rows["balance"]) or any(r["t"] for r in rows["total"]):
+            wrong.append(f"a reader up to {ends} gets {rows}")
+        read.add(given)
     stages = dict[str, int]()
     for name, _ in results.lines():
         stages[name] = stages.get(name, 0) + 1
@@ -139,6 +160,7 @@ def live(
         "seconds": fed_s,
         "paid": paid[-1],
         "ticks": len(set(sums.values())),
+        "read": len(read),
         "of": stages,
         "shares": shares,
     }

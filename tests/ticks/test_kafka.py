@@ -72,3 +72,4 @@ def test_members_show_one_moment_also_after_a_kill(own_broker: Broker, tmp_path:
     found = members.live(own_broker.start(java_options=QUICK).bootstrap, tmp_path, 2.0)
     assert found["wrong"] == []
     assert found["ticks"] > 2
+    assert found["read"] > 2, "by readers of results"

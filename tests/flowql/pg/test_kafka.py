@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +15,27 @@ from flowql.runtime.log.kafka import producer
 from flowql.runtime.log.kafka.calls import ProducerClient
 from tests.flowql.pg.conftest import SQL, Shop, started
 from tests.flowql.pg.inside import served
+from tests.flowql.pg.test_transactions import VIEWS
 from tests.flowql.pg.wire import Failed, Wire, fields_of, rows_of, tags
 from tests.kafka_broker import QUICK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.turns("servers")]
+WAIT_S = 120.0
+
+
+def looked_at(w: Wire, other: Wire, times: int) -> int:
+    """How many states transactions show, in which rows are written between two queries."""
+    seen, number, limit = set[str | None](), 1, time.monotonic() + WAIT_S
+    while len(seen) < times:
+        assert time.monotonic() < limit, seen
+        w.ask("BEGIN")
+        (count,) = w.rows("SELECT c FROM counted")
+        other.ask(f"INSERT INTO moves VALUES ({number}, 1)")
+        time.sleep(number % 4 * 0.2)
+        assert w.rows("SELECT c FROM again") == [count], "one tick"
+        w.ask("COMMIT")
+        seen, number = {*seen, count[0]}, number + 1
+    return len(seen)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +60,18 @@ def test_rows_are_written_read_and_subscribed(on_kafka: Shop) -> None:
             pass
         assert found == [("ada", "1", "2.50")]
         assert [r[0] for r in other.rows("SELECT relname FROM pg_class WHERE relname = 'spent'")] == ["spent"]
+
+
+def test_views_of_a_transaction_fit_together_in_a_group(
+    tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker
+) -> None:
+    """Each query of a transaction was answered by the instance as of its newest tick."""
+    app, bootstrap = f"pg{uuid.uuid4().hex[:8]}", kafka_broker.start(java_options=QUICK).bootstrap
+    kafka = f"{{{{bootstrap: '{bootstrap}', app_id: {app}, instances: many}}}}"
+    pg = f"{{{{port: {{port}}}}}}, log: kafka, kafka: {kafka}, prefix: {app}_"
+    for shop in started(tmp_path_factory.mktemp("group"), pg, VIEWS, "INSERT INTO moves VALUES (0, 1)"):
+        with shop.wire() as w, shop.wire() as other:
+            assert looked_at(w, other, 6) > 2
 
 
 def test_transactions(on_kafka: Shop) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from flowql.pg.errors import PgError
 from flowql.pg.execution import Execution, Shared
-from tests.flowql.pg.conftest import Shop
+from tests.flowql.pg.conftest import Shop, started
 from tests.flowql.pg.wire import Failed, Wire, fields_of, rows_of, tags, values
 
 
@@ -104,3 +104,30 @@ def test_a_request_to_cancel_that_comes_during_a_look_is_not_lost() -> None:
         execution.shared.threads.shutdown()
 
     asyncio.run(run())
+
+
+ROWS_AT_ONCE = 30_000
+HALVES = """
+CREATE TABLE halves (id BIGINT PRIMARY KEY, half VARCHAR, n BIGINT) WITH (PARTITIONS = 2);
+CREATE MATERIALIZED VIEW halved AS SELECT half, SUM(n) AS n FROM halves GROUP BY half;
+"""
+
+
+def test_no_part_of_a_transaction_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A view that has not read all of a large transaction when a commit is due is committed with a part of it, and the commit was told."""
+    rows = f"SELECT i, CASE WHEN i % {ROWS_AT_ONCE} < {ROWS_AT_ONCE // 2} THEN 'a' ELSE 'b' END, 1 FROM generate_series"
+    for shop in started(tmp_path_factory.mktemp("halves"), "{port}", HALVES, ""):
+        with shop.wire() as w, shop.wire() as other:
+            w.ask("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE halved WITH (PROGRESS)")
+            known, seen = {"a": 0, "b": 0}, list[dict[str, int]]()
+            for n in range(3):
+                other.ask(f"INSERT INTO halves {rows}({n * ROWS_AT_ONCE}, {(n + 1) * ROWS_AT_ONCE - 1}) AS t(i)")
+                while sum(known.values()) < (n + 1) * ROWS_AT_ONCE:
+                    for _, progressed, _, diff, half, count in w.rows("FETCH ALL c WITH (TIMEOUT = '30s')"):
+                        if progressed == "t":
+                            seen.append(dict(known))
+                        elif diff == "1":
+                            known[str(half)] = int(count or 0)
+            assert [s for s in seen if s["a"] != s["b"]] == []
+            assert len(seen) > 3
+            w.ask("COMMIT")

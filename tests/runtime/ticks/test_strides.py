@@ -11,14 +11,14 @@ from flowql.runtime.ticks import course
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.graph import Stage
 
-OWN, STEPS = TopicPartition("own", 0), 400
+OWN, STEPS, COUNTS = TopicPartition("own", 0), 400, {"credits": 1, "debits": 1, "balance": 1}
 CREDITS, DEBITS, BALANCE = (frozenset({("CTAS_" + name, 0)}) for name in ("credits", "debits", "balance"))
 
 
 def stage(name: str, subs: frozenset[tuple[str, int]], upstream: Iterable[str] = ()) -> Stage:
     above = frozenset(upstream)
     sources = frozenset() if above else frozenset({"own"})
-    return Stage(name, subs, frozenset({name}), above or sources, sources, above, not above)
+    return Stage(name, subs, frozenset({name}), above or sources, sources, above)
 
 
 def ticks_of_balance() -> list[int]:
@@ -29,7 +29,7 @@ def ticks_of_balance() -> list[int]:
     made = frozenset(TopicPartition(topic, 0) for topic in ("credits", "debits"))
     reads = {sub: {f"{sub[0]}/0_0": frozenset({OWN})} for subs in (CREDITS, DEBITS) for sub in subs}
     reads |= {sub: {f"{sub[0]}/0_0": made} for sub in BALANCE}
-    leader, lines, finished = Course(stages, reads, 0), dict[str, int](), list[int]()
+    leader, lines, finished = Course(stages, reads, 0, COUNTS), dict[str, int](), list[int]()
     for step in range(STEPS):
         leader.draw({OWN: step}, step)
         news = leader.news()
