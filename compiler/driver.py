@@ -232,25 +232,10 @@ def _pending(
 
 
 def _statement(definition: QueryDefinition) -> CreateAs:
-    if isinstance(definition.query, StandardQuery):
-        return CreateView(
-            text="",
-            span=definition.span,
-            name=definition.name,
-            kind=definition.kind or "table",
-            tree=definition.query,
-            properties=definition.properties,
-            name_span=definition.span,
-        )
-    return CreateAs(
-        text="",
-        span=definition.span,
-        name=definition.name,
-        kind=definition.kind or "stream",
-        query=definition.query,
-        properties=definition.properties,
-        name_span=definition.span,
-    )
+    at, name, query, given = definition.span, definition.name, definition.query, definition.properties
+    if isinstance(query, StandardQuery):
+        return CreateView("", at, name, definition.kind or "table", tree=query, properties=given, name_span=at)
+    return CreateAs("", at, name, definition.kind or "stream", query, given, name_span=at)
 
 
 def _with_kind(statement: S, catalog: Catalog) -> S:

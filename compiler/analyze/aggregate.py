@@ -250,29 +250,24 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
             help="group the stream that the table is made from",
         )
     if relation.is_table:
-        fixed = [plain_name(a.function) for a in collected.aggregates if not _has(a, "undo")]
-        if fixed:
-            title = f"the aggregation function{'s' if len(fixed) > 1 else ''} {listing(dict.fromkeys(fixed))} cannot be applied to a table source, only to a stream source"
-            raise mistake(
-                "FQ2020",
-                title,
-                query.span,
-                "cannot be undone",
-                why="a row of a table that changes must be taken out of its group again",
-                help="a class of @udaf needs  def undo(self, accumulator, ...)",
-            )
+        why = "a row of a table that changes must be taken out of its group again"
+        where, needed = "a table source, only to a stream source", "undo(self, accumulator, ...)"
+        _check_have("undo", collected, query, where, "cannot be undone", why, needed)
     if query.window is not None and query.window.kind == "session":
-        unmerged = [plain_name(a.function) for a in collected.aggregates if not _has(a, "merge")]
-        if unmerged:
-            title = f"the aggregation function{'s' if len(unmerged) > 1 else ''} {listing(dict.fromkeys(unmerged))} cannot be applied to session windows"
-            raise mistake(
-                "FQ2020",
-                title,
-                query.span,
-                "cannot be merged",
-                why="a row between two sessions makes one of them",
-                help="a class of @udaf needs  def merge(self, accumulator, other)",
-            )
+        why = "a row between two sessions makes one of them"
+        needed = "merge(self, accumulator, other)"
+        _check_have("merge", collected, query, "session windows", "cannot be merged", why, needed)
+
+
+def _check_have(
+    part: OneOf["undo", "merge"], collected: Collected, query: Query, where: str, label: str, why: str, needed: str
+) -> None:
+    """Raises for aggregates that lack `undo` or `merge`. where: they need it there. needed: the method, as it is defined."""
+    lacking = [plain_name(a.function) for a in collected.aggregates if not _has(a, part)]
+    if lacking:
+        named = f"function{'s' if len(lacking) > 1 else ''} {listing(dict.fromkeys(lacking))}"
+        title = f"the aggregation {named} cannot be applied to {where}"
+        raise mistake("FQ2020", title, query.span, label, why=why, help=f"a class of @udaf needs  def {needed}")
 
 
 def _has(call: AggregateCall, part: OneOf["undo", "merge"]) -> bool:

@@ -204,7 +204,7 @@ def without_failed_rows(node: Node) -> Node:
 
 def _marked(node: Node) -> Node:
     match node.spec:
-        case Project(columns) if any(_computes(c.expr) for c in columns):
+        case Project(columns) if any(isinstance(c.expr, Call) for c in columns):
             return replace(node, spec=replace(node.spec, drop_failed=True))
         case Explode(functions) if any(_fails(f) for f in functions):
             return replace(node, spec=replace(node.spec, drop_failed=True))
@@ -215,7 +215,3 @@ def _fails(function: NamedExpr) -> bool:
     """Whether a list may fail: EXPLODE of a column or of constants does not."""
     args = function.expr.args if isinstance(function.expr, Call) else ()
     return any(isinstance(e, Call) and e.name not in ("array", "sql_places") for a in args for e in walk(a))
-
-
-def _computes(e: Expr) -> bool:
-    return isinstance(e, Call)

@@ -191,13 +191,9 @@ def _of_spans(bind: Bind, node: Func) -> Expr:
     elif node.name in ("DATE_ADD", "DATE_SUBTRACT"):
         args = [
             text_as(args[0], TIMESTAMPTZ) if isinstance(args[0], Literal) else args[0],
-            *map(_span_of(bind), node.args[1:]),
+            *(_span(bind, a) for a in node.args[1:]),
         ]
     return called(node, args)
-
-
-def _span_of(bind: Bind) -> Callable[[Ast], Expr]:
-    return lambda node: _span(bind, node)
 
 
 def _span(bind: Bind, node: Ast) -> Expr:
@@ -365,32 +361,24 @@ def row_as(node: Func, to: SqlType) -> Func:
     return Func("struct", tuple(parts), node.span)
 
 
-def _series(bind: Bind, node: Func) -> Expr:
-    """Beside other columns it would be rows in PostgreSQL and an array in DuckDB. Raises UnsupportedError."""
-    raise UnsupportedError(
-        Diagnostic(
-            "FQ1901",
-            f"{node.name} as a value is not supported yet",
-            node.span,
-            label="rows, or an array?",
-            help="write  FROM t, generate_series(1, n)",
-            unsupported=True,
-        )
-    )
+def _refused(what: str, label: str, help: str) -> Callable[[Bind, Func], Expr]:
+    """A rule that raises UnsupportedError. what: is not supported, with {} for the name of the function."""
+
+    def rule(_bind: Bind, node: Func) -> Expr:
+        title = f"{what.format(node.name)} is not supported yet"
+        raise UnsupportedError(Diagnostic("FQ1901", title, node.span, label=label, help=help, unsupported=True))
+
+    return rule
 
 
-def _unnest(bind: Bind, node: Func) -> Expr:
-    """Views over tables bind it where it may stand. Raises UnsupportedError."""
-    raise UnsupportedError(
-        Diagnostic(
-            "FQ1901",
-            "UNNEST anywhere but in FROM and as an item of the SELECT list is not supported yet",
-            node.span,
-            label="several rows here",
-            help="write  FROM t, UNNEST(a) AS u(x)",
-            unsupported=True,
-        )
-    )
+# Beside other columns it would be rows in PostgreSQL and an array in DuckDB.
+_SERIES = _refused("{} as a value", "rows, or an array?", "write  FROM t, generate_series(1, n)")
+# Views over tables bind it where it may stand.
+_UNNEST = _refused(
+    "UNNEST anywhere but in FROM and as an item of the SELECT list",
+    "several rows here",
+    "write  FROM t, UNNEST(a) AS u(x)",
+)
 
 
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
@@ -406,8 +394,8 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("ROUND", "TRUNC", "TRUNCATE"), _rounded),
     **dict.fromkeys(("CONCAT", "CONCAT_WS", "FORMAT"), _joined),
     **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),
-    **dict.fromkeys(("GENERATE_SERIES", "SERIES"), _series),
-    "UNNEST": _unnest,
+    **dict.fromkeys(("GENERATE_SERIES", "SERIES"), _SERIES),
+    "UNNEST": _UNNEST,
     **dict.fromkeys(("ANY_ELEMENT", "ALL_ELEMENT"), _quantified),
     **dict.fromkeys(ARGUMENTS, _of_json),
     "sub": _difference,

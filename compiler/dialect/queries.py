@@ -42,11 +42,11 @@ def parse_select(cur: Cursor) -> Query:
     source = parse_source(cur)
     joins: list[JoinClause] = []
     refuse_join(cur)
-    while _at_join(cur):
+    while cur.tok.upper in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL"):
         joins.append(parse_join_clause(cur))
         refuse_join(cur)
     _refuse_other_sources(cur)
-    window = parse_window_clause(cur) if _at_window(cur) else None
+    window = parse_window_clause(cur) if cur.tok.upper == "WINDOW" else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     group_by = _keys(cur) if cur.accept_words("GROUP", "BY") else ()
     partition_by = _keys(cur) if cur.accept_words("PARTITION", "BY") else ()
@@ -133,10 +133,6 @@ def _at_clause(cur: Cursor) -> bool:
     )
 
 
-def _at_join(cur: Cursor) -> bool:
-    return cur.tok.upper in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL")
-
-
 def parse_join_clause(cur: Cursor) -> JoinClause:
     """`[INNER | LEFT | RIGHT | FULL [OUTER]] JOIN source [WITHIN ...] ON condition`."""
     start = cur.tok
@@ -168,10 +164,6 @@ def _refuse_other_sources(cur: Cursor) -> None:
             label="before JOIN",
             help="the kinds are INNER, LEFT, RIGHT and FULL",
         )
-
-
-def _at_window(cur: Cursor) -> bool:
-    return cur.tok.upper == "WINDOW"
 
 
 def _keys(cur: Cursor) -> tuple[Ast, ...]:

@@ -67,21 +67,13 @@ define_aggregate(
 )
 
 
-def ordered_types(name: str) -> Callable[[tuple[SqlType, ...], Init], Resolution]:
-    """One argument of a type that has an order."""
+def ordered_types(name: str, *, structs: bool = False) -> Callable[[tuple[SqlType, ...], Init], Resolution]:
+    """One argument of a type that has an order. structs: also a STRUCT of such types."""
 
     def resolve(types: tuple[SqlType, ...], _init: Init) -> Resolution:
-        if len(types) != 1 or not is_ordered(types[0]):
-            raise not_accepted(name, types, f"{name} takes one number, string, date or time")
-        return Resolution(types, types[0])
-
-    return resolve
-
-
-def _extreme_types(name: str) -> Callable[[tuple[SqlType, ...], Init], Resolution]:
-    def resolve(types: tuple[SqlType, ...], _init: Init) -> Resolution:
-        if len(types) != 1 or not has_order(types[0]):
-            raise not_accepted(name, types, f"{name} takes one number, string, date or time, or a STRUCT of these")
+        if len(types) != 1 or not (has_order if structs else is_ordered)(types[0]):
+            others = ", or a STRUCT of these" if structs else ""
+            raise not_accepted(name, types, f"{name} takes one number, string, date or time{others}")
         return Resolution(types, types[0])
 
     return resolve
@@ -150,7 +142,7 @@ for _name, _greatest in (("MIN", False), ("MAX", True)):
     _step = _better(_greatest)
     define_aggregate(
         _name,
-        _extreme_types(_name),
+        ordered_types(_name, structs=True),
         initial=lambda _r, _i: None,
         add=_step,
         merge=_step,

@@ -9,6 +9,7 @@ like) as their only init value, negative for none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Add, Init
@@ -71,15 +72,17 @@ def _equal(a: Any, b: Any) -> bool:
     return not distinct(a, b)
 
 
-def _merge_new(r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
-    add = _append_new(r, init)
+def _merging(adding: Callable[[Resolution, Init], Add]) -> Callable[[Resolution, Init], Callable[[Any, Any], Any]]:
+    """Adds the values of the second accumulator to the first one."""
 
-    def run(a: Any, b: Any) -> Any:
-        for v in b:
-            a = add(a, v)
-        return a
+    def make(r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
+        add = adding(r, init)
+        return lambda a, b: reduce(add, b, a)
 
-    return run
+    return make
+
+
+_merge_new = _merging(_append_new)
 
 
 define_aggregate(
@@ -219,13 +222,7 @@ def _topk_add(_r: Resolution, init: Init) -> Add:
 
 def _topk_merge(_r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
     k = _k(init, "TOPK")
-
-    def run(a: Any, b: Any) -> Any:
-        for row in b:
-            a = _insert(a, row, k, _first)
-        return a
-
-    return run
+    return lambda a, b: reduce(lambda rows, row: _insert(rows, row, k, _first), b, a)
 
 
 def _topk_result(r: Resolution, _init: Init) -> Callable[[Any], Any]:
@@ -251,17 +248,6 @@ def _topk_distinct_add(_r: Resolution, init: Init) -> Add:
     return lambda acc, v: acc if v is None or _has(acc, v) else _insert(acc, v, k, _plain)
 
 
-def _topk_distinct_merge(r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
-    add = _topk_distinct_add(r, init)
-
-    def run(a: Any, b: Any) -> Any:
-        for v in b:
-            a = add(a, v)
-        return a
-
-    return run
-
-
 def _topk_distinct_types(types: tuple[SqlType, ...], init: Init) -> Resolution:
     _k(init, "TOPKDISTINCT")
     one = ordered_types("TOPKDISTINCT")(types, ())
@@ -273,7 +259,7 @@ define_aggregate(
     _topk_distinct_types,
     initial=lambda _r, _i: (),
     add=_topk_distinct_add,
-    merge=_topk_distinct_merge,
+    merge=_merging(_topk_distinct_add),
     result=_as_list,
     constants=lambda n: min(1, n),
 )

@@ -98,17 +98,18 @@ def _common_extreme(name: str, types: tuple[SqlType, ...], known: list[SqlType])
 
 
 def _greatest(*values: Any) -> Any:
-    best = None
-    for v in values:
-        if v is not None and (best is None or less(best, v)):
-            best = v
-    return best
+    return _best(values, less)
 
 
 def _least(*values: Any) -> Any:
+    return _best(values, lambda best, v: less(v, best))
+
+
+def _best(values: Sequence[Any], is_better: Callable[[Any, Any], bool]) -> Any:
+    """is_better: (the best value so far, another one) -> whether the other one is better."""
     best = None
     for v in values:
-        if v is not None and (best is None or less(v, best)):
+        if v is not None and (best is None or is_better(best, v)):
             best = v
     return best
 

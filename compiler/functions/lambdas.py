@@ -34,10 +34,6 @@ def _params_of_elements(name: str) -> Callable[[tuple[SqlType, ...], int], tuple
     return lambda before, _index: _elements(name, before[0])
 
 
-def _params_of_reduce(before: tuple[SqlType, ...], _index: int) -> tuple[SqlType, ...]:
-    return (before[1], *_elements("REDUCE", before[0]))
-
-
 def _transform(r: Resolution) -> Reference:
     if r.args[0].kind is Kind.ARRAY:
         return lambda items, f: [f(v) for v in items]
@@ -99,5 +95,5 @@ scalar(
     takes(MapOf(K, V), _S, LambdaOf(_S), gives=_S),
     by_types=_reduce,
     null_propagating=False,
-    lambda_params=_params_of_reduce,
+    lambda_params=lambda before, _index: (before[1], *_elements("REDUCE", before[0])),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.registry import Lowering, define
+from flowql.compiler.functions.registry import Lowering, define, same_for_all
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
@@ -22,24 +22,19 @@ def _booleans(name: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
     return resolve
 
 
-def _and(*operands: Thunk) -> bool | None:
-    unknown = False
-    for operand in operands:
-        v = operand()
-        if v is False:
-            return False
-        unknown = unknown or v is None
-    return None if unknown else True
+def _decided_by(deciding: bool) -> Callable[..., bool | None]:
+    """AND is decided by the first FALSE, OR by the first TRUE."""
 
+    def run(*operands: Thunk) -> bool | None:
+        unknown = False
+        for operand in operands:
+            v = operand()
+            if v is deciding:
+                return deciding
+            unknown = unknown or v is None
+        return None if unknown else not deciding
 
-def _or(*operands: Thunk) -> bool | None:
-    unknown = False
-    for operand in operands:
-        v = operand()
-        if v is True:
-            return True
-        unknown = unknown or v is None
-    return None if unknown else False
+    return run
 
 
 def _joined(operator: str) -> Lowering:
@@ -53,7 +48,7 @@ def _negated(args: Sequence[str], _r: Resolution) -> str:
 define(
     "and",
     _booleans("and"),
-    lambda _r: _and,
+    same_for_all(_decided_by(False)),
     null_propagating=False,
     lazy=True,
     duckdb=_joined("AND"),
@@ -62,7 +57,7 @@ define(
 define(
     "or",
     _booleans("or"),
-    lambda _r: _or,
+    same_for_all(_decided_by(True)),
     null_propagating=False,
     lazy=True,
     duckdb=_joined("OR"),

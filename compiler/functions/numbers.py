@@ -55,10 +55,6 @@ def _power(x: float, y: float) -> float:
         return math.nan
 
 
-def _cot(x: float) -> float:
-    return math.inf if x == 0 else 1.0 / math.tan(x)
-
-
 def _sinh(x: float) -> float:
     try:
         return math.sinh(x)
@@ -278,7 +274,7 @@ _on_double("ATAN", _ieee(math.atan))
 _on_double("COS", _ieee(math.cos))
 _on_double("SIN", _ieee(math.sin))
 _on_double("TAN", _ieee(math.tan))
-_on_double("COT", _ieee(_cot))
+_on_double("COT", _ieee(lambda x: math.inf if x == 0 else 1.0 / math.tan(x)))
 _on_double("COSH", _ieee(math.cosh))
 _on_double("SINH", _sinh)
 _on_double("TANH", _ieee(math.tanh))

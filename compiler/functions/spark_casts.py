@@ -59,10 +59,6 @@ def _tried(sql: str, _source: SqlType, target: SqlType) -> str:
     return f"TRY_CAST({sql} AS {spark_type(target)})"
 
 
-def _cut_int(sql: str, _source: SqlType, _target: SqlType) -> str:
-    return wrapped_int(sql)
-
-
 def clamped(sql: str, target: SqlType) -> str:
     """The whole part of a DOUBLE, or the nearest number of the type; 0 for NaN."""
     bits = 31 if target.kind is Kind.INT else 63
@@ -70,10 +66,6 @@ def clamped(sql: str, target: SqlType) -> str:
     high = f"WHEN {sql} >= CAST('{2**bits}' AS DOUBLE) THEN {2**bits - 1}{mark}"
     low = f"WHEN {sql} <= CAST('-{2**bits}' AS DOUBLE) THEN -{2**bits}{mark}"
     return f"(CASE WHEN isnan({sql}) THEN 0{mark} {high} {low} ELSE CAST({sql} AS {spark_type(target)}) END)"
-
-
-def _clamped(sql: str, _source: SqlType, target: SqlType) -> str:
-    return clamped(sql, target)
 
 
 def _decimal_cut(sql: str, source: SqlType, target: SqlType) -> str:
@@ -179,9 +171,11 @@ _CASTS: dict[tuple[Kind, Kind], Cast] = {
         _plain,
     ),
     **dict.fromkeys([(k, Kind.DECIMAL) for k in (Kind.INT, Kind.BIGINT, Kind.DECIMAL)], _tried),
-    **dict.fromkeys([(Kind.DOUBLE, k) for k in (Kind.INT, Kind.BIGINT)], _clamped),
+    **dict.fromkeys(
+        [(Kind.DOUBLE, k) for k in (Kind.INT, Kind.BIGINT)], lambda sql, _source, target: clamped(sql, target)
+    ),
     **dict.fromkeys([(Kind.DECIMAL, k) for k in (Kind.INT, Kind.BIGINT)], _decimal_cut),
-    (Kind.BIGINT, Kind.INT): _cut_int,
+    (Kind.BIGINT, Kind.INT): lambda sql, _source, _target: wrapped_int(sql),
     (Kind.DECIMAL, Kind.STRING): _decimal_text,
     (Kind.STRING, Kind.INT): _integer,
     (Kind.STRING, Kind.BIGINT): _integer,

@@ -279,10 +279,6 @@ def _negation_sql(args: Sequence[str], r: Resolution) -> str:
     return f"TRY(-{args[0]})" if r.result.kind in RANGES else f"(-{args[0]})"
 
 
-def _negation_declines(args: Sequence[str], r: Resolution) -> str:
-    return "" if r.result.kind not in RANGES else f"(TRY(-{args[0]}) IS NULL AND {args[0]} IS NOT NULL)"
-
-
 def _negation_fails(args: Sequence[str], r: Resolution) -> str:
     return f"({args[0]} = {least(r.result.kind)})" if r.result.kind in RANGES else ""
 
@@ -299,7 +295,9 @@ define(
     _negated_type,
     _negate,
     duckdb=_negation_sql,
-    declines=_negation_declines,
+    declines=lambda args, r: (
+        "" if r.result.kind not in RANGES else f"(TRY(-{args[0]}) IS NULL AND {args[0]} IS NOT NULL)"
+    ),
     spark=_negation_on_spark,
     spark_fails=_negation_fails,
 )

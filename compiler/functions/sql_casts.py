@@ -200,16 +200,12 @@ def _boolean_sql(args: Sequence[str], r: Resolution) -> str:
     return f"(CASE WHEN {args[0]} IN ({listed(TRUE)}) THEN TRUE WHEN {args[0]} IN ({listed(FALSE)}) THEN FALSE END)"
 
 
-def _boolean_declines(args: Sequence[str], r: Resolution) -> str:
-    return "" if r.args[0].kind is Kind.INT else f"({args[0]} NOT IN ({listed((*TRUE, *FALSE))}))"
-
-
 define(
     "sql_to_boolean",
     cast_resolver(BOOLEAN),
     lambda r: (lambda v: v != 0) if r.args[0].kind is Kind.INT else _read_boolean,
     duckdb=_boolean_sql,
-    declines=_boolean_declines,
+    declines=lambda args, r: "" if r.args[0].kind is Kind.INT else f"({args[0]} NOT IN ({listed((*TRUE, *FALSE))}))",
     spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
 )
 

@@ -270,10 +270,6 @@ def _with(value: Any, path: list[str | None], new: Any, create: bool) -> Any:
     return [*value[:at], new if last else _with(value[at], path[1:], new, create), *value[at + 1 :]]
 
 
-def _pretty(text: str) -> str:
-    return _lines(read_json(text), "")
-
-
 def _lines(value: Any, indent: str) -> str:
     inner = indent + "    "
     if isinstance(value, dict):
@@ -304,4 +300,4 @@ standard(
     takes(JSONB, TEXTS, JSONB, BOOLEAN, gives=JSONB),
     by=_set,
 )
-standard("JSONB_PRETTY", takes(JSONB, gives=STRING), by=_pretty)
+standard("JSONB_PRETTY", takes(JSONB, gives=STRING), by=lambda text: _lines(read_json(text), ""))

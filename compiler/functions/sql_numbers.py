@@ -38,10 +38,6 @@ def _absolute(r: Resolution) -> Reference:
     return lambda v: abs(v) if abs(v) <= high else out_of_range(kind.value)
 
 
-def _least_declines(args: Sequence[str], r: Resolution) -> str:
-    return f"({args[0]} = {RANGES[r.result.kind][0]})" if r.result.kind in RANGES else ""
-
-
 standard(
     "ABS",
     takes(INT, gives=INT),
@@ -50,7 +46,7 @@ standard(
     takes(DOUBLE, gives=DOUBLE),
     by_types=_absolute,
     duckdb=lambda a, r: f"TRY(abs({a[0]}))" if r.result.kind in RANGES else f"abs({a[0]})",
-    declines=_least_declines,
+    declines=lambda args, r: f"({args[0]} = {RANGES[r.result.kind][0]})" if r.result.kind in RANGES else "",
 )
 
 

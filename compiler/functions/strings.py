@@ -114,11 +114,6 @@ def initcap(s: str) -> str:
     return "".join(out)
 
 
-def java_trim(s: str) -> str:
-    """`String.trim`: characters up to U+0020 go, at both ends."""
-    return s.strip(_CONTROLS)
-
-
 def split(s: Any, delimiter: Any) -> list[Any]:
     """The parts between delimiters; single characters for an empty one."""
     check_parts(s, delimiter)
@@ -244,7 +239,7 @@ scalar(
 scalar(
     "TRIM",
     takes(STRING, gives=STRING),
-    by=java_trim,
+    by=lambda s: s.strip(_CONTROLS),
     duckdb=text(lambda a: f"trim({a}, ' ')"),  # without characters it takes all spaces of Unicode
     declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
     spark=text(lambda a: f"trim(BOTH {constant_text(_CONTROLS)} FROM {a})"),

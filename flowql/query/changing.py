@@ -332,8 +332,6 @@ def literal_columns(sql: str) -> frozenset[int]:
         body = body.body
     if not isinstance(body, t.Select) or any(isinstance(i.expr, Star) for i in body.items):
         return frozenset()
-    return frozenset(n for n, i in enumerate(body.items) if _is_bare(i.expr))
-
-
-def _is_bare(expr: t.Expr) -> bool:
-    return isinstance(expr, Lit) and expr.kind in ("string", "null")
+    return frozenset(
+        n for n, i in enumerate(body.items) if isinstance(i.expr, Lit) and i.expr.kind in ("string", "null")
+    )

@@ -133,12 +133,12 @@ def _connector(cur: Reader, given: Mapping[str, Property], encoding: Encoding | 
         return connector, written
     pair = _ENCODINGS.get((encoding.format, encoding.encode))
     if pair is None:
-        cur.unsupported(f"FORMAT {encoding.format} ENCODE {encoding.encode}", at=encoding.span, help=_known_encodings())
+        cur.unsupported(
+            f"FORMAT {encoding.format} ENCODE {encoding.encode}",
+            at=encoding.span,
+            help="known are " + ", ".join(f"FORMAT {f} ENCODE {e}" for f, e in _ENCODINGS),
+        )
     return pair[0], Property("FORMAT", pair[1], encoding.span, encoding.span)
-
-
-def _known_encodings() -> str:
-    return "known are " + ", ".join(f"FORMAT {f} ENCODE {e}" for f, e in _ENCODINGS)
 
 
 def _format(cur: Reader, written: Property, known: Mapping[str, str]) -> str:
