@@ -26,7 +26,8 @@ from flowql.compiler.dialect.ast import CreateAs, Lit, Property, Query, SetPrope
 from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
 from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
 from flowql.compiler.dialect.request_size import check_request
-from flowql.compiler.dialect.standard.parser import parse_query_tree, parse_trees
+from flowql.compiler.dialect.standard.parser import parse_fragment, parse_trees
+from flowql.compiler.dialect.standard.queries import parse_query as parse_tree
 from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement, is_row_statement
 from flowql.compiler.dialect.standard.tree import Expr, number_text
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
@@ -416,7 +417,7 @@ def compile_push(
         register_of_project(entry)
     catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions), standard=standard)
     if standard:
-        tree = parse_query_tree(source)
+        tree = parse_fragment(source, parse_tree)
         with within_stack(tree.span):
             view = CreateView(
                 "", tree.span, name=PUSH, kind="table", tree=replace(tree, limit=None), name_span=tree.span

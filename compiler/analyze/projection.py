@@ -24,19 +24,18 @@ def choose_keys(
     for key in keys:
         name = next((v for v in key.viable if any(_selects(i, v) for i in items)), None)
         found = [i for i in items if name is not None and _selects(i, name)]
-        if len(found) > 1:
-            names = listing([f"`{i.name}`" for i in found])
-            raise mistake(
-                "FQ2023",
-                f"the projection contains a key column more than once: {names}",
-                found[1].span,
-                "the key again",
-                help="copy it with AS_VALUE(...)",
-            )
+        check_once(found)
         chosen.append((found[0], name) if found and name is not None else None)
     if any(c is None for c in chosen):
         raise _missing(keys, sink, noun, span)
     return [c for c in chosen if c is not None]
+
+
+def check_once(found: Sequence[Item]) -> None:
+    """found: the items of a SELECT list that are the same key. Raises for several."""
+    if len(found) > 1:
+        title = f"the projection contains a key column more than once: {listing([f'`{i.name}`' for i in found])}"
+        raise mistake("FQ2023", title, found[1].span, "the key again", help="copy it with AS_VALUE(...)")
 
 
 def _selects(item: Item, column: str) -> bool:

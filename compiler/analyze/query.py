@@ -10,7 +10,7 @@ from flowql.compiler.analyze.aggregate import aggregate_query, has_aggregates
 from flowql.compiler.analyze.bind import Binder, Collected
 from flowql.compiler.analyze.joins import Input, from_clause
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.projection import choose_keys, final_projection
+from flowql.compiler.analyze.projection import check_once, choose_keys, final_projection
 from flowql.compiler.analyze.push import INCOMPLETE, complete
 from flowql.compiler.analyze.relation import KeyColumn, Relation, filtered, rekey, sources_read
 from flowql.compiler.analyze.scope import ScopeColumn
@@ -216,15 +216,7 @@ def _is_null(node: Ast) -> bool:
 
 def _item_for(expr: Expr, items: Sequence[Item]) -> Item | None:
     found = [i for i in items if not i.copy and i.expr == expr]
-    if len(found) > 1:
-        names = listing([f"`{i.name}`" for i in found])
-        raise mistake(
-            "FQ2023",
-            f"the projection contains a key column more than once: {names}",
-            found[1].span,
-            "the key again",
-            help="copy it with AS_VALUE(...)",
-        )
+    check_once(found)
     return found[0] if found else None
 
 

@@ -23,7 +23,7 @@ from flowql.compiler.dialect.standard.relations import parse_join_alone, parse_r
 from flowql.compiler.dialect.standard.statement_tree import StandardStatement
 from flowql.compiler.dialect.standard.statements import parse_statement, verb_behind_tables
 from flowql.compiler.dialect.standard.tokens import tokenize
-from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Query, Relation
+from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Relation
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.tokens import fragment, read_statements, split_statements
 
@@ -122,11 +122,6 @@ def type_ref(source: SourceText) -> TypeRef:
 
 
 # --- fragments as trees ---
-
-
-def parse_query_tree(source: SourceText) -> Query:
-    """One query."""
-    return parse_fragment(source, parse_query)
 
 
 def relation_tree(source: SourceText) -> Relation:

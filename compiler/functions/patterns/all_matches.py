@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flowql.compiler.functions.bounds import ELEMENTS_MAX, check_elements
 from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
-from flowql.compiler.functions.patterns.engine import ALL, Kind, kinds_of, search
+from flowql.compiler.functions.patterns.engine import ALL, Kind, of_kinds, search
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.re2 import Ending
 from flowql.compiler.functions.patterns.spans import (
@@ -34,12 +34,9 @@ _MARKS = [chr(c) for c in (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF0100))]
 
 def every(program: Program, column: pa.Array, groups: frozenset[int], skipped: int = 0) -> Spans:
     """All matches of each string. skipped: characters before the place where the search begins; each string has as many."""
-    parts = []
-    for kind, rows in kinds_of(program, column):
-        strings = column if rows is None else column.take(pa.array(rows))
-        found = every_of_kind(program, kind, strings, groups, skipped)
-        parts.append(found if rows is None else Spans(rows[found.rows], found.groups))
-    return in_order(parts, groups)
+    return of_kinds(
+        program, column, groups, lambda kind, strings: every_of_kind(program, kind, strings, groups, skipped)
+    )
 
 
 def every_of_kind(program: Program, kind: Kind, strings: pa.Array, groups: frozenset[int], skipped: int) -> Spans:

@@ -104,10 +104,17 @@ def matches_empty(program: Program) -> bool:
 
 def first(program: Program, column: pa.Array, groups: frozenset[int]) -> Spans:
     """The first match of each string that has one."""
+    return of_kinds(program, column, groups, lambda kind, strings: search(program, kind, strings, groups, ALL))
+
+
+def of_kinds(
+    program: Program, column: pa.Array, groups: frozenset[int], find: Callable[[Kind, pa.Array], Spans]
+) -> Spans:
+    """The matches that `find` gives for the strings of each kind, in the order of the column."""
     parts = []
     for kind, rows in kinds_of(program, column):
         strings = column if rows is None else column.take(pa.array(rows))
-        found = search(program, kind, strings, groups, ALL)
+        found = find(kind, strings)
         parts.append(found if rows is None else Spans(rows[found.rows], found.groups))
     return in_order(parts, groups)
 
