@@ -244,7 +244,7 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
                 f"{statement.verb} is an interactive query; files of a project define what runs",
                 at,
                 "defines nothing",
-                help="ask it in `flowql shell`, or with `flowql query`",
+                help=f"run it in the shell:  flowql shell -c '{statement.verb} ...'",
             )
         case OtherStatement():
             help_ = "change the definition in its file and deploy it" if statement.verb == "ALTER" else ""

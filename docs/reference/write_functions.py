@@ -91,8 +91,7 @@ STANDARD_HEAD = """\
 ## Standard SQL
 
 These operators differ from those above in the [standard dialect](statements.md). `WHERE`, `ON` and `HAVING` drop rows whose condition is
-NULL. Intervals exist inside expressions only: select a time, a number
-(`EXTRACT(EPOCH FROM a - b)`) or a string. Statements may use `NOW()` and `CURRENT_DATE`; views only in
+NULL. Statements may use `NOW()` and `CURRENT_DATE`; views only in
 [conditions on the current time](statements/time-in-views.md#conditions-on-the-current-time).
 """
 

@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Stop the background instance, after a commit.
 
-    An instance that does not answer gets SIGTERM. If it still runs, the command fails, or with --force kills it.
-    `flowql deploy` starts the queries again.
+    An instance that does not answer gets SIGTERM. If it still runs, the command fails; --force
+    kills the process. `flowql deploy` starts the queries again.
     """
     ended = end_instance(settings_of(scope.load()).data_dir, force=force)
     if ended is None:

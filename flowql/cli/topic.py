@@ -337,7 +337,7 @@ def consume(
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest or an offset.", metavar="earliest|latest|OFFSET")
     ] = "earliest",
-    most: Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of records.")] = None,
+    most: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
 ) -> None:

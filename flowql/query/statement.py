@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
 _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
+_FOR_THE_SHELL = re.compile(r"\s*(SHOW|LIST|PRINT)\b", re.IGNORECASE)
 _PUSH = re.compile(r"\bEMIT\s+CHANGES(?=\s*(?:;\s*)?$)", re.I)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
@@ -71,7 +72,8 @@ _SETTINGS = (
     "memory_limit",
 )
 LOADING = "load files with:  flowql import FILE --table t,  into topics with:  flowql topic import"
-ASKING = "an interactive query is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
+ASKING = "an interactive query is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; flowql exec changes rows, and flowql deploy queries"
+SHELL = "the shell has more of these statements:  flowql shell -c '{} ...'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def invalid(sql: str, error: Exception) -> QueryError:
         title = "EMIT CHANGES asks for changes, which a subscription gives"
         help_ = "leave it out for the present rows, or:  flowql subscribe 'SELECT ... EMIT CHANGES'"
         return QueryError(title, code=INVALID, help=help_, span=place(sql, changes.start(), len(changes[0])))
+    help_ = SHELL.format(verb[1].upper()) if (verb := _FOR_THE_SHELL.match(sql)) else ""
     message = str(error)
     excerpt = _EXCERPT.search(message)
     span = NOWHERE
@@ -198,7 +201,7 @@ def invalid(sql: str, error: Exception) -> QueryError:
             span = place(sql, before + begin + in_excerpt - dots, marks.count("^"))
     elif name := _NAMED.search(message):
         span = place_of_word(sql, name[1])
-    return QueryError(first_line(error), code=INVALID, span=span)
+    return QueryError(first_line(error), code=INVALID, span=span, help=help_)
 
 
 def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callable[[str], None]) -> Statement:

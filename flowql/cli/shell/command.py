@@ -26,7 +26,7 @@ def command(
 ) -> None:
     r"""Query, subscribe and describe in an interactive SQL shell.
 
-    On a terminal with completion (Tab), history and several lines; `\\?` helps, `\\q` ends. Otherwise it answers
+    On a terminal with completion (Tab), history and several lines; `\?` helps, `\q` ends. Otherwise it answers
     statements from stdin, up to the first that fails.
 
     One answer:  flowql shell -c "SHOW QUERIES"

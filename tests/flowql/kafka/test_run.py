@@ -155,6 +155,6 @@ def test_topics_of_kafka_through_the_commands(flowql, kafka, tmp_path):
     (tmp_path / "some.jsonl").write_text('{"ID": "o1", "CUSTOMER": "c1", "AMOUNT": 7}\n')
     done = flowql("topic", "import", f"{project.prefix}orders", str(tmp_path / "some.jsonl"), "--key", "ID", *place)
     assert done.code == 0, done.err
-    read = flowql("topic", "consume", f"{project.prefix}orders", "--from", "earliest", "--max", "1", *place)
+    read = flowql("topic", "consume", f"{project.prefix}orders", "--from", "earliest", "--limit", "1", *place)
     assert read.code == 0, read.err
     assert json.loads(read.out)["value"]["AMOUNT"] == 7

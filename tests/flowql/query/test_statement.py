@@ -60,6 +60,14 @@ def test_refuses(sql: str, said: str, connection: duckdb.DuckDBPyConnection) -> 
     assert said.casefold() in refused.value.title.casefold()
 
 
+@pytest.mark.parametrize("sql", ["print 'orders' FROM BEGINNING", "LIST STREAMS", "SHOW QUERIES FROM x y"])
+def test_statements_of_the_shell_are_named(sql: str, connection: duckdb.DuckDBPyConnection) -> None:
+    """`flowql query "PRINT ..."` said only that DuckDB found a syntax error."""
+    with pytest.raises(QueryError) as refused:
+        parse(sql, connection)
+    assert f"flowql shell -c '{sql.split()[0].upper()} ...'" in refused.value.help
+
+
 def joined(n: int) -> str:
     return "SELECT 1 FROM range(1) t0" + "".join(f" JOIN range(1) t{i} USING (range)" for i in range(1, n + 1))
 
