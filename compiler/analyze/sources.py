@@ -15,6 +15,7 @@ from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
+from flowql.compiler.dialect.elements import WRONG_KEYS
 from flowql.compiler.dialect.standard.lower_types import MISSING_UNLESS_DECLARED, SPELLINGS
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.functions.java_time import parts_of
@@ -177,22 +178,11 @@ def _columns(statement: CreateSource, catalog: Catalog) -> Sequence[Field]:
 
 
 def _check_role(statement: CreateSource, column: ColumnDef, type_: SqlType) -> None:
-    if column.role == "key" and statement.kind == "table":
-        raise mistake(
-            "FQ2025",
-            f"column {column.name} of table {statement.name} is a KEY column",
-            column.span,
-            "tables have a PRIMARY KEY",
-            help="write PRIMARY KEY",
-        )
-    if column.role == "primary_key" and statement.kind == "stream":
-        raise mistake(
-            "FQ2025",
-            f"column {column.name} of stream {statement.name} is a PRIMARY KEY column",
-            column.span,
-            "streams have a KEY",
-            help="write KEY",
-        )
+    kind = statement.kind
+    if (kind, column.role) in WRONG_KEYS:
+        written, right = WRONG_KEYS[kind, column.role]
+        title = f"column {column.name} of {kind} {statement.name} is a {written} column"
+        raise mistake("FQ2025", title, column.span, f"{kind}s have a {right}", help=f"write {right}")
     if column.role != "header":
         return
     if statement.kind == "table":

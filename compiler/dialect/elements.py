@@ -11,6 +11,8 @@ from flowql.compiler.dialect.numbers import at_number, parse_number
 from flowql.compiler.dialect.type_refs import parse_type_ref
 
 Role = Literal["value", "key", "primary_key", "header"]
+# The role of a column that does not fit the kind of its relation: the mark that is written, and the right one.
+WRONG_KEYS = {("table", "key"): ("KEY", "PRIMARY KEY"), ("stream", "primary_key"): ("PRIMARY KEY", "KEY")}
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
@@ -54,22 +56,11 @@ def parse_column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
 
 
 def _check_role(cur: Cursor, kind: str, name: str, role: Role, at: Tok) -> None:
-    if kind == "table" and role == "key":
-        cur.fail(
-            "FQ1011",
-            f"column `{name}` of a table is marked KEY",
-            at=cur.span_of(at),
-            why="the key of a table names one row, the key of a stream does not",
-            help="write  PRIMARY KEY  for a table",
-        )
-    if kind == "stream" and role == "primary_key":
-        cur.fail(
-            "FQ1011",
-            f"column `{name}` of a stream is marked PRIMARY KEY",
-            at=cur.span_since(at),
-            why="the key of a table names one row, the key of a stream does not",
-            help="write  KEY  for a stream",
-        )
+    if (kind, role) in WRONG_KEYS:
+        written, right = WRONG_KEYS[kind, role]
+        why, help = "the key of a table names one row, the key of a stream does not", f"write  {right}  for a {kind}"
+        title = f"column `{name}` of a {kind} is marked {written}"
+        cur.fail("FQ1011", title, at=cur.span_since(at), why=why, help=help)
 
 
 def parse_properties(cur: Cursor) -> tuple[Property, ...]:

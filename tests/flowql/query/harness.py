@@ -66,4 +66,4 @@ class QueryHarness:
         return Commit(self.instance.plan, self.instance.snapshot(), self.log, APPLICATION)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        return evaluate(sql, self.commit).to_pylist()
+        return list(evaluate(sql, self.commit).to_pylist())
