@@ -21,12 +21,13 @@ from urllib.parse import urlencode
 
 import psutil
 
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.config.api import ApiSettings
 from flowql.deploy.settings import Settings
 from flowql.server.client import Client
 from flowql.server.ending import end_instance
 from flowql.server.spawn import spawn
-from tests.flowql.query.harness import plan_of
 
 TOKEN = "a-token-of-the-benchmark"
 SQL = """
@@ -72,7 +73,7 @@ def measured(folder: Path, count: int, changes: int, sql: str) -> None:
     api = ApiSettings(port, TOKEN, connections=count + 16, subscriptions=max(16, count + 1))
     client: Client = spawn(Settings(folder, "demo", 1, 256 << 20, api=api))
     try:
-        client.deploy(plan_of(SQL))
+        client.deploy(compile_project([SourceText("subscribers.sql", SQL)]).plan)
         process = psutil.Process(client.status()["instance"]["pid"])
         writer = http.client.HTTPConnection("127.0.0.1", port)
         with ExitStack() as stack:
