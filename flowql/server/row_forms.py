@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -47,12 +46,21 @@ def _quality(item: str) -> tuple[str, float]:
         return name, 0.0
 
 
-def described(schema: pa.Schema) -> dict[str, Any]:
-    """The head of a JSON answer, before its rows: columns with types, the commit, and what is missing."""
-    metadata = {k: v.decode() for k, v in (schema.metadata or {}).items() if k in _SAID}
-    columns = [{"name": f.name, "type": t} for f, t in zip(schema, _type_names(schema), strict=True)]
-    said = {_SAID[k]: int(v) if k == SEQUENCE else v for k, v in metadata.items()}
-    return {**said, "columns": columns}
+def described(schema: pa.Schema) -> str:
+    """The head of a JSON answer, before its rows and without its end: columns with types, the commit, and what is missing."""
+    metadata = schema.metadata or {}
+    told = metadata.get(TYPES)
+    said = {_SAID[k]: int(v) if k == SEQUENCE else v.decode() for k, v in metadata.items() if k in _SAID}
+    columns = _columns(tuple(schema.names), told if told is not None else tuple(schema.types))
+    return json.dumps(said, ensure_ascii=False).removesuffix("}") + ", " * bool(said) + columns
+
+
+@lru_cache(256)
+def _columns(names: tuple[str, ...], types: bytes | tuple[pa.DataType, ...]) -> str:
+    """types: the SQL types of the statement if it is standard SQL, else those that hold the values."""
+    shown = [str(t) for t in from_data(orjson.loads(types))] if isinstance(types, bytes) else map(_sql_type, types)
+    columns = [{"name": name, "type": t} for name, t in zip(names, shown, strict=True)]
+    return json.dumps({"columns": columns}, ensure_ascii=False)[1:-1]
 
 
 _SAID: Mapping[bytes, str] = {
@@ -63,17 +71,6 @@ _SAID: Mapping[bytes, str] = {
     MOMENTS: "moments",
     TICK: "tick",
 }
-
-
-def _type_names(schema: pa.Schema) -> list[str]:
-    """The SQL types of columns: those of the statement if it is standard SQL, else those that hold the values."""
-    told = (schema.metadata or {}).get(TYPES)
-    return _told_types(told) if told is not None else [_sql_type(f.type) for f in schema]
-
-
-@lru_cache(256)
-def _told_types(told: bytes) -> list[str]:
-    return [str(t) for t in from_data(orjson.loads(told))]
 
 
 def _sql_type(t: pa.DataType) -> str:
@@ -113,7 +110,7 @@ _NAMES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
 
 
 def _as_json(answer: Answer) -> Generator[bytes]:
-    head = json.dumps(described(answer.schema), ensure_ascii=False).removesuffix("}").encode() + b', "rows": [\n'
+    head = described(answer.schema).encode() + b', "rows": [\n'
     separator = b""
     try:
         for batch in _pieces(answer):
