@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -305,51 +305,69 @@ def idle(measured: Measured, kind: str, open_: Callable[[int], socket.socket], p
         return Idle(kind, opened, before, measured.rss_mib())
 
 
-def _free_port() -> int:
+def more_files() -> None:
+    """Lets this process and its children open a few thousand connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8_192)), hard))
+
+
+def free_port() -> int:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
-def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    write_log(folder, options.events, ["bid"])
+@dataclass(frozen=True, slots=True)
+class Saturated:
+    """An instance whose batch queries have more to do than it can, beside a critical query. pg_port: of PostgreSQL's protocol."""
+
+    client: Client
+    measured: Measured
+    port: int
+    pg_port: int
+
+
+@contextmanager
+def saturated(folder: Path, events: int, threads: int, connections: int, subscriptions: int = 1) -> Iterator[Saturated]:
+    """events: how many records the batch queries have. connections: how many clients either port takes."""
+    write_log(folder, events, ["bid"])
     with closing(EmbeddedLog(folder / "log")) as log:
         log.admin().create_topic(TOPIC, 1)
     os.sync()  # or its pages are written while commits wait for the same disk
-    port, pg_port = _free_port(), _free_port()
-    connections = min(CONNECTIONS_MAX, options.connections + options.subscriptions + options.readers + 10)
-    api = ApiSettings(
-        port, TOKEN, connections=connections, subscriptions=min(SUBSCRIPTIONS_MAX, options.subscriptions + 1)
-    )
-    client = spawn(
-        Settings(
-            folder, "readers", options.threads, 512 * MIB, api=api, pg=PgSettings(pg_port, connections=connections)
-        )
-    )
+    port, pg_port = free_port(), free_port()
+    taken = min(CONNECTIONS_MAX, connections)
+    api = ApiSettings(port, TOKEN, connections=taken, subscriptions=min(SUBSCRIPTIONS_MAX, subscriptions))
+    client = spawn(Settings(folder, "readers", threads, 512 * MIB, api=api, pg=PgSettings(pg_port, connections=taken)))
     try:
         client.deploy(plan_of(SOURCES.format(pulse=TOPIC) + BATCH))
         with feeding("benchmarks.isolation", str(folder), TOPIC), closing(Critical(folder)) as critical:
             critical.wait()
             measured = Measured(client, critical)
             time.sleep(WARM_UP_S)
-            keys = client.query("SELECT AUCTION FROM SPENT LIMIT 1000")["AUCTION"].to_pylist()
-            made = list[Turn]()
-            with closing(Readers(port, options.readers, options.rate, options.aggregate_every, keys)) as readers:
-                for turn in turns(measured, readers, options.minutes):
-                    print(_line(turn), flush=True)
-                    made.append(turn)
-            client.pause(BATCH_QUERIES, paused=True)  # their memory goes up and down
-            time.sleep(REST_S)
-            found = [
-                idle(measured, kind, open_, at, count)
-                for kind, open_, at, count in (
-                    ("HTTP", _http, port, options.connections), ("PostgreSQL", _pg, pg_port, options.connections),
-                    ("server-sent events", _events, port, options.subscriptions),
-                )
-            ]  # fmt: skip
+            yield Saturated(client, measured, port, pg_port)
     finally:
         client.close()
         end_instance(folder)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    connections = options.connections + options.subscriptions + options.readers + 10
+    with saturated(folder, options.events, options.threads, connections, options.subscriptions + 1) as on:
+        keys = on.client.query("SELECT AUCTION FROM SPENT LIMIT 1000")["AUCTION"].to_pylist()
+        made = list[Turn]()
+        with closing(Readers(on.port, options.readers, options.rate, options.aggregate_every, keys)) as readers:
+            for turn in turns(on.measured, readers, options.minutes):
+                print(_line(turn), flush=True)
+                made.append(turn)
+        on.client.pause(BATCH_QUERIES, paused=True)  # their memory goes up and down
+        time.sleep(REST_S)
+        found = [
+            idle(on.measured, kind, open_, at, count)
+            for kind, open_, at, count in (
+                ("HTTP", _http, on.port, options.connections), ("PostgreSQL", _pg, on.pg_port, options.connections),
+                ("server-sent events", _events, on.port, options.subscriptions),
+            )
+        ]  # fmt: skip
     return {"turns": [asdict(t) for t in made], "idle": [asdict(i) for i in found], **_summed(made, found)}
 
 
@@ -390,8 +408,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8_192)), hard))
+    more_files()
     with tempfile.TemporaryDirectory(prefix="flowql-readers-") as name:
         found = measure(Path(name), options)
     if options.json is not None:
