@@ -1,6 +1,6 @@
 """What hostile clients do to the critical query of a saturated instance, in turns with and without them within one run.
 
-    python -m benchmarks.hostile [--minutes 5] [--clients 1000] [--pause 5] [--events 8000000]
+    python -m benchmarks.hostile [--minutes 5] [--clients 1000] [--pause 5] [--events 12000000]
 
 The instance is that of `benchmarks.readers`. Each client does one thing, waits for about `--pause` seconds, and does the next: a wrong token, a path or
 method that does not exist, random bytes, a broken or endless body, a header that arrives byte by byte, and the like on the port of PostgreSQL's protocol.
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--pause", type=float, default=5.0, help="seconds between two attacks of a client")
-    parser.add_argument("--events", type=int, default=8_000_000, help="records for the batch queries")
+    parser.add_argument("--events", type=int, default=12_000_000, help="records for the batch queries")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     more_files()
