@@ -35,17 +35,19 @@ from flowql.runtime.state.rocks import open_rocks
 class Rounds:
     """One query. folder: of its log and state. events: bids of a round; a query without bids reads a longer timeline."""
 
-    def __init__(self, plan: Plan, query: str, folder: Path, events: int, rounds: int) -> None:
+    def __init__(
+        self, plan: Plan, query: str, folder: Path, events: int, rounds: int, partitions: int = PARTITIONS
+    ) -> None:
         reads, config = EXPECTED[query].reads, InstanceConfig("rounds")
-        self._query, self._done = query, 0
+        self._query, self._done, self._partitions = query, 0, partitions
         self._events = events if "bid" in reads else events * JOIN_FACTOR
         self._input = {t: pa.Table.from_batches(MAKERS[t](counts(self._events * rounds)[t])) for t in reads}
         self._log = EmbeddedLog(folder / "log")
         for topic in reads:
-            self._log.admin().create_topic(topic, PARTITIONS)
+            self._log.admin().create_topic(topic, partitions)
         blocks, writes = config.budget.block_cache_bytes, config.budget.write_buffer_bytes
         physical = open_rocks(folder / "state", cache_bytes=blocks, write_buffer_bytes=writes)
-        instance = Instance(self._log, physical, ProcessorClock(), config)
+        self.instance = instance = Instance(self._log, physical, ProcessorClock(), config)
         self._driver = Driver(instance)
         instance.deploy(select(plan, [f"+{query}"]))
         self._driver.run_until_caught_up()
@@ -54,7 +56,8 @@ class Rounds:
         """Processor seconds of a round, commits and child processes included."""
         start, end = counts(self._done), counts(self._done + self._events)
         for topic, rows in self._input.items():
-            produce(self._log, topic, iter(rows[start[topic] : end[topic]].combine_chunks().to_batches()))
+            new = iter(rows[start[topic] : end[topic]].combine_chunks().to_batches())
+            produce(self._log, topic, new, partitions=self._partitions)
         self._done += self._events
         before = _processor_s()
         self._driver.run_until_caught_up()

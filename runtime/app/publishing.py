@@ -44,7 +44,7 @@ class EpochPublisher:
         m.records_in += result.source_rows
         known = task.take_latency_samples()
         oldest = min((ms for ms, _ in known), default=None)
-        if not task.downstream:
+        if not task.downstream.channels:
             host.commit.latency_samples += [(task.id.query, ms, records) for ms, records in known]
         for output in result.outputs:
             if isinstance(output, ExchangeRows):

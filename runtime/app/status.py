@@ -275,7 +275,7 @@ def _of_rows(tasks: list[Task]) -> Wait:
     """The reason why tasks with rows cannot run."""
     if any(t.read_up_to.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
         return Wait("interactive_query")
-    full = {x.topic for t in tasks for x in t.downstream if x.full}
+    full = {x.topic for t in tasks for x in t.downstream.channels if x.full}
     if full:
         return Wait("repartition", tuple(sorted(full)))
     missing = {_name(i) for t in tasks for i in t.inputs.values() if not i.has_rows and not i.idle}

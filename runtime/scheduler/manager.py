@@ -45,6 +45,10 @@ class Entry:
     failed: bool = False
     removal: Future[Task] | None = None
 
+    @property
+    def is_free(self) -> bool:
+        return self.owner is None and not self.failed and self.removal is None
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -258,18 +262,15 @@ class TaskManager:
             return self._grant(look, chosen, owner)
 
     def _chosen(self, look: Look) -> TaskFacts:
-        """By policy. One that compares queries first needs the facts of all tasks of one query only."""
+        """By policy. One that compares queries first needs the facts of all tasks of one query only, and asks until one can run."""
         queries, now = self.accounts.queries, self.accounts.virtual_time
-        asked = list(look.ready)
-        if self._pick is weighted_fair:
-            of_queries = self._pick(list(look.ready.values()), queries, now)
-            assert of_queries is not None
-            asked = [of_queries.query]
-        found = [t for q in asked for t in self._runnable(q, look.known)]
-        # Another thread may have stopped an input since the look: then the slice of the task found before ends without rows.
-        chosen = self._pick(found or list(look.ready.values()), queries, now)
+        found = list(look.ready.values())
+        if self._pick is not weighted_fair:
+            found = [t for q in list(look.ready) for t in self._runnable(q, look.known)] or found
+        chosen = self._pick(found, queries, now)
         assert chosen is not None
-        return chosen
+        # Another thread may have stopped an input since the look: then the slice of the task found before ends without rows.
+        return next(self._in_order(chosen.query, look.known), chosen) if self._pick is weighted_fair else chosen
 
     def _grant(self, look: Look, chosen: TaskFacts, owner: str) -> Slice:
         entry = self._entries[chosen.task]
@@ -351,15 +352,30 @@ class TaskManager:
         return look
 
     def _runnable(self, query: str, known: dict[TaskId, bool]) -> Iterator[TaskFacts]:
-        """Its tasks that could run; those asked that cannot before they get rows are left out from now on."""
+        """Its tasks that could run. Those asked that cannot are asked last next time, or before they get rows not at all."""
         tasks = self._awake[query]
         for name, e in list(tasks.items()):
-            if e.owner is not None or e.failed or e.removal is not None:
+            if not e.is_free:
                 continue
             if e.task.runnable_with(known):
                 yield TaskFacts(name, query, e.task.buffered_rows, e.task.rows_ahead)
-            elif e.task.sleeps:
+            else:
                 del tasks[name]
+                if not e.task.sleeps:
+                    tasks[name] = e
+
+    def _in_order(self, query: str, known: dict[TaskId, bool]) -> Iterator[TaskFacts]:
+        """Its tasks that could run, by precedence. Facts cost far less than asking whether a task can run: it asks those upstream."""
+        tasks, found = self._awake[query], list[TaskFacts]()
+        for name, e in list(tasks.items()):
+            if not e.is_free:
+                continue
+            if not (rows := e.task.buffered_rows) and e.task.sleeps:
+                del tasks[name]
+            else:
+                found.append(TaskFacts(name, query, rows, e.task.rows_ahead))
+        found.sort(key=lambda t: t.precedence, reverse=True)
+        yield from (t for t in found if tasks[t.task].task.runnable_with(known))
 
     def _wake(self) -> None:
         """Lets tasks be asked that got rows since the last look."""

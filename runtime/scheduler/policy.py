@@ -13,16 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFacts:
+class TaskFacts(NamedTuple):
     """A task that could run now: unlocked, with input, not held back. rows_ahead: made by it, and not taken by those after it."""
 
     task: str
     query: str
     buffered_rows: int
     rows_ahead: int
+
+    @property
+    def precedence(self) -> tuple[int, str]:
+        """Of several tasks of one query, the one with the greatest runs first. Names end ties, so that replay is the same."""
+        return self.buffered_rows - self.rows_ahead, self.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def weighted_fair(
     else:
         chosen = min(names, key=lambda q: (queries[q].virtual_runtime, q))
     mine = (t for t in tasks if t.query == chosen)
-    return max(mine, key=lambda t: (t.buffered_rows - t.rows_ahead, t.task))
+    return max(mine, key=lambda t: t.precedence)
 
 
 POLICIES = {"weighted_fair": weighted_fair, "most_buffered": most_buffered}

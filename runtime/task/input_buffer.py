@@ -25,6 +25,7 @@ from flowql.runtime.task.deletions import Deletions
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
 from flowql.runtime.task.position_names import numbered
+from flowql.runtime.task.producer_channels import ProducerChannels
 
 # Who falls behind while records come one by one has as many batches as records: small ones are gathered, so that a run costs the
 # same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
@@ -342,9 +343,7 @@ class LogInput:
         """The first batch, and those after it that are joined with it."""
         small = [self.queue[0]]
         rows = small[0].records.num_rows
-        for n in range(
-            1, min(len(self.queue), GATHERED_BATCHES)
-        ):  # it grows meanwhile, so that no iterator can be used
+        for n in range(1, min(len(self.queue), GATHERED_BATCHES)):  # an iterator fails, as the queue grows meanwhile
             rows += self.queue[n].records.num_rows
             if rows > GATHERED_ROWS:
                 break
@@ -489,7 +488,7 @@ class ExchangeInput:
     `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the channel was made. consumed: rows
     of it that are processed and published. next_ms: the time of the next row, for anyone to read.
     since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
-    that is not known. consumer: all channels of the same task. changed: gets topic, partition and source at each change.
+    that is not known. consumer: all channels into the same task. producer: all out of one task. changed: gets topic, partition and source.
     """
 
     operator: str
@@ -506,6 +505,7 @@ class ExchangeInput:
     next_ms: int | None = None
     upstream_idle: Callable[[dict[TaskId, bool]], bool] = lambda _known: True
     consumer: ConsumerChannels = field(default_factory=ConsumerChannels)
+    producer: ProducerChannels = field(default_factory=ProducerChannels)
     changed: set[tuple[str, int, int]] = field(default_factory=set)
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
@@ -515,6 +515,7 @@ class ExchangeInput:
         self.since.append(since_ms)
         self.rows += len(batch)
         self.consumer.rows += len(batch)
+        self.producer.rows += len(batch)
         if len(self.queue) == 1:
             self.consumer.waiting += 1
             self.next_ms = int(batch.rowtime[0])
@@ -561,6 +562,7 @@ class ExchangeInput:
         self.changed.add((self.topic, self.partition, self.source))
         self.rows -= rows
         self.consumer.rows -= rows
+        self.producer.rows -= rows
         while rows:
             head, since = self.queue[0], self.since[0]
             n = min(rows, len(head) - self.consumed)

@@ -51,6 +51,7 @@ from flowql.runtime.task.key_places import PARTITIONERS
 from flowql.runtime.task.lost import LOST, with_micro_batch
 from flowql.runtime.task.merge import merge_order, side_of
 from flowql.runtime.task.peeked import NOTHING, ends_in_a_pair
+from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.read_up_to import ReadUpTo
 from flowql.runtime.task.sizing import MicroBatchSizer
@@ -128,7 +129,7 @@ class Task:
         self.logs: dict[str, LogInput] = {}
         self.exchanges: dict[str, ExchangeInput] = {}
         self.channels = ConsumerChannels()  # those of `exchanges`
-        self.downstream: list[ExchangeInput] = []
+        self.downstream = ProducerChannels()
         self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
         self.read_up_to = ReadUpTo()
         self.tick_ms: int | None = (
@@ -154,7 +155,7 @@ class Task:
     @property
     def rows_ahead(self) -> int:
         """Rows that it has made and readers in the same process have not taken."""
-        return sum(x.rows for x in self.downstream)
+        return self.downstream.rows
 
     @property
     def buffered_bytes(self) -> int:
@@ -209,8 +210,7 @@ class Task:
 
     @property
     def _has_room(self) -> bool:
-        full = any(x.full for x in self.downstream) and not any(x.starving for x in self.downstream)
-        return not full and self._publisher.has_room(self)
+        return not self.downstream.full and self._publisher.has_room(self)
 
     @property
     def is_due(self) -> bool:

@@ -44,6 +44,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.key_places import SEEN_MAX
 from flowql.runtime.task.position_names import positions_of_input
+from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 from flowql.runtime.topology.grouping import GROUPER
@@ -430,12 +431,15 @@ def replaced(tp: TopicPartition, topic_id: str) -> TopicReplaced:
 def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
     """Tell writers of repartitions about their channels, and channels about their writers."""
     by_id = {(t.id.subtopology, t.id.partition): t for t in tasks}
+    filled: dict[TaskId, list[ExchangeInput]] = {t.id: [] for t in tasks}
     for task in tasks:
         task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
         for channel in task.channels.channels:
             writer = by_id[writers[channel.topic], channel.source]
-            writer.downstream.append(channel)
+            filled[writer.id].append(channel)
             channel.upstream_idle = writer.idle_with
+    for task in tasks:
+        task.downstream = ProducerChannels.joined(filled[task.id])
 
 
 def upsert_topics(plan: Plan) -> set[str]:

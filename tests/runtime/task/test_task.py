@@ -19,6 +19,7 @@ from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput
+from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import InputSpec, Output
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import MicroBatchResult, Task
@@ -184,15 +185,16 @@ def test_a_full_channel_behind_it_stops_a_task_unless_another_one_starves() -> N
     task, _ = made(Program())
     push(task, "a", 1)
     full, starving = (ExchangeInput("op", "x", 0, n, rows_max=2) for n in range(2))
-    task.downstream = [full]
+    task.downstream = ProducerChannels.joined([full])
     ConsumerChannels.joined([full, starving])
     full.push(from_rows(SCHEMA, [(1,), (2,)], [1, 2], [0, 0], [0, 1]))
     assert not task.runnable
     assert task.rows_ahead == 2
-    task.downstream = [full, starving]
+    task.downstream = ProducerChannels.joined([full, starving])
     assert task.runnable
     full.consume(1)
-    task.downstream = [full]
+    assert task.rows_ahead == 1
+    task.downstream = ProducerChannels.joined([full])
     assert task.runnable
 
 
