@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -63,6 +65,10 @@ class RowStores(Protocol):
 
     def of(self, topic: str) -> RowStore: ...
 
+    def takes_rows(self) -> bool:
+        """Called after a table was refused: whether another attempt may succeed. Opens a database again if its disk has room."""
+        ...
+
     @property
     def memory_bytes(self) -> int:
         """That rows take now, about."""
@@ -115,16 +121,14 @@ class StoresInMemory:
     def __init__(self, memory_max: int | None = None, why: str = "") -> None:
         """memory_max: bytes of all rows. A table that exceeds it has no rows in memory, and its statements fail (StateFull). why: they are in memory."""
         self._memory_max, self._why = memory_max, why
-        self._made = list[RowsInMemory]()
+        self._made = dict[str, RowsInMemory]()
 
     def of(self, topic: str) -> RowStore:
-        made = RowsInMemory(partial(self._check, topic))
-        self._made.append(made)
-        return made
+        return self._made.setdefault(topic, RowsInMemory(partial(self._check, topic)))
 
     @property
     def memory_bytes(self) -> int:
-        return sum(rows.memory_bytes for rows in self._made)
+        return sum(rows.memory_bytes for rows in list(self._made.values()))
 
     def _check(self, topic: str) -> None:
         if self._memory_max is not None and (used := self.memory_bytes) > self._memory_max:
@@ -134,41 +138,85 @@ class StoresInMemory:
             )
             raise StateFull(title)
 
+    def takes_rows(self) -> bool:
+        return True  # other tables may have fewer rows now
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+class OpenedAgain(StateError):
+    """The database of the rows was opened again meanwhile and may lack rows: read `followed` again and repeat."""
+
+
+@dataclass(slots=True)
+class _Database:
+    """A database of several tables. opened: how often it was opened again. lock: held while that happens, and by who writes rows."""
+
+    physical: Physical
+    opened: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class RowsInDatabase:
     """Rows of one table in a database that others share. What a crash loses of it is read again from the topic."""
 
-    def __init__(self, physical: Physical, topic: str) -> None:
-        self._physical = physical
+    def __init__(self, database: _Database, topic: str) -> None:
+        self._database, self._physical = database, database.physical
         digest = blake2b(topic.encode(), digest_size=8).digest()
         self._about, self._prefix = _ABOUT + digest, _ROWS + digest
-        known = physical.get(self._about)
-        self.followed = Followed() if known is None else msgspec.msgpack.decode(known, type=Followed)
+        self._opened, self._followed = -1, Followed()
+
+    @property
+    def followed(self) -> Followed:
+        if self._opened != self._database.opened:
+            with self._database.lock:
+                known = self._physical.get(self._about)
+                self._followed = Followed() if known is None else msgspec.msgpack.decode(known, type=Followed)
+                self._opened = self._database.opened
+        return self._followed
 
     def get(self, key: Key) -> Kept | None:
-        found = self._physical.get(self._prefix + key)
+        with self._same():
+            found = self._physical.get(self._prefix + key)
         return None if found is None else _kept(found)
 
     def items(self) -> Iterator[tuple[Key, Kept]]:
         cut = len(self._prefix)
-        for key, value in self._physical.scan(self._prefix, successor(self._prefix)):
-            yield key[cut:], _kept(value)
+        with self._same():
+            for key, value in self._physical.scan(self._prefix, successor(self._prefix)):
+                yield key[cut:], _kept(value)
 
     def write(self, changes: Mapping[Key, Kept | None], followed: Followed) -> None:
         left = iter(changes.items())
-        while part := list(islice(left, BATCH_ROWS_MAX - 1)):
-            keys = [self._prefix + key for key, _ in part]
-            self._physical.write_batch(keys, [_data(row) for _, row in part])
-        self._physical.write_batch([self._about], [msgspec.msgpack.encode(followed)])  # last, see `RowStore.write`
-        self.followed = followed
+        with self._database.lock, self._same():
+            self._check()
+            while part := list(islice(left, BATCH_ROWS_MAX - 1)):
+                keys = [self._prefix + key for key, _ in part]
+                self._physical.write_batch(keys, [_data(row) for _, row in part])
+            self._physical.write_batch([self._about], [msgspec.msgpack.encode(followed)])  # last, see `RowStore.write`
+        self._followed = followed
 
     def clear(self) -> None:
         rows = (self._prefix, successor(self._prefix))
-        self._physical.write_batch([self._about], [None], [rows])
-        self.followed = Followed()
+        with self._database.lock, self._same():
+            self._check()
+            self._physical.write_batch([self._about], [None], [rows])
+        self._followed = Followed()
+
+    @contextmanager
+    def _same(self) -> Iterator[None]:
+        """Raises OpenedAgain at the end, also in place of an error, if the database is no longer the one of `followed`."""
+        try:
+            yield
+        except StateError:
+            self._check()
+            raise
+        self._check()
+
+    def _check(self) -> None:
+        if self._opened != self._database.opened:
+            raise OpenedAgain("the rows of local tables were opened again")
 
 
 _TEXT = ord("{")  # the first byte of a JSON text; no row in msgpack begins with it
@@ -186,14 +234,23 @@ class StoresInDatabase:
     """One database for all tables. Tables that are dropped leave their rows there until the topic's name is used again."""
 
     def __init__(self, physical: Physical) -> None:
-        self._physical = physical
+        self._database = _Database(physical)
 
     def of(self, topic: str) -> RowStore:
-        return RowsInDatabase(self._physical, topic)
+        return RowsInDatabase(self._database, topic)
+
+    def takes_rows(self) -> bool:
+        database = self._database
+        with suppress(StateError), database.lock:
+            if database.physical.accepts_files():
+                database.opened += 1
+                database.physical.reopen(lambda: None)
+                return True
+        return False
 
     @property
     def memory_bytes(self) -> int:
-        return sum(self._physical.property(name) or 0 for name in _IN_MEMORY)
+        return sum(self._database.physical.property(name) or 0 for name in _IN_MEMORY)
 
     def close(self) -> None:
-        self._physical.close()
+        self._database.physical.close()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from itertools import groupby, takewhile
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.topology.bulk_insert import BulkInsert, takes_columns
-from flowql.runtime.topology.row_store import RowsInMemory, RowStore, RowStores, StoresInMemory
+from flowql.runtime.topology.row_store import OpenedAgain, RowsInMemory, RowStore, RowStores, StoresInMemory
 from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_groups import (
     NOTHING,
@@ -223,18 +222,22 @@ class TableWriters:
                 name = writer_id(self._application_id, source.name)
                 if self._writer and self.log.drops_with_commits:
                     name = f"{name}-{self._writer}"
-                known = self._tables[source.topic] = _TableWriter(
-                    self.log, name, self._stores.of(source.topic), partial(self._spare.of, source.topic)
-                )
+                stores = (self._stores, self._spare)
+                known = self._tables[source.topic] = _TableWriter(self.log, name, source.topic, *stores)
             return known
 
 
 class _TableWriter:
     """The statements of one table."""
 
-    def __init__(self, log: Log, transactional_id: str, store: RowStore, spare: Callable[[], RowStore]) -> None:
-        """spare: gives a store in memory."""
-        self._log, self._transactional_id, self._store, self._spare = log, transactional_id, store, spare
+    def __init__(
+        self, log: Log, transactional_id: str, topic: str, stores: RowStores, in_memory: StoresInMemory
+    ) -> None:
+        """in_memory: for rows that `stores` does not take."""
+        self._log, self._transactional_id, self._topic = log, transactional_id, topic
+        self._stores, self._in_memory = stores, in_memory
+        self._store: RowStore = stores.of(topic)
+        self._refused: StateError | None = None  # the rows do not fit into memory either
         self._lock = threading.Lock()  # guards the two below
         self._waiting: list[Waiter] = []
         self._owned = False
@@ -373,6 +376,11 @@ class _TableWriter:
         bulk: BulkInsert | None = None,
     ) -> Group | BulkGroup:
         """The changes of the statements. over: changes of others before them, in so many written rows. The caller owns the table."""
+        if self._refused is not None:
+            if not self._stores.takes_rows():
+                raise self._refused
+            self._refused, self._store, self._table = None, self._stores.of(self._topic), None
+            table = self.declared(table.source)
         while True:
             try:
                 if not self._log.drops_with_commits:  # opening it fences the older producer before the topic is read
@@ -380,10 +388,13 @@ class _TableWriter:
                 if bulk is not None:
                     return BulkGroup(self._log, table, statements[0], bulk)
                 return Group(table, statements, over, written)
-            except StateError:  # the disk is full, or has failed
+            except OpenedAgain:
+                continue
+            except StateError as error:  # the disk is full, or has failed
                 if isinstance(self._store, RowsInMemory):
+                    self._refused = error
                     raise
-                self._store, self._table = self._spare(), None
+                self._store, self._table = self._in_memory.of(self._topic), None
                 table = self.declared(table.source)
 
     def _carry_out(self, table: Table, statements: list[Statement]) -> None:

@@ -79,6 +79,7 @@ DRIVERS = {
 LOCK_HOLDERS = {
     "runtime/app/consistent_snapshot.py",
     "runtime/app/restoration.py",
+    "runtime/topology/row_store.py",
     "runtime/topology/scans.py",
     "runtime/client/fetch_buffer.py",
     "runtime/log/embedded/ledger.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,7 +31,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.topology.query import ensure_sources
-from flowql.runtime.topology.row_store import RowStores, StoresInDatabase, StoresInMemory
+from flowql.runtime.topology.row_store import Followed, OpenedAgain, RowStores, StoresInDatabase, StoresInMemory
 from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_writer import TableWriters
 from tests.runtime.topology.test_table_writer import NOW, plan_of, produce, rows_in
@@ -322,6 +324,9 @@ class Full(MemoryPhysical):
         self._refused()
         super().write_batch(*given)
 
+    def accepts_files(self) -> bool:
+        return not self.full
+
     def _refused(self) -> bool:
         if self.full:
             raise StateError("no space left")
@@ -360,6 +365,11 @@ def test_rows_that_no_disk_takes_have_a_limit_of_memory_and_leave_it_when_they_e
     assert isinstance(error, StateFull)
     assert "the table of topic t cannot be kept" in str(error)
     assert "`memory` of the target" in str(error)
+    assert larger_reads(log, plan, writers) == 0, "as the table does not fit, it is not read again"
+    disk.full = False
+    six = Client(plan, writers, "f", ["UPDATE t SET n = 5 WHERE k = 1", "UPDATE t SET n = 6 WHERE k = 2"])
+    six.run()
+    assert not six.errors, "there is room again"
     other = Full()
     larger = TableWriters(log, "app", "b", StoresInDatabase(other), memory_max=200_000)
     four = Client(plan, larger, "d", ["UPDATE t SET n = 3 WHERE k = 1"])
@@ -368,9 +378,71 @@ def test_rows_that_no_disk_takes_have_a_limit_of_memory_and_leave_it_when_they_e
     five = Client(plan, larger, "e", ["UPDATE t SET n = 4 WHERE k = 1"])
     five.run()
     assert 30_000 < larger.memory_bytes < 60_000
-    check(log, plan, [one, two, four, five])
+    check(log, plan, [one, two, six, four, five])
     larger.change(_source(plan), TableChange("t", "delete"), NOW)
     assert larger.memory_bytes == 0
+
+
+def test_after_a_full_disk_the_kept_rows_are_whole_again(tmp_path: Path) -> None:
+    """A database that could not write a file takes no rows until it is opened again, without the rows that no file has."""
+    log, rng = MemoryLog(), random.Random(1)
+    plan = prepared(log)
+    disk = open_rocks(tmp_path / "db", write_buffer_bytes=1 << 16)
+    writers = TableWriters(log, "app", stores=StoresInDatabase(disk), memory_max=20_000)
+    clients = [Client(plan, writers, "a", ["INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')"])]
+    clients[0].run()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        for n in range(100):
+            text = f"INSERT INTO t VALUES ({n + 10}, 0, '{rng.randbytes(2_000).hex()}')"
+            clients.append(Client(plan, writers, f"b{n}", [text]))
+            clients[-1].run()
+            if clients[-1].errors:
+                break
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [type(e) for e in clients.pop().errors] == [StateFull]
+    assert len(clients) > 3
+    more = ["UPDATE t SET n = 5 WHERE k = 1", "UPDATE t SET n = n + 1 WHERE k >= 10"]
+    clients.append(Client(plan, writers, "c", more))
+    clients[-1].run()
+    assert not clients[-1].errors
+    check(log, plan, clients)
+    writers.close()
+
+
+def test_statements_of_other_tables_notice_that_the_database_was_opened_again(tmp_path: Path) -> None:
+    """It may lack rows that they have written: what they know of its state does not hold."""
+    stores = StoresInDatabase(open_rocks(tmp_path / "db"))
+    rows = stores.of("other")
+    assert rows.followed == Followed()
+    rows.write({b"k": b"{}"}, Followed("a table", {0: 1}))
+    assert stores.takes_rows()
+    for use in (lambda: rows.get(b"k"), lambda: list(rows.items()), lambda: rows.write({}, Followed()), rows.clear):
+        with pytest.raises(OpenedAgain):
+            use()
+    assert rows.followed.identity in ("", "a table")
+    rows.write({}, Followed())
+    stores.close()
+
+
+def larger_reads(log: MemoryLog, plan: Plan, writers: TableWriters) -> int:
+    """How often the topic is read by a statement over a table that fits nowhere."""
+    reader, reads = log.reader, list[TopicPartition]()
+
+    def counted(tp: TopicPartition, *given: Any) -> Any:
+        reads.append(tp)
+        return reader(tp, *given)
+
+    log.reader = counted  # type: ignore[method-assign]
+    try:
+        again = Client(plan, writers, "g", ["UPDATE t SET n = 4 WHERE k = 1"])
+        again.run()
+    finally:
+        log.reader = reader  # type: ignore[method-assign]
+    assert [type(e) for e in again.errors] == [StateFull]
+    return len(reads)
 
 
 def _source(plan: Plan) -> SourceDef:
