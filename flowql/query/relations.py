@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -236,15 +236,18 @@ def _uuids(column: pa.Array) -> pa.Array:
 def _zoned(t: SqlType) -> pa.DataType:
     if t.zoned:
         return pa.timestamp("us" if t.kind is Kind.MICROS else "ms", "UTC")
-    if t == JSONB:
-        return pa.json_(pa.string())
+    return pa.json_(pa.string()) if t == JSONB else _with_parts(t, _zoned)
+
+
+def _with_parts(t: SqlType, type_of: Callable[[SqlType], pa.DataType]) -> pa.DataType:
+    """An interval, or a type with what `type_of` gives for its parts; else the type of the engine's columns."""
     if t == SPAN:
         return pa.month_day_nano_interval()
     if t.kind is Kind.ARRAY:
-        return pa.list_(_zoned(t.element))
+        return pa.list_(type_of(t.element))
     if t.kind is Kind.MAP:
-        return pa.map_(_zoned(t.args[0]), _zoned(t.args[1]))
-    return pa.struct([pa.field(n, _zoned(f)) for n, f in t.fields]) if t.kind is Kind.STRUCT else arrow_type(t)
+        return pa.map_(type_of(t.args[0]), type_of(t.args[1]))
+    return pa.struct([pa.field(n, type_of(f)) for n, f in t.fields]) if t.kind is Kind.STRUCT else arrow_type(t)
 
 
 def answered_schema(schema: Schema) -> pa.Schema:
@@ -255,15 +258,7 @@ def answered_schema(schema: Schema) -> pa.Schema:
 def _answered(t: SqlType) -> pa.DataType:
     if t.zoned:
         return pa.timestamp("us", "UTC")
-    if t == SPAN:
-        return pa.month_day_nano_interval()
-    if t.kind is Kind.TIME:
-        return pa.time64("us")
-    if t.kind is Kind.ARRAY:
-        return pa.list_(_answered(t.element))
-    if t.kind is Kind.MAP:
-        return pa.map_(_answered(t.args[0]), _answered(t.args[1]))
-    return pa.struct([pa.field(n, _answered(f)) for n, f in t.fields]) if t.kind is Kind.STRUCT else arrow_type(t)
+    return pa.time64("us") if t.kind is Kind.TIME else _with_parts(t, _answered)
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
