@@ -24,4 +24,9 @@ def encode_insert(source: SourceDef, insert: InsertValues, now_ms: int) -> pa.Re
     rowtime = now_ms if insert.rowtime is None else insert.rowtime
     sink = Sink(source.name, source.topic, source.kind, source.key_format, source.value_format, source.timestamp)
     batch = from_rows(source.schema, [row], [rowtime], [DELETE if no_value else INSERT], [0])
-    return Encoder(sink, source.schema).encode(batch)
+    records = Encoder(sink, source.schema).encode(batch)
+    if source.timestamp is not None and not records.num_rows:
+        column = source.timestamp.column
+        value = "NULL" if values.get(column) is None else values[column]
+        raise StatementFailed(f"VALUES, column {column}: {value} cannot be the time of a record")
+    return records

@@ -170,6 +170,20 @@ def test_rows_of_a_stream_are_appended(shell: Shell) -> None:
     assert len(shell.rows("SELECT * FROM clicks")) == 2
 
 
+def test_a_row_of_a_stream_without_a_usable_time_is_refused(flowql: Program, project: Path) -> None:
+    """`flowql exec` said that it inserted a row, and wrote none: the encoder leaves out rows whose TIMESTAMP column has no time."""
+    with (project / "demo.sql").open("a") as file:
+        file.write(
+            "CREATE STREAM timed (k INT KEY, at BIGINT) WITH (KAFKA_TOPIC='timed', VALUE_FORMAT='JSON', PARTITIONS=1, TIMESTAMP='at');"
+        )
+    shell = Shell(flowql, project)
+    assert shell("run", "--until-caught-up").code == 0
+    for at, named in (("NULL", "NULL"), ("9223372036854775807", "9223372036854775807")):
+        refused = shell("exec", f"INSERT INTO timed VALUES (1, 1767258000000), (2, {at})")
+        assert (refused.code, f"{named} cannot be the time of a record" in refused.err) == (1, True), refused.err
+    assert shell.rows("SELECT * FROM timed") == []
+
+
 def test_records_are_not_written_past_the_rules_of_a_table(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("line,n\nx,1\n")
     for arguments in (("produce", "users", '3:{"name": null}'), ("import", "notes", str(tmp_path / "rows.csv"))):
