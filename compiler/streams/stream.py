@@ -201,7 +201,8 @@ class Stream(Relation):
         right get `suffix`.
 
         on: a column of both sides, or (left, right); with a table, a left column with the table's key. Default: the
-        keys. within: with a stream, the time between rows, or how much (earlier, later) the row of `other` may be.
+        keys. within: with a stream, the longest time between two rows, or (earlier, later): how much earlier and
+        later the row of `other` may be.
         grace: how late rows may arrive.
         """
         return Stream(self._graph, self._join("inner", other, on, suffix, within, grace))
