@@ -150,12 +150,12 @@ class Feeds:
                 title = f"the instance serves at most {self._readers_max():,} different subscriptions over the network"
                 help_ = "end one of them, set `subscriptions` of `api`, or subscribe on its machine"
                 raise CommandError(title, code=TOO_MANY, help=help_)
-            feed = Feed(self, asked)
+            feed = Feed(self, asked, answer)
             self._feeds.add(feed)
             feed.seat(seat, 0)
             if feed.shares:
                 self.shared.setdefault(asked.key, feed)
-        feed.start(answer)
+        feed.start()
         return answer
 
     def leave(self, seat: Seat, then: Callable[[], None]) -> None:
@@ -200,7 +200,9 @@ class Feeds:
 class Feed:
     """A reader and its last pieces."""
 
-    def __init__(self, feeds: Feeds, asked: Asked) -> None:
+    def __init__(self, feeds: Feeds, asked: Asked, begun: Future[Point | None]) -> None:
+        """begun: told where the changes begin."""
+        self._begun = begun
         self._feeds, self._asked, self.key = feeds, asked, asked.key
         self.shares = can_share(asked.query) and (can_resume(asked.query) or not asked.is_slow)
         self._thread = ThreadPoolExecutor(1, "changes")
@@ -224,7 +226,7 @@ class Feed:
 
     def join(self, join: _Join) -> None:
         if self._is_over or self._is_stopped:
-            _answer(join, None)
+            _resolve(join.answer, None)
             return
         self._joins.append(join)
         self._poked.set()
@@ -257,14 +259,14 @@ class Feed:
 
     # Its own thread.
 
-    def start(self, answer: Future[Point | None]) -> None:
-        self._thread.submit(self._run, answer)
+    def start(self) -> None:
+        self._thread.submit(self._run)
         self._thread.shutdown(wait=False)
 
     def join_thread(self) -> None:
         self._thread.shutdown()
 
-    def _run(self, answer: Future[Point | None]) -> None:
+    def _run(self) -> None:
         following, failure = None, None
         try:
             try:
@@ -275,18 +277,25 @@ class Feed:
                 if following.reset or (self._asked.start == "earliest" and self._asked.token is None):
                     self._begins = 0, begun
             except BaseException as error:
-                if answer.set_running_or_notify_cancel():
-                    answer.set_exception(error)
+                if self._begun.set_running_or_notify_cancel():
+                    self._begun.set_exception(error)
                 return
-            if answer.set_running_or_notify_cancel():
-                answer.set_result(begun)
+            self._tell_begun(following, begun)
             failure = self._read(following)
         finally:
             self._end(following, failure)
 
+    def _tell_begun(self, following: Following, point: Point) -> None:
+        """Once it is ready: changes that come before are not told."""
+        if not self._begun.done() and following.is_ready:
+            self._before = point
+            _resolve(self._begun, point)
+
     def _read(self, following: Following) -> Failure | None:
         try:
             for found in following:
+                if not self._begun.done():
+                    self._tell_begun(following, following.point())
                 if isinstance(found, Rebuilt):
                     self._rekey(following.about())
                     point = following.point()
@@ -312,7 +321,9 @@ class Feed:
                 self._is_over = True
                 self._feeds.forget(self)
                 for join in self._joins:
-                    _answer(join, None)
+                    _resolve(join.answer, None)
+                if not self._begun.done():
+                    _resolve(self._begun, failure)
                 if following is not None and not (self._pieces and self._pieces[-1].moved):
                     self._add(Piece(None, self._last(), failure))
                 then, self.then = self.then, []
@@ -376,7 +387,7 @@ class Feed:
         if all(seat.held_s >= SLOW_S for seat in self._seats):
             self._feeds.hide(self)  # others get feeds that are read
         for join in self._joins:
-            _answer(join, None)
+            _resolve(join.answer, None)
         self._joins.clear()
 
     def _serve(self, following: Following) -> None:
@@ -400,6 +411,8 @@ class Feed:
         if asked.token is None and asked.start == "latest":
             if join.ends is None:
                 join.ends, join.since = following.subscription.ends(), now
+            if not following.is_ready:
+                join.since = now
             reached = dict(point.mark[1]) if point.mark is not None and following.is_ready else {}
             if all(reached.get(tp, -1) >= end for tp, end in join.ends.items()):
                 return self._first + len(self._pieces), point
@@ -426,7 +439,7 @@ class Feed:
 
     def _sit(self, join: _Join, found: tuple[int, Point] | bool) -> None:
         if isinstance(found, bool) or self._is_stopped or (join.seat is not None and join.seat.is_left):
-            _answer(join, None)
+            _resolve(join.answer, None)
         elif join.answer.set_running_or_notify_cancel():
             at, point = found
             for seat in join.seats if join.seat is None else (join.seat,):
@@ -457,9 +470,12 @@ class Feed:
         return True
 
 
-def _answer(join: _Join, point: Point | None) -> None:
-    if join.answer.set_running_or_notify_cancel():
-        join.answer.set_result(point)
+def _resolve(answer: Future[Point | None], point: Point | Failure | None) -> None:
+    if answer.set_running_or_notify_cancel():
+        if isinstance(point, Exception):
+            answer.set_exception(point)
+        else:
+            answer.set_result(point)
 
 
 def _wake(seats: Iterable[Seat]) -> None:

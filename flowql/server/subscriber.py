@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -24,23 +25,30 @@ class Subscriber:
         """ask: compiles the statement, which takes a while. limit: of changes. ended: called when all it held is released."""
         self._feeds, self._ask, self._form, self._limit, self._ended = feeds, ask, form, limit, ended
         self._seat: Seat | None = None
+        self._sitting: asyncio.Future[None] | None = None
         self._point: Point  # after the changes sent so far
         self._rows = 0
         self._is_closed = False  # the lock of the feeds guards it
         self.failure: Failure | None = None
 
     async def begin(self) -> None:
-        """Raises CompileError, CommandError or RuntimeFailure."""
+        """Returns after some seconds even if the changes have not begun. Raises CompileError, CommandError or RuntimeFailure."""
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
         asked = await self._loop.run_in_executor(self._feeds.threads, self._ask)
         limits = [n for n in (self._limit, asked.query.limit) if n is not None]
         self._limit = min(limits, default=None)
-        await self._sit(asked)
+        self._sitting = asyncio.ensure_future(self._sit(asked))
+        if (await asyncio.wait([self._sitting], timeout=KEEP_ALIVE_S))[0]:
+            self._sitting.result()
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """Until the end or an error, which is the last frame."""
-        yield self._form.begun(self._point)
+        assert self._sitting is not None, "begun"
         try:
+            while not (await asyncio.wait([self._sitting], timeout=KEEP_ALIVE_S))[0]:
+                yield self._form.alive
+            self._sitting.result()
+            yield self._form.begun(self._point)
             while not self._is_full:
                 self._told.clear()
                 try:
@@ -77,6 +85,9 @@ class Subscriber:
                 return
             self._is_closed = True
             seat = self._seat
+        if self._sitting is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._sitting.cancel)
         if seat is None:
             self._ended(self)
         else:

@@ -163,6 +163,42 @@ def test_those_that_begin_meanwhile_miss_nothing_that_follows_their_first_event(
     asyncio.run(follow())
 
 
+def test_a_table_tells_every_change_after_its_first_event(host: Host) -> None:
+    """Its existing rows take a while to read, and changes come meanwhile."""
+
+    async def follow() -> None:
+        rows = [{"K": f"k{v}", "V": v} for v in range(30_000)]
+        rows_of(host).produce_json("S", rows, None, declared_only=False)
+        await settled(lambda: host.service.query("SELECT K FROM LAST").table().num_rows == len(rows))
+        written, is_over = [len(rows)], threading.Event()
+
+        def write_keys(count: int) -> None:
+            for v in range(written[0], written[0] + count):
+                write(host, range(v, v + 1), f"k{v}")
+            written[0] += count
+
+        def keep_writing() -> None:
+            while not is_over.is_set():
+                write_keys(1)
+
+        writer = asyncio.create_task(asyncio.to_thread(keep_writing))
+        try:
+            async with clients(host, Client(host, "LAST")) as (client,):
+                begun = written[0] + 1
+                await asyncio.sleep(1.0)
+                is_over.set()
+                await writer
+                await asyncio.to_thread(write_keys, 20)  # in both partitions
+                while not set(range(written[0] - 20, written[0])) <= set(client.values):
+                    await asyncio.wait_for(client.take(), WAIT_S)
+                assert set(range(begun, written[0])) <= set(client.values)
+        finally:
+            is_over.set()
+            await writer
+
+    asyncio.run(follow())
+
+
 @pytest.mark.parametrize("sql", [STREAM, "LAST"])
 def test_a_subscriber_that_comes_late_shares_the_reader_once_it_has_caught_up(
     host: Host, monkeypatch: pytest.MonkeyPatch, sql: str
