@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.combined import CombinedSnapshot
-from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage, stages_of
 from flowql.runtime.ticks.numbers import remembered, whole_of
-from flowql.runtime.ticks.patience import FULL, OUTRANKED, Patience, has_published, is_outranked, say_split
+from flowql.runtime.ticks.patience import FULL, Patience
 from flowql.runtime.ticks.record import Ends, Line, Lines, Report
-from flowql.runtime.ticks.ticks import STALE_MS, TakenSnapshot, TickHost
+from flowql.runtime.ticks.ticks import TakenSnapshot, TickHost
+from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
 
 GRACE_MS = 200  # that a commit waits for tasks on their way to the line
 FINISHED_MAX = 64  # ticks of a stage that are remembered as finished
@@ -31,7 +31,7 @@ CUTS_MAX = 1_024  # ticks whose ends of sources are remembered, as stages far do
 @dataclass(slots=True)
 class _Lined:
     """The state of a stage on this member. generations: of its queries. line: that its tasks have; next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
-    late: a cut did not find them at the line in time; split: how often it found that a part of the tick was published. said_more: the tick for which it was told that more waits. finished: ticks that all tasks
+    late: a cut did not find them at the line in time. said_more: the tick for which it was told that more waits. finished: ticks that all tasks
     of all members have finished; ends: of its topics as of such ticks; begun_ms: since when it is known. whole: the state of those that are here, by the ticks that they have finished, and when it was committed.
     """
 
@@ -42,17 +42,11 @@ class _Lined:
     next: Line | None = None
     told: set[str] = field(default_factory=set)
     late: bool = False
-    split: int = 0
     patience: Patience = field(default_factory=Patience)
     said_more: int = -1
     finished: set[int] = field(default_factory=set)
     ends: dict[int, Ends] = field(default_factory=dict)
-    whole: dict[int, tuple[StateSnapshot, int]] = field(default_factory=dict)
-
-    def forget(self) -> None:
-        for snapshot, _ in self.whole.values():
-            snapshot.close()
-        self.whole.clear()
+    whole: WholeStates = field(default_factory=WholeStates)
 
 
 class MemberTicks:
@@ -268,7 +262,7 @@ class MemberTicks:
         """The state is closed, or was opened again: snapshots that were taken before cannot be read."""
         with self._lock:
             for lined in self._stages.values():
-                lined.forget()
+                lined.whole.forget()
 
     # -- all with the epoch lock
 
@@ -283,13 +277,13 @@ class MemberTicks:
             generations = tuple(plan.by_id[q].generation for q in stage.queries)
             lined = before.get(stage.name) or _Lined(stage, generations, self._host.clock.timer_ms())
             if lined.stage != stage or lined.generations != generations:
-                lined.forget()
+                lined.whole.forget()
                 lined.finished.clear()
                 lined.ends, lined.begun_ms = {}, self._host.clock.timer_ms()
             lined.stage, lined.generations, lined.said_more = stage, generations, -1
             self._stages[stage.name] = lined
         for name in before.keys() - self._stages.keys():
-            before[name].forget()
+            before[name].whole.forget()
         self._stores = {
             store.name: f"{q.id}/{sub.number}"
             for q in plan.queries
@@ -321,9 +315,7 @@ class MemberTicks:
             tasks = [str(task.id) for task in self._tasks(lined)]
             tick = 0 if lined.line is None else lined.line.tick
             if lined.told.issuperset(tasks) and any(finished.get(task) == tick for task in tasks):
-                if tick in lined.whole:
-                    lined.whole[tick][0].close()
-                lined.whole[tick] = self._host.state.snapshot(), self._host.clock.timer_ms()
+                lined.whole.keep(tick, self._host.state.snapshot(), self._host.clock.timer_ms())
 
     def _let_go(self) -> None:
         """No answer will be of a tick before the newest that all stages have finished; and none is kept for long, as the store cannot drop old rows."""
@@ -331,11 +323,7 @@ class MemberTicks:
         stages = self._stages.values()
         oldest = max(set.intersection(*(x.finished for x in stages)), default=0) if stages else 0
         for lined in stages:
-            newest = max(lined.whole, default=0)
-            for tick, (kept, at_ms) in list(lined.whole.items()):
-                if tick < oldest or (now_ms - at_ms > STALE_MS and tick != newest):
-                    kept.close()
-                    del lined.whole[tick]
+            lined.whole.let_go(oldest, now_ms, max(lined.whole, default=0))
 
     def _found_here(self) -> list[tuple[str, int]]:
         """Tasks that have finished the tick of their line, and have not told so yet."""
@@ -387,23 +375,16 @@ class MemberTicks:
         return runs and not task.idle_with({})
 
     def _is_patience_over(self, lined: _Lined, waited_ms: int) -> bool:
-        if waited_ms < GRACE_MS or not lined.stage.is_combined:
-            return waited_ms >= GRACE_MS
-        if is_outranked(lined.stage.queries, self._host.running, self._host.tasks_of):
-            lined.patience.bound = OUTRANKED
-            return True
         coming, is_first = list(self._coming(lined)), not any(other.finished for other in self._stages.values())
-        return lined.patience.is_over(waited_ms, self._host.commit.interval_ms, coming, is_first=is_first)
+        return lined.patience.is_over(self._host, lined.stage, coming, waited_ms, GRACE_MS, is_first=is_first)
 
     def _note_splits(self) -> None:
         """At a cut: it has a part of the tick of these."""
         for lined in self._stages.values():
             lined.patience.begin()
-            if lined.line is None or not (lined.late and lined.stage.is_combined):
-                continue
-            if any(map(has_published, filter(self._is_coming, self._coming(lined)))):
-                lined.split += 1
-                say_split(", ".join(lined.stage.queries), lined.line.tick, lined.split, lined.patience.bound)
+            if lined.line is not None and lined.late:
+                coming = list(filter(self._is_coming, self._coming(lined)))
+                lined.patience.note_split(lined.stage, coming, lined.line.tick)
 
     def _waits_for_tick(self, lined: _Lined, task: Task) -> bool:
         """Whether records of sources, or timers that are due, wait behind the newest line."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from flowql.compiler.plan.topology import Plan
+from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
+from flowql.runtime.ticks.graph import Stage, Writers
 
 # In commit intervals. FIRST: no view of this instance has finished a tick, so the tick is all history, and nothing is shown before it. STILL: without a row read, such as in a function
 # that hangs, which must not hold up the commits of others.
@@ -23,18 +26,36 @@ OUTRANKED = "rows of a query of more weight wait"
 UNKNOWN = "the ends of its sources were not known in time"
 
 
+class Host(Protocol):
+    """The instance, of `TickHost`."""
+
+    commit: CommitStep
+    running: Plan
+
+    def tasks_of(self, query: str) -> Sequence[Task]: ...
+
+
 @dataclass(slots=True)
 class Patience:
     """With the tasks that write one topic, from one cut to the next. reached: the sum of their positions when it last grew, after `at_ms` of waiting.
-    bound: why a commit last waited for them no more.
+    bound: why a commit last waited for them no more. split: how often a cut found that a part of a tick was published.
     """
 
     reached: int = -1
     at_ms: int = 0
     bound: str = "a commit did not wait for it"
+    split: int = 0
 
-    def is_over(self, waited_ms: int, interval_ms: int, tasks: Sequence[Task], *, is_first: bool) -> bool:
-        """Whether a commit that has waited so long beyond its grace waits no more."""
+    def is_over(
+        self, host: Host, of: Writers | Stage, tasks: Sequence[Task], waited_ms: int, grace_ms: int, *, is_first: bool
+    ) -> bool:
+        """Whether a commit that has waited so long waits no more. grace_ms: that it waits for all. is_first: none has finished a tick yet."""
+        if waited_ms < grace_ms or not of.is_combined:
+            return waited_ms >= grace_ms
+        if is_outranked(of.queries, host.running, host.tasks_of):
+            self.bound = OUTRANKED
+            return True
+        interval_ms = host.commit.interval_ms
         reached = sum(i.position for task in tasks for i in task.logs.values())
         if reached != self.reached:
             self.reached, self.at_ms = reached, waited_ms
@@ -48,6 +69,12 @@ class Patience:
         else:
             return False
         return True
+
+    def note_split(self, of: Writers | Stage, tasks: Sequence[Task], tick: int) -> None:
+        """At a cut that does not find these tasks at the line of a tick."""
+        if of.is_combined and any(map(has_published, tasks)):
+            self.split += 1
+            say_split(", ".join(of.queries), tick, self.split, self.bound)
 
     def begin(self) -> None:
         """At a cut."""

@@ -35,12 +35,12 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
 from flowql.runtime.ticks.numbers import aligned, whole_of, worth_keeping
-from flowql.runtime.ticks.patience import FULL, OUTRANKED, UNKNOWN, Patience, has_published, is_outranked, say_split
+from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
+from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
 
 GRACE_MS = 20  # that a commit waits for queries on their way to the line
 LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
 LOOK_S = 0.001
-STALE_MS = 10_000  # a whole tick that is older is no answer any more
 
 Ends = Mapping[TopicPartition, int]
 
@@ -94,7 +94,7 @@ class Follower:
     """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
 
     lines: of their inputs; None while they go on freely. begun_ms: when it was first seen. tick_ms: the wall clock of the tick that the lines are of. late: a cut found
-    them on the way; split: how often it found that a part of the tick was published. rested: the last cut found them at the end of `done`.
+    them on the way. rested: the last cut found them at the end of `done`.
     ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
     """
 
@@ -105,16 +105,10 @@ class Follower:
     target: int | None = None
     tick_ms: int | None = None
     late: bool = False
-    split: int = 0
     patience: Patience = field(default_factory=Patience)
     rested: bool = False
     ends: dict[int, Ends] = field(default_factory=dict)
-    whole: dict[int, tuple[StateSnapshot, int]] = field(default_factory=dict)
-
-    def forget(self) -> None:
-        for snapshot, _ in self.whole.values():
-            snapshot.close()
-        self.whole.clear()
+    whole: WholeStates = field(default_factory=WholeStates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +190,7 @@ class Ticks:
                 continue
             if not here:
                 f.late = True
-                self._note_split(f, f.target)
+                f.patience.note_split(f.writers, self._tasks(f), f.target)
                 continue
             f.done, f.target, f.late = f.target, None, False
             if not f.writers.upstream:
@@ -289,7 +283,7 @@ class Ticks:
         """The state is closed, or was opened again: snapshots that were taken before cannot be read, or keep it from being opened."""
         with self._lock:
             for f in self._followers.values():
-                f.forget()
+                f.whole.forget()
 
     def follows(self, query: str) -> bool:
         with self._lock:
@@ -374,7 +368,7 @@ class Ticks:
             self._followers[writers.topic] = known
         for topic, f in before.items():
             if self._followers.get(topic) is not f:
-                f.forget()
+                f.whole.forget()
         self._stores = {store.name: q.id for q, store in stores_of(plan)}
         self._of_query = {q: f for f in self._followers.values() for q in f.writers.queries}
         self._host.commit.dirty |= bool(self._followers)
@@ -422,21 +416,14 @@ class Ticks:
 
     def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
         """Its state as of a tick is that of this commit."""
-        if tick in f.whole:
-            f.whole[tick][0].close()
-        f.whole[tick] = snapshot.retain(), now_ms
+        f.whole.keep(tick, snapshot.retain(), now_ms)
 
     def _let_go(self, now_ms: int) -> None:
-        """Snapshots older than the newest tick that all have finished: no answer will be of them. None is kept for more than `STALE_MS`, as the
-        store cannot drop old rows that it shows, be they of this query or not.
-        """
+        """Snapshots older than the newest tick that all have finished: no answer will be of them."""
         finished = [set(f.whole) for f in self._followers.values() if f.whole]
         oldest = max(set.intersection(*finished), default=0) if finished else 0
         for f in self._followers.values():
-            for n, (kept, at_ms) in list(f.whole.items()):
-                if n < oldest or now_ms - at_ms > STALE_MS:
-                    kept.close()
-                    del f.whole[n]
+            f.whole.let_go(oldest, now_ms)
             f.ends = {n: f.ends[n] for n in worth_keeping(f.ends)}
 
     def _move(self, f: Follower, tick: int) -> None:
@@ -457,19 +444,8 @@ class Ticks:
                 yield f
 
     def _is_patience_over(self, f: Follower, waited_ms: int) -> bool:
-        if waited_ms < GRACE_MS or not f.writers.is_combined:
-            return waited_ms >= GRACE_MS
-        if is_outranked(f.writers.queries, self._host.running, self._host.tasks_of):
-            f.patience.bound = OUTRANKED
-            return True
         is_first = not any(other.done for other in self._followers.values())
-        return f.patience.is_over(waited_ms, self._host.commit.interval_ms, self._tasks(f), is_first=is_first)
-
-    def _note_split(self, f: Follower, tick: int) -> None:
-        """At a cut that does not find them at the line."""
-        if f.writers.is_combined and any(map(has_published, self._tasks(f))):
-            f.split += 1
-            say_split(", ".join(f.writers.queries), tick, f.split, f.patience.bound)
+        return f.patience.is_over(self._host, f.writers, self._tasks(f), waited_ms, GRACE_MS, is_first=is_first)
 
     def _is_here(self, f: Follower) -> bool:
         known: dict[TaskId, bool] = {}

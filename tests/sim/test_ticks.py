@@ -12,7 +12,7 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.member import MemberTicks
 from flowql.runtime.ticks.step import TickStep
-from flowql.runtime.ticks.ticks import STALE_MS
+from flowql.runtime.ticks.whole_states import STALE_MS
 from tests.sim import cluster
 from tests.sim.checks import APP
 from tests.sim.faults import CALM, DAY_MS, Faults

@@ -329,7 +329,7 @@ def longest_wait_ms(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_a_critical_view_waits_for_no_large_tick_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert longest_wait_ms(monkeypatch) == 30, "the first look after the grace"
-    monkeypatch.setattr(ticks, "is_outranked", lambda *_: False)
+    monkeypatch.setattr(patience, "is_outranked", lambda *_: False)
     assert longest_wait_ms(monkeypatch) > 30
 
 
