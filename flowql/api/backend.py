@@ -15,7 +15,8 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
-from flowql.query.answer import Answer, Done, QueryEngine
+from flowql.query.answer import Answer, Done
+from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.topics.producing import Written
 
 NOT_HERE = "FQ5310"
@@ -36,9 +37,7 @@ class Backend(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    def answer(
-        self, query: str, engine: QueryEngine | None = None, at_least: str | None = None
-    ) -> AbstractContextManager[Answer]: ...
+    def answer(self, query: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]: ...
 
     def execute(self, statements: str, retry: int) -> list[Done]: ...
 

@@ -28,7 +28,8 @@ from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import QueryEngine, returned
+from flowql.query.answer import returned
+from flowql.query.options import QueryEngine, QueryOptions
 from flowql.query.tick_text import as_ends, as_text, later
 from flowql.server.remote_client import BAD_URL, WRONG_TOKEN, RemoteClient
 
@@ -47,7 +48,7 @@ def connect(
     """Connects to a project's folder, with or without a running instance, or to an instance by URL.
 
     project: a folder in the project, its `flowql.yaml`, or the URL of an instance with `api`. token: of `api`.
-    certificate: file of certificates to trust for https, instead of the system's. target, variables: for `deploy` and `execute`. Raises ProjectError with all mistakes, CommandError if no instance answers.
+    certificate: certificates to trust for https instead of the system's. target, variables: for `deploy` and `execute`. Raises ProjectError with all mistakes, CommandError if no instance answers.
 
         >>> with flowql.connect("pipelines/quickstart") as project:  # doctest: +SKIP
         ...     delays = project.sql("SELECT CARRIER, AVG(DELAY) AS MEAN FROM DELAYS GROUP BY CARRIER").df()
@@ -72,7 +73,7 @@ def connect(
 
 
 class Connection:
-    """A project's results, changes, topics and deployments. Thread-safe; close it, or use it in a `with`.
+    """A project's results, changes, topics and deployments. Thread-safe; close it or use `with`.
 
     `title`, `code` and `help` of a CommandError say what is wrong and what to do. FQ5302: the instance at the URL
     does not answer.
@@ -109,31 +110,35 @@ class Connection:
         """Shows what this connection has written, and read with `at_least`."""
         return self._tick
 
-    def sql(self, query: str, *, engine: QueryEngine | None = None, at_least: str | None = None) -> Result:
+    def sql(
+        self, query: str, *, engine: QueryEngine | None = None, at_least: str | None = None, allow_standby: bool = False
+    ) -> Result:
         """Runs one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's SQL.
 
-        at_least: waits until the views show this `tick`.
+        at_least: waits until the views show this `tick`. allow_standby: standby copies may answer; `note` says so.
 
         Raises QueryError for malformed SQL, unknown names, and exceeded limits.
         """
-        with self._backend.answer(text(query, "query"), engine, at_least) as answer:
+        options = QueryOptions(engine, at_least, allow_standby)
+        with self._backend.answer(text(query, "query"), options) as answer:
             found = Result(answer.table())
         self._seen(found.tick)
         return found
 
     def batches(
-        self, query: str, *, engine: QueryEngine | None = None, at_least: str | None = None
+        self, query: str, *, engine: QueryEngine | None = None, at_least: str | None = None, allow_standby: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """As `sql`, in batches as they are computed. Close the iterator to end early."""
-        with self._backend.answer(text(query, "query"), engine, at_least) as answer:
+        options = QueryOptions(engine, at_least, allow_standby)
+        with self._backend.answer(text(query, "query"), options) as answer:
             self._seen(Result(answer.schema.empty_table()).tick)
             yield from answer.batches
 
     def execute(self, statements: str, *, retry: int = 0) -> int:
         """Runs INSERT, UPDATE and DELETE, each as one transaction. Returns the number of changed rows.
 
-        Statements before a failing one take effect. retry: how many times a statement is repeated if its table changes
-        after its query has read it (FQ4063), from 0 to 100. Raises CompileError before any change, CommandError,
+        Statements before a failing one take effect. retry: how often a statement is repeated, from 0 to 100, if its table
+        changes after its query read it (FQ4063). Raises CompileError before any change, CommandError,
         RuntimeFailure.
         """
         done = self._backend.execute(text(statements, "statements"), times(retry, "retry"))
@@ -158,7 +163,7 @@ class Connection:
 
         start: where to start reading streams. limit: maximum number of changes. Over a URL an instance serves 16
         different subscriptions, and ends one whose changes are not read for ten minutes. Raises QueryError, for
-        example if no instance runs; over a URL CommandError if the connection breaks.
+        example if no instance runs; over a URL CommandError.
         """
         check_following(start, limit)
         return self._backend.subscribe(text(what, "what"), start, limit)
@@ -200,7 +205,7 @@ class Connection:
         warn: receives warnings. Returns when every query runs; `status` shows the progress of rebuilds. Raises
         CompileError with all mistakes, CommandError.
 
-        project: over a URL, the local folder to deploy. The instance needs the same Python modules in its folder.
+        project: over a URL, the local folder to deploy. The instance's folder needs the same Python modules.
         """
         found, topics_there = self._backend.read(project)
 

@@ -24,7 +24,8 @@ from flowql.config.storage import open_log
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, Done, QueryEngine
+from flowql.query.answer import Answer, Done
+from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.server.choice import at_rest
 from flowql.server.ending import end_instance
 from flowql.server.following import Deployed, compile_text, deployed, follow
@@ -58,10 +59,8 @@ class Folder:
     def settings(self) -> Settings:
         return self._settings
 
-    def answer(
-        self, query: str, engine: QueryEngine | None = None, at_least: str | None = None
-    ) -> AbstractContextManager[Answer]:
-        return answer_of(self._settings, query, engine, at_least)
+    def answer(self, query: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]:
+        return answer_of(self._settings, query, options)
 
     def execute(self, statements: str, retry: int) -> list[Done]:
         return execute(self._project, self._settings, statements, retry=retry, tables=self._tables)

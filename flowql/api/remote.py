@@ -18,7 +18,8 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, Done, QueryEngine
+from flowql.query.answer import Answer, Done
+from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.query.tick_text import later
 from flowql.runtime.log.base import TopicPartition
 from flowql.server.arrow_bodies import ROWS_MAX
@@ -43,10 +44,8 @@ class Remote:
     def settings(self) -> Settings:
         raise self._not_here("the settings are where the instance runs", "status() shows what runs")
 
-    def answer(
-        self, query: str, engine: QueryEngine | None = None, at_least: str | None = None
-    ) -> AbstractContextManager[Answer]:
-        return self._client.answer(query, engine, at_least)
+    def answer(self, query: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]:
+        return self._client.answer(query, options)
 
     def execute(self, statements: str, retry: int) -> list[Done]:
         return self._client.execute(statements, self._variables, retry)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flowql.errors import CommandError
-from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE, TICK
+from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE, STANDBY, TICK
 from flowql.query.far_times import far_time
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ class Result:
 
     @property
     def note(self) -> str:
-        """Missing partitions, or why rows may belong to different commits; else empty."""
-        parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART), self._said(MOMENTS)]
-        return "; ".join(p for p in parts if p)
+        """Missing partitions, standby copies, differing commits; else empty."""
+        return "; ".join(p for p in map(self._said, (COVERAGE, MISSING, STANDBY, APART, MOMENTS)) if p)
 
     def one(self) -> Any:
         """The value of a single row and column; else ValueError."""

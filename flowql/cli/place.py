@@ -18,6 +18,7 @@ from flowql.config.project import Project
 from flowql.config.remote import RemoteSettings
 from flowql.deploy.settings import Settings, settings_of
 from flowql.query.change import Change, Rebuilt
+from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.runtime.config import LetterRetention
 from flowql.server.running import connect, connect_past_freeze, connect_running, process_of
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from flowql.compiler.plan.deployed import Entry
     from flowql.compiler.plan.topology import SourceDef
     from flowql.deploy.assertions import Topics
-    from flowql.query.answer import Answer, Done, QueryEngine
+    from flowql.query.answer import Answer, Done
     from flowql.query.dead_letters import Letter
     from flowql.query.push import Start
     from flowql.runtime.log.base import TopicInfo
@@ -81,9 +82,7 @@ class Place(Protocol):
         """The reader of the target's topics, for ASSERT. None if ASSERT reads the project's log."""
         ...
 
-    def answer(
-        self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None
-    ) -> AbstractContextManager[Answer]: ...
+    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]: ...
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]: ...
 
@@ -159,12 +158,10 @@ class Here:
     def topics(self) -> None:
         return None
 
-    def answer(
-        self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None
-    ) -> AbstractContextManager[Answer]:
+    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]:
         from flowql.api.querying import answer_of
 
-        return answer_of(self.settings, sql, engine, at_least)
+        return answer_of(self.settings, sql, options)
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:
         from flowql.api.changing import execute
@@ -202,7 +199,7 @@ class Here:
         s, plan = self.settings, self.deployed().plan
         with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
             repairs = Repairs(log, s.application_id)
-        with self.answer(sql, "duckdb") as answer:
+        with self.answer(sql, QueryOptions("duckdb")) as answer:
             return letters_in(answer.table(), plan, repairs)
 
     def retention(self) -> LetterRetention:
@@ -281,8 +278,8 @@ class There:
         return there
 
     @contextmanager
-    def answer(self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None) -> Iterator[Answer]:
-        with closing(self._open()) as client, client.answer(sql, engine, at_least) as answer:
+    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> Iterator[Answer]:
+        with closing(self._open()) as client, client.answer(sql, options) as answer:
             yield answer
 
     def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]:

@@ -11,8 +11,9 @@ from flowql.cli.options import Scope, scoped
 from flowql.cli.place import place_of
 from flowql.cli.render import note
 from flowql.cli.results import destination, partly, write_answer
-from flowql.query.answer import Answer, QueryEngine
-from flowql.query.errors import APART, ENGINE, MOMENTS
+from flowql.query.answer import Answer
+from flowql.query.errors import APART, ENGINE, MOMENTS, STANDBY
+from flowql.query.options import QueryEngine, QueryOptions
 
 ResultOption = Annotated[
     list[str] | None,
@@ -30,7 +31,7 @@ EngineOption = Annotated[
     QueryEngine | None,
     typer.Option(
         "--engine",
-        help="duckdb: DuckDB's own SQL, whose functions and types differ from those of views.",
+        help="duckdb: DuckDB's SQL, with other functions and types than views.",
         show_default=False,
     ),
 ]
@@ -45,6 +46,11 @@ AtLeastOption = Annotated[
     ),
 ]
 
+AllowStandbyOption = Annotated[
+    bool,
+    typer.Option("--allow-standby", help="Standby copies answer for partitions whose owner does not."),
+]
+
 
 @scoped("project target var")
 def command(
@@ -53,6 +59,7 @@ def command(
     output: ResultOption = None,
     engine: EngineOption = None,
     at_least: AtLeastOption = None,
+    allow_standby: AllowStandbyOption = False,
 ) -> None:
     """Query tables and internal stores with SQL.
 
@@ -67,7 +74,8 @@ def command(
     """
     form, file = destination(output or [], scope.output)
     place = place_of(scope.load())
-    with place.answer(sys.stdin.read() if sql == "-" else sql, engine, at_least) as answer:
+    options = QueryOptions(engine, at_least, allow_standby)
+    with place.answer(sys.stdin.read() if sql == "-" else sql, options) as answer:
         say_apart(answer)
         if ENGINE in (answer.schema.metadata or {}):
             note("note: computed in DuckDB's SQL, whose functions and types are not those of views")
@@ -82,5 +90,7 @@ def say_apart(answer: Answer) -> None:
         note(f"note: these relations are not at the same offsets of their input: {apart.decode()}")
     if moments := metadata.get(MOMENTS):
         note(f"note: {moments.decode()}")
+    if standby := metadata.get(STANDBY):
+        note(f"note: standby copies answer for {standby.decode()}")
     if missing := partly(answer):
         note(f"note: this answer is about {missing}")

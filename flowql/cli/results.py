@@ -16,7 +16,7 @@ from flowql.cli.aligned import table_lines
 from flowql.cli.options import Output
 from flowql.cli.render import note, plain, write_csv, write_json, write_lines
 from flowql.query.answer import Answer, Done
-from flowql.query.errors import COVERAGE, MISSING
+from flowql.query.errors import COVERAGE, MISSING, STANDBY
 from flowql.query.far_times import values_or_texts
 
 BINARY = (Output.ARROW, Output.PARQUET)
@@ -97,9 +97,8 @@ def _write_binary(sink: IO[bytes], schema: pa.Schema, batches: _Counted, output:
 
 def _write_text(file: TextIO, answer: Answer, batches: _Counted, output: Output) -> None:
     schema, rows = answer.schema, python_rows(batches)
-    if output is Output.JSON and (missing := partly(answer)):
-        have, _, why = missing.partition(": ")  # an array would be taken for all of it
-        file.write(f'{{"partitions": {json.dumps(have)}, "missing": {json.dumps(why)}, "rows":\n')
+    if output is Output.JSON and (said := _said(answer)):  # an array would be taken for all of it
+        file.write(f'{json.dumps(said).removesuffix("}")}, "rows":\n')
         write_json(file, schema.names, rows)
         file.write("}\n")
     elif output is Output.JSON:
@@ -110,6 +109,13 @@ def _write_text(file: TextIO, answer: Answer, batches: _Counted, output: Output)
         write_lines(file, answer_lines(schema, rows))
         if not batches.rows:
             note("(none)")
+
+
+def _said(answer: Answer) -> dict[str, str]:
+    """How many partitions an incomplete answer covers, and for which of them standby copies answer."""
+    metadata = answer.schema.metadata or {}
+    keys = {COVERAGE: "partitions", MISSING: "missing"} if MISSING in metadata else {}
+    return {name: metadata[key].decode() for key, name in {**keys, STANDBY: "standby"}.items() if key in metadata}
 
 
 def answer_lines(schema: pa.Schema, rows: Iterator[Sequence[Any]]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from flowql.compiler.plan.visit import visible_keys
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.errors import UNKNOWN, QueryError
+from flowql.query.options import QueryOptions
 from flowql.server.following import deployed
 from flowql.server.undeployed import telling_undeployed
 
@@ -134,7 +135,7 @@ def export(scope: Scope, store: Store, output: ResultOption = None) -> None:
 def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> int:
     if file is None and form in BINARY:
         form, file = destination([form.value], form)  # not on a terminal
-    with answer_of(settings, sql, "duckdb") as answer:
+    with answer_of(settings, sql, QueryOptions("duckdb")) as answer:
         say_apart(answer)
         return write_answer(answer, form, file)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 
@@ -13,7 +12,6 @@ from flowql.query.errors import NAMES
 
 CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
 Begun = Callable[[Callable[[], None]], None]  # gets what breaks a query off, from any thread
-QueryEngine = Literal["duckdb"]  # whose SQL an interactive query is in, if not the dialect's
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from flowql.query.errors import APART, NOTHING, SEQUENCE, TICK, QueryError
 from flowql.query.of_plan import OfPlan
 from flowql.query.room import Room
 from flowql.runtime.app.plan_topic import read_plan
+from flowql.runtime.app.standby import CopyPosition
 from flowql.runtime.errors import LogCorrupt, StateDamaged, StateError
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -29,6 +30,7 @@ from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.layout import MARKER, RUN, TaskRecord, decode_number
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task import dead_letters
 
@@ -50,7 +52,7 @@ class Wanted:
     """A relation of stores of which an instance is asked for its partitions: those of rows that meet the conditions, at least.
 
     definition: of its query; an instance with another definition has other rows. enough: the number of rows of each partition that
-    suffices, in any choice; None: all. tick: only rows as of this tick; 0: those of the last commit.
+    suffices, in any choice; None: all. tick: only rows as of this tick; 0: those of the last commit. copies: those of standby copies too.
     """
 
     relation: str
@@ -59,20 +61,26 @@ class Wanted:
     columns: frozenset[str] | None = None
     enough: int | None = None
     tick: int = 0
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one task, as of a commit of the instance that owned it. version: grows with each commit of the task."""
+    """Rows of one task, as of a commit of the instance that owned it. version: grows with each commit of the task. copy: the position of the
+    standby copy that they are of.
+    """
 
     relation: str
     task: str
     version: int
     rows: pa.Table
+    copy: CopyPosition | None = None
 
 
-# The wanted rows of all other instances of an application, and sentences about those that did not answer.
-Others = Callable[[Sequence[Wanted], Room], tuple[list[Part], list[str]]]
+# The wanted rows of all other instances of an application, and sentences about those that did not answer. Hurried, each has a second to begin.
+Others = Callable[[Sequence[Wanted], Room, bool], tuple[list[Part], list[str]]]
+# A snapshot of the standby copies of this instance, and their positions by task and store.
+Copies = Callable[[], tuple[StateSnapshot, Mapping[tuple[str, str], CopyPosition]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class Commit:
     """A commit as interactive queries see it. `snapshot.sequence` is its number.
 
     apart: why the relations are not at the same offsets of the input they share; empty if they are, or if this was not checked.
-    writer: transactional id of the instance that made the commit, if it is a member of a group; others: reads rows of the other members.
+    writer: transactional id of the instance that made the commit, if it is a member of a group; others: reads rows of the other members. copies: takes this member's standby copies.
     restoring: tasks of a single instance whose rows are not all restored. is_whole: views show the same records of all their inputs
     (`flowql.runtime.ticks`). tick: of a member, the tick that `snapshot` is of; 0 if it is that of the last commit.
     cut: ends of the sources as of the tick that it shows; {}: it is between two ticks; None: its queries follow no ticks. told: that tick as text,
@@ -99,6 +107,7 @@ class Commit:
     tick: int = 0
     cut: Mapping[TopicPartition, int] | None = None
     told: str = ""
+    copies: Copies | None = None
 
     @property
     def metadata(self) -> dict[bytes, bytes]:

@@ -24,6 +24,7 @@ TOO_LONG = "FQ5109"  # more rows or time than an answer may have
 SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of its commit
 COVERAGE = b"flowql.partitions"  # the same, of one of many instances: `4 of 8 partitions`; MISSING: why not all of them
 MISSING = b"flowql.missing"
+STANDBY = b"flowql.standby"  # the same: `1 of 8 partitions: ...`, for which standby copies answer, and their positions
 MOMENTS = b"flowql.moments"  # the same: what it combines though it may be of different moments (`flowql.query.moments`)
 APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at the same offsets of their input
 

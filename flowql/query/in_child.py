@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan
-from flowql.query.answer import Answer, QueryEngine
+from flowql.query.answer import Answer
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import TOO_LARGE, QueryError, to_data
 from flowql.query.given_rows import GivenCommit, commit_of
 from flowql.query.limits import QueryLimits
+from flowql.query.options import QueryOptions
 from flowql.query.query_process import CopyPlace, WorkerReply, WorkerRequest
 from flowql.query.relations import Relation, StoreRelation
 from flowql.query.room import Room
@@ -118,14 +119,13 @@ class Server:
             from flowql.query.asked import bound_elsewhere  # of standard SQL, whose parts are loaded for it alone
 
             bound_elsewhere(statement, offered)
-        engine: QueryEngine | None = "duckdb" if request.is_duckdbs else None
         return answer(
             request.sql,
             lambda _: commit,
             database=self._database,
             functions=lambda: offered,
             statement=statement,
-            engine=engine,
+            options=QueryOptions("duckdb" if request.is_duckdbs else None),
             looks_up=False,
         )
 

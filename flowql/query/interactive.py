@@ -82,6 +82,7 @@ class InteractiveQuery:
         self.functions: list[InteractiveFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.language = language
+        self.allow_standby = False  # standby copies answer for partitions whose owner does not
         self.by_operators = ""  # why the operators of views are to compute it
         self.connection, self.plans = database.connection(), database.plans
         self.room, self.share = Room(database.memory, self.check), database.share

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.query.answer import CHUNK_ROWS, Answer, Begun, QueryEngine, named_schema
+from flowql.query.answer import CHUNK_ROWS, Answer, Begun, named_schema
 from flowql.query.at_least import waiting
 from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
@@ -31,6 +31,7 @@ from flowql.query.interactive import Heavy, InteractiveQuery, Isolated, Offered,
 from flowql.query.ksql_names import with_escapes, with_words_in_quotes
 from flowql.query.loading import load
 from flowql.query.looking_up import looked_up
+from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
@@ -60,9 +61,8 @@ def answer(
     functions: Offered = dict,
     client: str = "",
     statement: Statement | None = None,
-    engine: QueryEngine | None = None,
+    options: QueryOptions = QUERY_DEFAULTS,
     looks_up: bool = True,
-    at_least: str | None = None,
     equal: Hashable = None,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
@@ -71,12 +71,15 @@ def answer(
     what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
-    share the database. statement: of standard SQL, if it is bound already. engine: whose SQL it is, if that is not the dialect's.
-    looks_up: False where it is known that it is no point look-up. at_least: the tick that its views have to show (`flowql.query.at_least`).
+    share the database. statement: of standard SQL, if it is bound already. looks_up: False where it is known that it is no point look-up.
     equal: readers with the same value may share the answer to the same query; None: the answer is not shared.
     """
-    language = engine or database.limits.settings.dialect
-    wanted = None if at_least is None else as_ends(at_least)
+    language = options.engine or database.limits.settings.dialect
+    wanted = None if options.at_least is None else as_ends(options.at_least)
+    if wanted is not None and options.allow_standby:
+        raise QueryError(
+            "standby copies show no tick", code=BEHIND, help="ask without a tick, or without standby copies"
+        )
     if wanted is not None:
         take, copied = waiting(take, wanted), None if copied is None else waiting(copied, wanted)
     if (
@@ -88,6 +91,7 @@ def answer(
 
     def computed(begun: Begun) -> Answer:
         query = InteractiveQuery(sql, database, functions, client, language=language)
+        query.allow_standby = options.allow_standby
         query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
         pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun, statement)
         schema = next(pieces)
@@ -96,7 +100,7 @@ def answer(
 
     if equal is None or wanted is not None or not is_repeatable(sql):  # only readers that name a tick wait for one
         return computed(begun)
-    return database.shared.get((sql, language, equal), computed, begun)
+    return database.shared.get((sql, language, options.allow_standby, equal), computed, begun)
 
 
 def _pieces(
@@ -229,21 +233,27 @@ def _gathered(
 
     Partitions that are on their way from one instance to another are at both or at none for a moment: it asks again.
     """
-    limit = time.monotonic() + MOVING_S
+    limit, hurried = time.monotonic() + MOVING_S, query.allow_standby
     while True:
         query.room.back()  # what was gathered in vain is no longer held
         statement, commit, relations = _bind(statement, take)
         query.saw(commit.plan)
         if commit.others is None:
             return statement, commit, relations, said(restored(commit, relations), commit, relations)
-        united, coverage = _closing(commit, partial(unite, commit, relations, statement, query.room))
+        gather = partial(unite, relations=relations, statement=statement, room=query.room)
+        united, coverage = _closing(commit, partial(gather, commit, hurried=hurried))
+        if query.allow_standby and not coverage.whole:
+            query.room.back()
+            newest = commit.as_newest("standby copies are not as of a tick")
+            united, coverage = _closing(commit, partial(gather, newest, hurried=True, copies=True))
+            commit, hurried = replace(newest, snapshot=commit.snapshot), False
         left_s = limit - time.monotonic()
         if (
             not coverage.whole and commit.tick and not commit.told and left_s < MOVING_S / 2
         ):  # a member has not kept the tick
             query.room.back()
             newest = commit.as_newest("an instance does not have the rows of one tick")
-            united, coverage = _closing(commit, partial(unite, newest, relations, statement, query.room))
+            united, coverage = _closing(commit, partial(gather, newest))
             commit = replace(newest, snapshot=commit.snapshot)
         if commit.told and not coverage.whole and left_s < 0:
             commit.snapshot.close()

@@ -6,7 +6,7 @@ Rows are united, not results: DuckDB then computes over all of them, so that AVG
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from flowql.compiler.plan.generations import plain, runtime_name, under_own_name
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.query.committed import Commit, Part, Wanted
-from flowql.query.errors import COVERAGE, MISSING, MOMENTS
+from flowql.query.errors import COVERAGE, MISSING, MOMENTS, STANDBY
 from flowql.query.moments import why_separate
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.room import Room
@@ -30,11 +30,14 @@ NAMED_MAX = 10  # partitions that are named where they are missing
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many of the partitions that an interactive query reads are in its answer. why: sentences about those that are not."""
+    """How many of the partitions that an interactive query reads are in its answer. why: sentences about those that are not. copies: phrases about
+    those of standby copies, by task and relation.
+    """
 
     have: int
     of: int
     why: tuple[str, ...] = ()
+    copies: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -60,11 +63,18 @@ class Gathered:
 
 
 def unite(
-    commit: Commit, relations: Mapping[str, Relation], statement: Statement, room: Room
+    commit: Commit,
+    relations: Mapping[str, Relation],
+    statement: Statement,
+    room: Room,
+    *,
+    hurried: bool = False,
+    copies: bool = False,
 ) -> tuple[dict[str, Relation], Coverage]:
     """The relations with the rows of all instances, this one's from `commit`. Those of topics are as they are.
 
-    The rows are in memory, taken from `room`: no more of each partition than the statement needs, where that is known.
+    The rows are in memory, taken from `room`: no more of each partition than the statement needs, where that is known. hurried: see `Others`.
+    copies: rows of standby copies are taken of partitions whose owner does not answer.
     """
     assert commit.others is not None, "a single instance has no other members"
     owners = _owners(commit.plan)
@@ -79,16 +89,17 @@ def unite(
             statement.columns,
             statement.enough,
             commit.tick,
+            copies,
         )
         for n in stores
     ]
     parts = list(parts_of(commit, wanted, room))
-    others, why = commit.others(wanted, room)
+    others, why = commit.others(wanted, room, hurried)
     parts += others
     newest: dict[tuple[str, str], Part] = {}
     for part in parts:
         place = part.relation, part.task
-        if place not in newest or newest[place].version < part.version:
+        if place not in newest or _rank(newest[place]) < _rank(part):
             newest[place] = part
     found = dict(relations)
     for name, relation in stores.items():
@@ -111,6 +122,9 @@ def said(coverage: Coverage, commit: Commit, relations: Mapping[str, Relation]) 
     if not coverage.of:
         return moments
     said = {**moments, COVERAGE: str(coverage).encode()}
+    if coverage.copies:
+        of = Coverage(len({task for task, _ in coverage.copies}), coverage.of)
+        said[STANDBY] = f"{of}: {'; '.join(coverage.copies[place] for place in sorted(coverage.copies))}".encode()
     return said if coverage.whole else {**said, MISSING: "; ".join(coverage.why).encode()}
 
 
@@ -130,12 +144,12 @@ def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
 
 
 def parts_of(commit: Commit, wanted: Iterable[Wanted], room: Room) -> Iterator[Part]:
-    """The wanted rows of this instance: a part per task that it owns, also if it has no rows. room: for all of them."""
+    """The wanted rows of this instance: a part per task that it owns, also if it has no rows. Standby copies come after them, where they are wanted.
+    room: for all of them.
+    """
     owners, relations = _owners(commit.plan), commit.relations()
-    for w in wanted:
-        if _definition(owners, w.relation) != w.definition:
-            continue
-        relation = relations[w.relation]()
+    known = [(w, relations[w.relation]()) for w in wanted if _definition(owners, w.relation) == w.definition]
+    for w, relation in known:
         if isinstance(relation, StoresRelation):
             measured = relation.batches(w.conditions, w.columns, room)
             yield Part(w.relation, commit.writer, 0, pa.Table.from_batches(measured))
@@ -145,13 +159,33 @@ def parts_of(commit: Commit, wanted: Iterable[Wanted], room: Room) -> Iterator[P
         snapshot = commit.snapshot.of(store) if isinstance(commit.snapshot, CombinedSnapshot) else commit.snapshot
         assert isinstance(snapshot, StateSnapshot)
         assert snapshot.owned is not None, "an instance that is alone owns everything"
-        known = snapshot.tasks()
+        tasks = snapshot.tasks()
         for task in sorted(t for t in snapshot.owned if t.startswith(prefix)):
-            with snapshot.of_task(task) as only:
-                found = replace(relation, snapshot=only).batches(w.conditions, w.columns, room)
-                rows = room.keep(_enough(found, w.enough))
-            table = pa.Table.from_batches(rows, arrow_schema(relation.schema))
-            yield Part(w.relation, task, _version(known.get(task)), table)
+            yield Part(w.relation, task, _version(tasks.get(task)), _rows_of(snapshot, task, relation, w, room))
+    if commit.copies is None or not any(w.copies for w, _ in known):
+        return
+    snapshot, positions = commit.copies()
+    with snapshot:
+        present = {spec.name for spec in snapshot.stores()}
+        for w, relation in known:
+            if isinstance(relation, StoreRelation):
+                prefix = _prefix(*owners[w.relation])
+                for (task, store), position in sorted(positions.items()):
+                    if task.startswith(prefix) and store == relation.view.spec.name:
+                        rows = _rows_of(snapshot, task, replace(relation, present=store in present), w, room)
+                        yield Part(w.relation, task, 0, rows, position)
+
+
+def _rows_of(snapshot: StateSnapshot, task: str, relation: StoreRelation, w: Wanted, room: Room) -> pa.Table:
+    with snapshot.of_task(task) as only:
+        found = replace(relation, snapshot=only).batches(w.conditions, w.columns, room)
+        rows = room.keep(_enough(found, w.enough))
+    return pa.Table.from_batches(rows, arrow_schema(relation.schema))
+
+
+def _rank(part: Part) -> tuple[bool, int]:
+    """Of two parts with rows of one task, that of the higher rank is taken: the owner's, or the copy that is behind by fewer records."""
+    return part.copy is None, part.version if part.copy is None else -part.copy.behind
 
 
 def _enough(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
@@ -173,7 +207,7 @@ def _coverage(
 ) -> Coverage:
     """Counts the tasks behind the relations; one that several relations share counts once."""
     tasks: dict[str, bool] = {}
-    reasons = list(why)
+    reasons, copies = list(why), dict[tuple[str, str], str]()
     for name in names:
         query, sub = owners[name]
         known = _tasks_of(query, sub, commit)
@@ -184,7 +218,13 @@ def _coverage(
                 f"no instance answers for {name} of {'partition' if len(missing) == 1 else 'partitions'} {shown}"
             )
         tasks |= {str(t): (name, str(t)) in found and tasks.get(str(t), True) for t in known}
-    return Coverage(sum(tasks.values()), len(tasks), tuple(reasons))
+        parts = {t: part for t in known if (part := found.get((name, str(t)))) is not None}
+        copies |= {
+            (str(t), name): f"{name} of partition {t.partition} {p.copy}"
+            for t, p in parts.items()
+            if p.copy is not None
+        }
+    return Coverage(sum(tasks.values()), len(tasks), tuple(reasons), copies)
 
 
 def _owners(plan: Plan) -> dict[str, tuple[QueryPlan, int]]:

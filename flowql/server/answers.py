@@ -13,14 +13,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from flowql.query.answer import Answer, Begun
-from flowql.query.errors import COVERAGE
+from flowql.query.errors import COVERAGE, STANDBY
 from flowql.query.pace import Share
 from flowql.runtime.events import WARNING, say
 from flowql.server.entries import Call
 from flowql.server.row_forms import FORMS, Form, chosen
 from flowql.server.streaming import BrokenOff, gathered, paced
 
-PARTITIONS_HEADER = "flowql-partitions"  # of an answer about many instances: `4 of 8 partitions`
+# Of an answer about many instances: `4 of 8 partitions`.
+HEADERS: Mapping[bytes, str] = {COVERAGE: "flowql-partitions", STANDBY: "flowql-standby"}
 SHORT_PARTS = 3  # an answer of one batch has two
 LOOK_S = 0.5  # how often to check that the client is still connected
 
@@ -65,8 +66,8 @@ class Opened:
 
     @classmethod
     def of(cls, answer: Answer, form: Form, media_type: str) -> Opened:
-        coverage = (answer.schema.metadata or {}).get(COVERAGE)
-        headers = {PARTITIONS_HEADER: coverage.decode()} if coverage is not None else {}
+        said = answer.schema.metadata or {}
+        headers = {header: said[key].decode().partition(":")[0] for key, header in HEADERS.items() if key in said}
         pieces = form(answer)
         try:
             return cls(list(islice(pieces, SHORT_PARTS)), pieces, media_type, headers)

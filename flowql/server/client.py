@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from flowql.errors import CommandError
+from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.server.address import LOST, Address
 from flowql.server.failures import Failure, of_wire, query_error_of_wire
 from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from flowql.compiler.plan.topology import Plan
     from flowql.deploy.control import NewPriority
     from flowql.deploy.request import DeployRequest
-    from flowql.query.answer import Answer, Done, QueryEngine
+    from flowql.query.answer import Answer, Done
     from flowql.runtime.log.appending import Redelivery
     from flowql.runtime.log.base import TopicPartition
 
@@ -129,12 +130,14 @@ class Calls:
             return answer.table()
 
     @contextmanager
-    def answer(self, sql: str, engine: QueryEngine | None = None, at_least: str | None = None) -> Iterator[Answer]:
-        """The answer, as far as it is taken. engine: whose SQL it is, if not the dialect's. at_least: the tick that it has to show."""
+    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> Iterator[Answer]:
+        """The answer, as far as it is taken."""
         from flowql.server.streaming import ARROW, decode  # Arrow: 0.2 s
 
         try:
-            body = json.dumps({"sql": sql, "engine": engine, "at_least": at_least}).encode()
+            body = json.dumps(
+                {"sql": sql, **{name: value for name, value in asdict(options).items() if value not in (None, False)}}
+            ).encode()
             with self._http.request("POST", "/v1/query", body, headers={"Accept": ARROW}) as reply:
                 if not reply.is_success:
                     raise self._refused(reply, reply.read())

@@ -23,6 +23,7 @@ CONNECT_S, SILENT_S, ANSWER_S = (
     10.0,
     60.0,
 )  # until a connection, between two parts of an answer, for the whole answer
+HURRIED_S = 1.0  # until an answer begins where standby copies may answer, and between two parts of it
 AVOIDED_S = 5.0  # a host that does not answer is not asked again so soon: each interactive query would wait for it
 ASKED_AT_ONCE = 16
 
@@ -34,7 +35,7 @@ class Members:
         self._log, self._id, self._own, self._clock = log, application_id, process_id, clock
         self._reader = MemberReader(log, application_id)
         self._lock = threading.Lock()  # guards the reader
-        self._avoided: dict[MemberAddress, float] = {}
+        self._avoided: dict[tuple[MemberAddress, bool], float] = {}  # by whether it was asked in a hurry
 
     def join(self, member: MemberAddress) -> None:
         """From now on others find this one."""
@@ -47,9 +48,9 @@ class Members:
         except LogError as error:
             say(WARNING, "log.trouble", f"{type(error).__name__}: {error}")
 
-    def rows(self, wanted: Sequence[Wanted], room: Room) -> tuple[list[Part], list[str]]:
+    def rows(self, wanted: Sequence[Wanted], room: Room, hurried: bool = False) -> tuple[list[Part], list[str]]:
         """The rows of all other members, and a sentence about each that did not answer. Implements `Others`.
-        room: memory of the interactive query.
+        room: memory of the interactive query. hurried: members have `HURRIED_S` to begin.
 
         QueryError if it is more than there is room for, here or at one of them.
         """
@@ -62,16 +63,18 @@ class Members:
             return [], []
         body = json.dumps(wanted_to_data(wanted)).encode()
         with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(others)), "members") as pool:
-            answers = list(pool.map(lambda m: self._asked(m, body, room), others.values()))
+            answers = list(pool.map(lambda m: self._asked(m, body, room, hurried=hurried), others.values()))
         return [p for parts, _ in answers for p in parts], [why for _, why in answers if why]
 
-    def _asked(self, member: MemberAddress, body: bytes, room: Room) -> tuple[list[Part], str]:
+    def _asked(self, member: MemberAddress, body: bytes, room: Room, *, hurried: bool) -> tuple[list[Part], str]:
         """Its parts, or why there are none. Half of an answer is none."""
         now = time.monotonic()
-        if self._avoided.get(member, 0.0) > now:
+        if self._avoided.get((member, hurried), 0.0) > now:
             return [], f"{member} did not answer a moment ago"
         headers = {"Authorization": f"Bearer {member.token}"}
-        http = Http(member.port, headers, connect_s=CONNECT_S, answer_s=SILENT_S, host=member.host)
+        http = Http(
+            member.port, headers, connect_s=CONNECT_S, answer_s=HURRIED_S if hurried else SILENT_S, host=member.host
+        )
         try:
             with http.request("POST", "/rows", body) as reply:
                 if not reply.is_success:
@@ -80,7 +83,7 @@ class Members:
         except (Unreachable, ValueError, KeyError, OSError) as error:
             if time.monotonic() - now >= CONNECT_S:
                 self._avoided = {m: at for m, at in self._avoided.items() if at > now} | {
-                    member: time.monotonic() + AVOIDED_S
+                    (member, hurried): time.monotonic() + AVOIDED_S
                 }
             return [], f"{member} does not answer: {error}"
         finally:

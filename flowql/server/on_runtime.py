@@ -277,6 +277,7 @@ class RuntimeEngine:
             taken.is_whole,
             taken.tick,
             taken.cut,
+            copies=None if others is None else instance.restoration.standbys.snapshot,
         )
 
     def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from flowql.errors import CommandError
 from flowql.query.committed import Part, Wanted
 from flowql.query.errors import query_error, to_data
 from flowql.query.statement import Condition, Literal
+from flowql.runtime.app.standby import CopyPosition
 from flowql.server.frames import arrow_stream, framed, read_frames
 
 MEDIA_TYPE = "application/vnd.flowql.parts"
@@ -21,7 +23,8 @@ def encode(parts: Iterable[Part]) -> Iterator[bytes]:
     try:
         for part in parts:
             about = {"relation": part.relation, "task": part.task, "version": part.version}
-            yield framed(about, arrow_stream(part.rows))
+            copy = {} if part.copy is None else {"copy": asdict(part.copy)}
+            yield framed({**about, **copy}, arrow_stream(part.rows))
     except CommandError as error:
         yield framed({"error": to_data(error)})
         return
@@ -36,7 +39,8 @@ def decode(pieces: Iterator[bytes]) -> Iterator[Part]:
         if "error" in about:
             raise query_error(about["error"])
         table = pa.ipc.open_stream(data).read_all()
-        yield Part(about["relation"], about["task"], about["version"], table)
+        copy = CopyPosition(**about["copy"]) if "copy" in about else None
+        yield Part(about["relation"], about["task"], about["version"], table, copy)
 
 
 def wanted_to_data(wanted: Iterable[Wanted]) -> dict[str, Any]:
@@ -45,7 +49,7 @@ def wanted_to_data(wanted: Iterable[Wanted]) -> dict[str, Any]:
         conditions = [[c.column, c.operator, [[v.kind, v.text] for v in c.values]] for c in w.conditions]
         columns = None if w.columns is None else sorted(w.columns)
         about = {"relation": w.relation, "definition": w.definition, "conditions": conditions}
-        found.append({**about, "columns": columns, "enough": w.enough, "tick": w.tick})
+        found.append({**about, "columns": columns, "enough": w.enough, "tick": w.tick, "copies": w.copies})
     return {"wanted": found}
 
 
@@ -62,6 +66,14 @@ def wanted_of(data: Any) -> list[Wanted]:
         if enough is not None and not isinstance(enough, int):
             raise TypeError("`enough` is a number")
         found.append(
-            Wanted(str(w["relation"]), str(w["definition"]), conditions, columns, enough, int(w.get("tick", 0)))
+            Wanted(
+                str(w["relation"]),
+                str(w["definition"]),
+                conditions,
+                columns,
+                enough,
+                int(w.get("tick", 0)),
+                bool(w.get("copies", False)),
+            )
         )
     return found

@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from flowql.compiler.plan import codec
 from flowql.config.api import CONNECTIONS_MAX
-from flowql.query.answer import Answer, Begun, Done, QueryEngine, returned
+from flowql.query.answer import Answer, Begun, Done, returned
 from flowql.query.errors import QueryError
+from flowql.query.options import QueryEngine, QueryOptions
 from flowql.query.parameters import COUNT_MAX, with_parameters
 from flowql.query.push import Start
 from flowql.query.tick_text import as_text
@@ -86,13 +87,18 @@ _COUNT = {"type": "object", "properties": {"rows": {"type": "integer"}, "tick": 
 @dataclass(frozen=True, slots=True)
 class Query:
     """sql: a SELECT. parameters: values of $1, $2, ...: strings, numbers, booleans or null. engine: `duckdb` for DuckDB's SQL. at_least: the tick
-    of a statement or an answer, which this answer has to show.
+    of a statement or an answer, which this answer has to show. allow_standby: standby copies answer for partitions whose owner does not.
     """
 
     sql: str
     parameters: list[Any] = field(default_factory=list)
     engine: QueryEngine | None = None
     at_least: str | None = None
+    allow_standby: bool = False
+
+    @property
+    def options(self) -> QueryOptions:
+        return QueryOptions(self.engine, self.at_least, self.allow_standby)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,7 @@ async def _query(call: Call) -> Response:
 
     def ask(begun: Begun) -> Answer:
         try:
-            return service.query(bound.sql, begun, call.client, asked.engine, at_least=asked.at_least, **_only(call))
+            return service.query(bound.sql, begun, call.client, asked.options, **_only(call))
         except QueryError as error:
             raise bound.placed(error) from error
 
@@ -235,7 +241,7 @@ async def _look_up(call: Call) -> Response:
     sql, at_least = select(source, call.given.get(COLUMNS, {})), call.given.get("at-least")
 
     def ask(begun: Begun) -> Answer:
-        return service.query(sql, begun, call.client, None, at_least=at_least, **_only(call))
+        return service.query(sql, begun, call.client, QueryOptions(at_least=at_least), **_only(call))
 
     if at_least is not None:  # it may have to wait
         return await answered(call, ask)

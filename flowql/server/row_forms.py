@@ -16,7 +16,7 @@ import pyarrow as pa
 from flowql.compiler.plan.codec import from_data
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
-from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE, TICK, TYPES
+from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE, STANDBY, TICK, TYPES
 from flowql.server.bodies import Malformed
 from flowql.server.failures import to_wire
 from flowql.server.row_text import csv_head, csv_rows, json_objects
@@ -67,6 +67,7 @@ _SAID: Mapping[bytes, str] = {
     SEQUENCE: "commit",
     COVERAGE: "partitions",
     MISSING: "missing",
+    STANDBY: "standby",
     APART: "inconsistent",
     MOMENTS: "moments",
     TICK: "tick",

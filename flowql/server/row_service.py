@@ -28,6 +28,7 @@ from flowql.query.answer import Done
 from flowql.query.changing import carry_out
 from flowql.query.dead_letters import WITH_VALUES, letters_in, with_records
 from flowql.query.local_tables import LocalTables, folder_of
+from flowql.query.options import QueryOptions
 from flowql.query.resuming import about
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.appending import Redelivery
@@ -126,7 +127,10 @@ class RowService:
     def dead_letters(self, limit: int, skip: int = 0) -> tuple[list[dict[str, Any]], int]:
         """Open dead letters as the public JSON, the last ones but for `skip`, and how many there are."""
         app = self._settings.application_id
-        with closing(self._opened()) as log, closing(self._service.query(WITH_VALUES, engine="duckdb")) as answer:
+        with (
+            closing(self._opened()) as log,
+            closing(self._service.query(WITH_VALUES, options=QueryOptions("duckdb"))) as answer,
+        ):
             found = letters_in(answer.table(), self._service.plan, Repairs(log, app))
             end = max(0, len(found) - skip)
             shown = with_records(found[max(0, end - limit) : end], log, app)

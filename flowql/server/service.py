@@ -16,10 +16,11 @@ from flowql.deploy.functions import check_functions, interactive_functions
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
-from flowql.query.answer import Answer, Begun, QueryEngine
+from flowql.query.answer import Answer, Begun
 from flowql.query.committed import Commit, Part, Wanted, limited_to
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.looking_up import looked_up_now
+from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
 from flowql.query.room import Room
 from flowql.query.session import answer
 from flowql.query.united import parts_of
@@ -182,11 +183,10 @@ class Service:
         sql: str,
         begun: Begun = lambda _: None,
         client: str = "",
-        engine: QueryEngine | None = None,
+        options: QueryOptions = QUERY_DEFAULTS,
         visible: frozenset[str] | None = None,
-        at_least: str | None = None,
     ) -> Answer:
-        """Close it, or take all of it. begun, client, engine, at_least: see `flowql.query.session.answer`. visible: folded names of the relations that the
+        """Close it, or take all of it. begun, client: see `flowql.query.session.answer`. visible: folded names of the relations that the
         query may read; None: all.
         """
         instance, database = self._engine, self.database
@@ -199,8 +199,7 @@ class Service:
             copied=limited_to(visible, instance.take_copied),
             functions=offered,
             client=client,
-            engine=engine,
-            at_least=at_least,
+            options=options,
             equal=(self, visible),
         )
 

@@ -1,7 +1,7 @@
 """Standby copies: rows of tasks that other members run, kept near the owner's last commit by reading their changelogs as they grow.
 
-A copy is a task whose restoration has no end. The state has its restore row, so nothing takes it for whole and no query sees it. Who takes the
-task over stops following and restores it from the position of the copy, as any rows that are here. Source: KIP-441, without its probing rebalances.
+A copy is a task whose restoration has no end. The state has its restore row, so nothing takes it for whole, and only queries that allow standby
+copies see it (KIP-535). Who takes the task over stops following and restores it from the position of the copy, as any rows that are here. Source: KIP-441, without its probing rebalances.
 
 A copy takes a bounded share of one processor and one chunk of memory, whatever their number, and waits for tasks that are to run.
 """
@@ -23,6 +23,7 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.remote.warm_start import FoundCheckpoint
+from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
 LOOK_MS = 500  # between two looks for what is new in the changelogs
 CHUNK_RECORDS = 5_000
@@ -52,8 +53,23 @@ class StandbyCopy:
     removals: list[Future[bool]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyPosition:
+    """The position of the rows of one store of a copy in its changelog, at least. behind: offsets between it and the end at the last look, markers
+    of transactions included. age_ms: since the copy was known to have all rows. As text it follows a name.
+    """
+
+    offset: int
+    behind: int
+    age_ms: int
+
+    def __str__(self) -> str:
+        behind = f"{self.behind:,} records and {self.age_ms:,} ms behind"
+        return f"at changelog offset {self.offset:,}, at most {behind}"
+
+
 class StandbyCopies:
-    """Owned by the restoration thread, but for `follow`, `stop_following` and `lag`, which any thread may call."""
+    """Owned by the restoration thread, but for `follow`, `stop_following`, `lag` and `snapshot`, which any thread may call."""
 
     def __init__(
         self,
@@ -110,6 +126,20 @@ class StandbyCopies:
         with self._lock:
             copy = self._copies.get(task)
             return None if copy is None else copy.lag
+
+    def snapshot(self) -> tuple[StateSnapshot, dict[tuple[str, str], CopyPosition]]:
+        """The rows of copies as they are now, and their positions by task and store: of copies that have had all rows. Close the snapshot."""
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            copies = dict(self._copies)
+        positions = {t: _positions(c, now_ms) for t, c in copies.items()}  # before the rows, which may be newer
+        physical, _ = self._state.checkpoint_snapshot()
+        with self._lock:  # a copy that has ended may have been cleared
+            kept = {t for t, c in copies.items() if self._copies.get(t) is c and c.openings == self._state.openings}
+        records = {t: c.record for t, c in copies.items() if t in kept}
+        shared = SharedSnapshot(physical, self._state.committed_stores(), self._state.applied_sequence, records)
+        found = {(t, store): at for t in sorted(kept) for store, at in positions[t].items()}
+        return StateSnapshot(shared, frozenset(kept)), found
 
     @property
     def followed(self) -> set[str]:
@@ -231,3 +261,16 @@ class StandbyCopies:
     def _fail(self, copy: StandbyCopy, error: Exception, now_ms: int) -> None:
         copy.cursors, copy.backoff = None, copy.backoff.after_failure(now_ms)
         self._on_error(copy.task.rpartition("/")[0], error)
+
+
+def _positions(copy: StandbyCopy, now_ms: int) -> dict[str, CopyPosition]:
+    """By store. Any thread: `begun_ms` is read before what the other thread changes before it."""
+    found = {}
+    for cursor in copy.cursors or ():
+        as_of_ms = cursor.begun_ms
+        offset, end = cursor.position, cursor.end
+        if offset < end:
+            as_of_ms = 0 if cursor.kept is None else cursor.kept.as_of_ms
+        if as_of_ms:
+            found[cursor.spec.name] = CopyPosition(offset, max(0, end - offset), max(0, now_ms - as_of_ms))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -23,9 +23,16 @@ EncodedRows = tuple[list[bytes], list[bytes]]
 class SharedSnapshot:
     """One physical snapshot with its catalog, kept until the manager and all handles have let go."""
 
-    def __init__(self, physical: PhysicalSnapshot, stores: dict[str, StoreEntry], sequence: int) -> None:
+    def __init__(
+        self,
+        physical: PhysicalSnapshot,
+        stores: Mapping[str, StoreEntry],
+        sequence: int,
+        tasks: dict[str, TaskRecord] | None = None,
+    ) -> None:
+        """tasks: None to read those that the snapshot has whole."""
         self.physical, self.stores, self.sequence = physical, stores, sequence
-        self._tasks: dict[str, TaskRecord] | None = None
+        self._tasks = tasks
         self._lock = NamedLock("snapshot", guards="the number of its users")
         self._users = 1  # its maker
 

@@ -27,7 +27,7 @@ def command(
     r"""Query, subscribe and describe in an interactive SQL shell.
 
     On a terminal with completion (Tab), history and several lines; `\?` helps, `\q` ends. Otherwise it answers
-    statements from stdin, up to the first that fails.
+    statements from stdin, until one fails.
 
     One answer:  flowql shell -c "SHOW QUERIES"
 

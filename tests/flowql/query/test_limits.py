@@ -278,7 +278,7 @@ def test_rooms_of_instances_that_ask_each_other() -> None:
     with pytest.raises(QueryError) as raised:
         list(parts.decode(parts.encode(too_large())))
     assert raised.value.code == TOO_LARGE
-    wanted = [Wanted("T", "d", (), None, 7), Wanted("T", "d")]
+    wanted = [Wanted("T", "d", (), None, 7), Wanted("T", "d", copies=True)]
     assert parts.wanted_of(parts.wanted_to_data(wanted)) == wanted
 
 
@@ -489,7 +489,7 @@ def test_rows_that_were_gathered_in_vain_take_no_memory(world: QueryHarness, tmp
     first, second = sorted(base.snapshot.tasks())
     tries = 0
 
-    def others(wanted: Sequence[Wanted], own: Room) -> tuple[list[Part], list[str]]:
+    def others(wanted: Sequence[Wanted], own: Room, _hurried: bool) -> tuple[list[Part], list[str]]:
         nonlocal tries
         tries += 1
         if tries < 4:

@@ -20,8 +20,9 @@ from flowql.deploy.control import NewPriority
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, QueryEngine
+from flowql.query.answer import Answer
 from flowql.query.errors import QueryError
+from flowql.query.options import QueryOptions
 from flowql.query.session import Begun
 from flowql.runtime.app.plan_topic import read_plan
 from flowql.server.address import FILE, Address, own_address, read_address, write_address
@@ -138,8 +139,8 @@ def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatc
     ended = threading.Event()
     ask = host.service.query
 
-    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None, at_least: str | None) -> Answer:
-        found = ask(sql, begun, client, engine, at_least=at_least)
+    def watched(sql: str, begun: Begun, client: str, options: QueryOptions) -> Answer:
+        found = ask(sql, begun, client, options)
 
         def batches() -> Generator[pa.RecordBatch]:
             try:
@@ -163,9 +164,9 @@ def test_who_leaves_before_the_first_row_ends_the_computation(
     broken, said = threading.Event(), []
     ask = host.service.query
 
-    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None, at_least: str | None) -> Answer:
+    def watched(sql: str, begun: Begun, client: str, options: QueryOptions) -> Answer:
         try:
-            return ask(sql, begun, client, engine, at_least=at_least)
+            return ask(sql, begun, client, options)
         except QueryError as error:
             said.append(error.title)
             broken.set()

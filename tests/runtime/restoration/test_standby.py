@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 
-from flowql.runtime.app.standby import StandbyCopies
+import pytest
+
+from flowql.runtime.app.standby import LOOK_MS, CopyPosition, StandbyCopies
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.state.changelog import read_tasks
 from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.runs.reader import RunsReader
 from tests.runtime.restoration.test_markers import Brokers
 from tests.runtime.restoration.test_restoration import COUNTS, Life
 from tests.runtime.state.support import manager_on
@@ -89,3 +93,63 @@ def test_a_chunk_on_its_way_to_a_copy_that_ends_is_dropped() -> None:
     assert stopped.result()
     assert copies.standbys._chunk is None
     assert copies.standbys.records == before
+
+
+def test_a_query_sees_copies_that_have_had_all_rows_with_their_positions() -> None:
+    copies = Copies()
+    stores = {(t, s) for t, record in copies.records.items() for s in record.stores}
+    while copies.lags() != {0}:
+        snapshot, positions = copies.standbys.snapshot()
+        snapshot.close()
+        assert all(p.behind == 0 for p in positions.values()), "those that are read from their beginning are left out"
+        copies.rounds(1)
+    snapshot, positions = copies.standbys.snapshot()
+    with snapshot, copies.life.instance.state.snapshot() as owned:
+        assert positions.keys() == stores
+        for store in {s for _, s in stores}:
+            assert dict(snapshot.scan(store)) == dict(owned.scan(store))
+    assert all(p.behind == 0 and p.age_ms <= LOOK_MS + 100 for p in positions.values())
+    copies.life.feed(50, 90)
+    copies.life.settle()
+    seen = list[CopyPosition]()
+    for _ in range(60):
+        copies.rounds(1)
+        snapshot, positions = copies.standbys.snapshot()
+        snapshot.close()
+        assert positions.keys() == stores
+        seen += positions.values()
+    behind = [p for p in seen if p.behind]
+    assert behind
+    assert all(p.age_ms > 0 for p in behind), "it had all rows some time ago"
+    assert [p.behind for p in positions.values()] == [0] * len(stores)
+    assert str(replace(behind[0], offset=1_200, behind=3, age_ms=40)) == (
+        "at changelog offset 1,200, at most 3 records and 40 ms behind"
+    )
+
+
+@pytest.mark.parametrize("how", ["ends", "begins anew"])
+def test_a_query_does_not_see_a_copy_that_ends_as_its_rows_are_taken(how: str) -> None:
+    """Its rows may be cleared by then, and would pass for those of its position."""
+    copies = Copies()
+    copies.rounds(300)
+    (task, record), *others = copies.records.items()
+    take = copies.state.checkpoint_snapshot
+
+    def ended() -> tuple[RunsReader, dict[bytes, int]]:
+        known = copies.state.committed_stores()
+        copies.standbys.stop_following(task)
+        copies.standbys.serve_removals()
+        copies.state.rebuild({task: record})
+        if how == "begins anew":
+            copies.standbys.follow(task, record, [known[s].spec for s in record.stores])
+        return take()
+
+    copies.state.checkpoint_snapshot = ended  # type: ignore[method-assign]
+    snapshot, positions = copies.standbys.snapshot()
+    snapshot.close()
+    assert {t for t, _ in positions} == {t for t, _ in others}
+    copies.state.checkpoint_snapshot = take  # type: ignore[method-assign]
+    copies.state._openings += 1
+    snapshot, positions = copies.standbys.snapshot()
+    snapshot.close()
+    assert positions == {}, "rows may be lost"
