@@ -27,6 +27,7 @@ from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
+    NEAR_RECORDS,
     MoveExecutor,
     begun,
     group_of_swap,
@@ -48,7 +49,6 @@ from flowql.runtime.topology.log_facts import LogFacts
 from flowql.runtime.topology.query import input_topics
 
 PARKED = "parked"  # in a task's metadata: the id of the swap for which it has stopped
-NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
 TOGETHER_MS = 15_000  # the serving generation is held up for at most this long, then the swap is taken back
 DRAIN_MS = 2_000  # time for a task to read the results of the tasks before it
 FAR_MS = 200  # between two looks how far the new generation is

@@ -25,7 +25,7 @@ from functools import partial
 from flowql.compiler.plan.deployed import SwapGroup, swapped, takes_difference
 from flowql.compiler.plan.generations import runtime_name, topics_read, under_own_name
 from flowql.compiler.plan.topology import QueryPlan
-from flowql.runtime.app.comparing import ComparisonUnavailable
+from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.draining import at_rest, drained, task_set
@@ -36,6 +36,7 @@ from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
+    NEAR_RECORDS,
     MoveExecutor,
     begun,
     compact_tables,
@@ -53,9 +54,6 @@ from flowql.runtime.log.embedded.log import incomplete, left_out
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.partitions import first_offset
-
-NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
-TOGETHER_MS = 5_000  # the serving generation is held up for at most this long while the new one catches up
 
 
 class Rebuilding:

@@ -63,6 +63,7 @@ POLICY = "cleanup.policy"
 COMPACT = "kafka-configs --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=compact"
 DELETE = "kafka-configs --alter --entity-type topics --entity-name {topic} --delete-config cleanup.policy"
 BUILT = "built, waits for promote"
+NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
 CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 20  # of one transaction
 
 

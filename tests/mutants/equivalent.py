@@ -72,7 +72,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "pass for yield from ()": "what has no other yield is done when it is chosen and not right after that, and its errors are handled in the same way",
     },
     "runtime/app/group_swap.py": {
-        "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
         "TOGETHER_MS = 15001  # the serving generation is held up for at most this long, then the swap is taken back": "a length of time",
         "DRAIN_MS = 2001  # time for a task to read the results of the tasks before it": "a length of time",
         "FAR_MS = 201  # between two looks how far the new generation is": "a length of time",
@@ -128,10 +127,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "entitled_ns: float = 1.0": "one nanosecond of ten seconds",
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
-    "runtime/app/rebuilding.py": {
-        "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
-        "TOGETHER_MS = 5001  # the serving generation is held up for at most this long while the new one catches up": "a length of time",
-    },
     "runtime/app/reconciler.py": {
         "WAITING_MS = 6  # between two looks whether a future is done": "a length of a wait",
         "RETRY_MS = 201  # after a look that failed": "a length of time",
@@ -178,6 +173,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "AGAIN_MS, AGAIN_MS_MAX = 1001, 30_000  # between two attempts": "a length of time",
     },
     "runtime/app/swapping.py": {
+        "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
         "CHUNK_ROWS, CHUNK_BYTES = 20001, 8 << 20  # of one transaction": "a size of transactions",
         "CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 21  # of one transaction": "a size of transactions",
         "CHUNK_ROWS, CHUNK_BYTES = 20_000, 9 << 20  # of one transaction": "a size of transactions",
