@@ -1,4 +1,4 @@
-"""What hostile clients do to the critical query of a saturated instance, in turns with and without them within one run.
+"""Measures what hostile clients do to the critical query of a saturated instance, in turns with and without them within one run.
 
     python -m benchmarks.hostile [--minutes 5] [--clients 1000] [--pause 5] [--events 12000000]
 

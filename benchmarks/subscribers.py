@@ -1,4 +1,4 @@
-"""What subscribers of one result over HTTP cost an instance: threads, memory, and processor time for each change.
+"""Measures the cost of subscribers of one result over HTTP: threads, memory, and processor time for each change.
 
     python -m benchmarks.subscribers [--counts 0 1 50 200] [--changes 400] [--sql S]
 

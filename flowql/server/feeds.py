@@ -1,11 +1,11 @@
 """Feeds read the changes of subscriptions: one reader, in one thread, for all subscribers of the same statement.
 
-A feed keeps its last changes as pieces, each with the bytes of the forms in use. A subscriber has a seat in a feed: the number of the piece it takes
-next. A new subscriber sits down where its changes begin, if the pieces reach so far back. Otherwise it gets a feed of its own, which hands its seats
+A feed keeps its last changes as pieces, each with the bytes of the forms in use. A subscriber has a cursor in a feed: the number of the piece it takes
+next. A new subscriber joins where its changes begin, if the pieces reach so far back. Otherwise it gets a feed of its own, which hands its cursors
 over once it has read as far as the feed that others share.
 
-A seat that is not moved while its feed has no room holds up the others for a moment, and then loses its place. Its subscriber continues with a feed
-of its own, at its token. A feed whose seats all wait waits for them.
+A cursor that is not moved while its feed has no room holds up the others for a moment, and then loses its place. Its subscriber continues with a feed
+of its own, at its token. A feed whose cursors all wait waits for them.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from flowql.runtime.log.base import TopicPartition
 
 KEPT_BYTES, KEPT_PIECES = 4 << 20, 1_024
-SLOW_S = 5.0  # for which a seat may hold up others
-JOIN_S = 2.0  # for which a new seat waits for a feed to reach the present
+SLOW_S = 5.0  # for which a cursor may hold up others
+JOIN_S = 2.0  # for which a new cursor waits for a feed to reach the present
 THREADS = 2  # compile statements, and encode what has not been
 ASK_S, ANSWER_S = 0.2, 1.0  # between two questions of a feed to another one, and for the answer
 TOO_MANY = "FQ5308"
 Key = tuple[str, frozenset[str] | None, str]
 
 
-class Fallen(Exception):
-    """The changes at a seat are no longer kept."""
+class LeftBehind(Exception):
+    """The changes at a cursor are no longer kept."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """Changes, a rebuild, or the end, with its failure if it has one. moved: the seats continue in another feed."""
+    """Changes, a rebuild, or the end, with its failure if it has one. moved: the cursors continue in another feed."""
 
     found: pa.RecordBatch | Rebuilt | None
     after: Point
@@ -100,7 +100,7 @@ class Asked:
         return self.what, self.visible, self.about
 
 
-class Seat:
+class Cursor:
     """A place in a feed. The lock of the feeds guards it."""
 
     def __init__(self, form: Form, loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> None:
@@ -109,19 +109,19 @@ class Seat:
         self.feed: Feed | None = None
         self.at = 0
         self.held_s = 0.0  # for which others have waited for it
-        self.is_left = self.has_fallen = False
-        self.next: Seat | None = None  # after a piece that is moved
+        self.is_closed = self.is_left_behind = False
+        self.next: Cursor | None = None  # after a piece that is moved
 
 
 @dataclass(slots=True, eq=False)
 class _Join:
-    """seat: that wants to sit down; None for another feed that asks, with its mark and seats."""
+    """cursor: that wants to join; None for another feed that asks, with its mark and cursors."""
 
     answer: Future[Point | None]
     asked: Asked | None = None
-    seat: Seat | None = None
+    cursor: Cursor | None = None
     mark: Mark | None = None
-    seats: tuple[Seat, ...] = ()
+    cursors: tuple[Cursor, ...] = ()
     ends: dict[TopicPartition, int] | None = None
     since: float = 0.0
 
@@ -131,20 +131,20 @@ class Feeds:
 
     def __init__(self, readers_max: Callable[[], int]) -> None:
         self._readers_max = readers_max
-        self.lock = threading.RLock()  # guards seats, pieces, joins, and which feeds others may join
+        self.lock = threading.RLock()  # guards cursors, pieces, joins, and which feeds others may join
         self._feeds: set[Feed] = set()  # those that read
         self.shared: dict[Key, Feed] = {}
         self._is_stopped = False
         self.threads = ThreadPoolExecutor(THREADS, "subscribing")
 
-    def sit(self, asked: Asked, seat: Seat) -> Future[Point | None]:
+    def open(self, asked: Asked, cursor: Cursor) -> Future[Point | None]:
         """Begins a subscription: the point where its changes begin. None: repeat it with `alone`. Raises CommandError if there are too many readers."""
         answer: Future[Point | None] = Future()
         with self.lock:
-            is_over = self._is_stopped or seat.is_left
+            is_over = self._is_stopped or cursor.is_closed
             feed = None if asked.alone or is_over else self.shared.get(asked.key)
             if feed is not None:
-                feed.join(_Join(answer, asked, seat))
+                feed.join(_Join(answer, asked, cursor))
                 return answer
             if len(self._feeds) >= self._readers_max() or is_over:
                 title = f"the instance serves at most {self._readers_max():,} different subscriptions over the network"
@@ -152,19 +152,19 @@ class Feeds:
                 raise CommandError(title, code=TOO_MANY, help=help_)
             feed = Feed(self, asked, answer)
             self._feeds.add(feed)
-            feed.seat(seat, 0)
+            feed.add(cursor, 0)
             if feed.shares:
                 self.shared.setdefault(asked.key, feed)
         feed.start()
         return answer
 
-    def leave(self, seat: Seat, then: Callable[[], None]) -> None:
+    def leave(self, cursor: Cursor, then: Callable[[], None]) -> None:
         """Any thread. then: called once nothing is held for it."""
         left = None
         with self.lock:
-            here: Seat | None = seat
+            here: Cursor | None = cursor
             while here is not None:
-                here.is_left = True
+                here.is_closed = True
                 if here.feed is not None and here.feed.leave(here):
                     left = here.feed
                 here = here.next
@@ -189,7 +189,7 @@ class Feeds:
         self._is_stopped = True
 
     def close(self) -> None:
-        """Waits for the end of all feeds, whose seats have been left."""
+        """Waits for the end of all feeds, whose cursors have been left."""
         with self.lock:
             feeds = list(self._feeds)
         for feed in feeds:
@@ -207,8 +207,8 @@ class Feed:
         self.shares = can_share(asked.query) and (can_resume(asked.query) or not asked.is_slow)
         self._thread = ThreadPoolExecutor(1, "changes")
         self._poked = threading.Event()
-        self._room = threading.Condition(feeds.lock)  # notified when a seat has moved
-        self._seats: set[Seat] = set()
+        self._room = threading.Condition(feeds.lock)  # notified when a cursor has moved
+        self._cursors: set[Cursor] = set()
         self._pieces: deque[Piece] = deque()
         self._first = self._bytes = 0  # number of the first piece; of all pieces
         self._begins: tuple[int, Point] | None = None  # the piece, by number, from which on all rows follow
@@ -220,9 +220,9 @@ class Feed:
 
     # Any thread, with the lock of the feeds.
 
-    def seat(self, seat: Seat, at: int) -> None:
-        seat.feed, seat.at = self, at
-        self._seats.add(seat)
+    def add(self, cursor: Cursor, at: int) -> None:
+        cursor.feed, cursor.at = self, at
+        self._cursors.add(cursor)
 
     def join(self, join: _Join) -> None:
         if self._is_over or self._is_stopped:
@@ -231,11 +231,11 @@ class Feed:
         self._joins.append(join)
         self._poked.set()
 
-    def leave(self, seat: Seat) -> bool:
+    def leave(self, cursor: Cursor) -> bool:
         """Whether the last one has left a feed that still has to end."""
-        self._seats.discard(seat)
+        self._cursors.discard(cursor)
         self._room.notify_all()
-        if self._seats:
+        if self._cursors:
             return False
         if not self._is_stopped:
             self._is_stopped = True
@@ -243,18 +243,18 @@ class Feed:
             self._poked.set()
         return not self._is_over
 
-    def take(self, seat: Seat) -> Piece | None:
-        """The next piece of a seat. None if there is none yet. Raises Fallen."""
-        if seat.has_fallen:
-            raise Fallen
-        at = seat.at - self._first
+    def take(self, cursor: Cursor) -> Piece | None:
+        """The next piece of a cursor. None if there is none yet. Raises LeftBehind."""
+        if cursor.is_left_behind:
+            raise LeftBehind
+        at = cursor.at - self._first
         if at == len(self._pieces):
             return None
         if at == 0 or at == len(self._pieces) - 1:
             self._room.notify_all()
-        seat.at += 1
-        if seat.at - self._first == len(self._pieces):
-            seat.held_s = 0.0
+        cursor.at += 1
+        if cursor.at - self._first == len(self._pieces):
+            cursor.held_s = 0.0
         return self._pieces[at]
 
     # Its own thread.
@@ -350,7 +350,7 @@ class Feed:
 
     def _publish(self, piece: Piece) -> None:
         with self._feeds.lock:
-            forms = {type(s.form): s.form for s in self._seats}
+            forms = {type(s.form): s.form for s in self._cursors}
         for form in forms.values():
             piece.encoded(form)
         with self._feeds.lock:
@@ -360,17 +360,17 @@ class Feed:
     def _add(self, piece: Piece) -> None:
         self._pieces.append(piece)
         self._bytes += piece.bytes
-        _wake(self._seats)
+        _wake(self._cursors)
 
     def _make_room(self, size: int) -> None:
         while self._pieces and (self._bytes + size > KEPT_BYTES or len(self._pieces) >= KEPT_PIECES):
-            late = [seat for seat in self._seats if seat.at == self._first]
+            late = [cursor for cursor in self._cursors if cursor.at == self._first]
             if late and not self._is_stopped:
-                if len(late) < len(self._seats) and (fallen := [s for s in late if s.held_s >= SLOW_S]):
-                    for seat in fallen:
-                        seat.has_fallen = True
-                        self._seats.discard(seat)
-                    _wake(fallen)
+                if len(late) < len(self._cursors) and (behind := [s for s in late if s.held_s >= SLOW_S]):
+                    for cursor in behind:
+                        cursor.is_left_behind = True
+                        self._cursors.discard(cursor)
+                    _wake(behind)
                     continue
                 self._wait_for(late)
                 continue
@@ -379,19 +379,19 @@ class Feed:
             self._first += 1
             self._before = gone.after
 
-    def _wait_for(self, late: Iterable[Seat]) -> None:
+    def _wait_for(self, late: Iterable[Cursor]) -> None:
         began = time.monotonic()
         self._room.wait(0.1)
-        for seat in late:
-            seat.held_s += time.monotonic() - began
-        if all(seat.held_s >= SLOW_S for seat in self._seats):
+        for cursor in late:
+            cursor.held_s += time.monotonic() - began
+        if all(cursor.held_s >= SLOW_S for cursor in self._cursors):
             self._feeds.hide(self)  # others get feeds that are read
         for join in self._joins:
             _resolve(join.answer, None)
         self._joins.clear()
 
     def _serve(self, following: Following) -> None:
-        """Lets those sit down whose changes begin at a point that is still kept."""
+        """Admits those whose changes begin at a point that is still kept."""
         with self._feeds.lock:
             joins = list(self._joins)
         if not joins:
@@ -401,7 +401,7 @@ class Feed:
             if (found := self._place_of(join, following, point, now)) is not None:
                 with self._feeds.lock:
                     self._joins.remove(join)
-                    self._sit(join, found)
+                    self._admit(join, found)
 
     def _place_of(self, join: _Join, following: Following, point: Point, now: float) -> tuple[int, Point] | bool | None:
         """Where a join begins: the number of a piece and the point before it. False if it begins nowhere; None if that is not known yet."""
@@ -437,17 +437,17 @@ class Feed:
                 return end - n, piece.after
         return (self._first, self._before) if self._before is not None and self._before.mark == mark else None
 
-    def _sit(self, join: _Join, found: tuple[int, Point] | bool) -> None:
-        if isinstance(found, bool) or self._is_stopped or (join.seat is not None and join.seat.is_left):
+    def _admit(self, join: _Join, found: tuple[int, Point] | bool) -> None:
+        if isinstance(found, bool) or self._is_stopped or (join.cursor is not None and join.cursor.is_closed):
             _resolve(join.answer, None)
         elif join.answer.set_running_or_notify_cancel():
             at, point = found
-            for seat in join.seats if join.seat is None else (join.seat,):
-                self.seat(seat, at)
+            for cursor in join.cursors if join.cursor is None else (join.cursor,):
+                self.add(cursor, at)
             join.answer.set_result(point)
 
     def _is_moved(self, following: Following) -> bool:
-        """Hands its seats over to the feed that others share, if that has the same point, or becomes that one itself."""
+        """Hands its cursors over to the feed that others share, if that has the same point, or becomes that one itself."""
         if not self.shares or time.monotonic() < self._ask_at:
             return False
         with self._feeds.lock:
@@ -455,16 +455,16 @@ class Feed:
             if other is self:
                 return False
             self._ask_at = time.monotonic() + ASK_S
-            made = {seat: Seat(seat.form, seat.loop, seat.told) for seat in self._seats}
+            made = {cursor: Cursor(cursor.form, cursor.loop, cursor.told) for cursor in self._cursors}
             answer: Future[Point | None] = Future()
-            other.join(_Join(answer, mark=following.point().mark, seats=tuple(made.values())))
+            other.join(_Join(answer, mark=following.point().mark, cursors=tuple(made.values())))
         wait((answer,), ANSWER_S)
         if answer.cancel() or answer.result() is None:
             return False
         with self._feeds.lock:
-            for seat, there in made.items():
-                seat.next = there
-                if seat.is_left:
+            for cursor, there in made.items():
+                cursor.next = there
+                if cursor.is_closed:
                     other.leave(there)
             self._add(Piece(None, self._last(), moved=True))
         return True
@@ -478,11 +478,11 @@ def _resolve(answer: Future[Point | None], point: Point | Failure | None) -> Non
             answer.set_result(point)
 
 
-def _wake(seats: Iterable[Seat]) -> None:
+def _wake(cursors: Iterable[Cursor]) -> None:
     """One call for each loop: each is a system call."""
     by_loop = dict[asyncio.AbstractEventLoop, list[asyncio.Event]]()
-    for seat in seats:
-        by_loop.setdefault(seat.loop, []).append(seat.told)
+    for cursor in cursors:
+        by_loop.setdefault(cursor.loop, []).append(cursor.told)
     for loop, told in by_loop.items():
         with suppress(RuntimeError):  # it has ended
             loop.call_soon_threadsafe(_set, told)

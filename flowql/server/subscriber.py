@@ -12,7 +12,7 @@ import pyarrow as pa
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.server.change_stream import KEEP_ALIVE_S, Form
 from flowql.server.failures import INTERNAL, Failure
-from flowql.server.feeds import Asked, Fallen, Feeds, Piece, Seat
+from flowql.server.feeds import Asked, Cursor, Feeds, LeftBehind, Piece
 from flowql.server.following import Point
 
 
@@ -24,8 +24,8 @@ class Subscriber:
     ) -> None:
         """ask: compiles the statement, which takes a while. limit: of changes. ended: called when all it held is released."""
         self._feeds, self._ask, self._form, self._limit, self._ended = feeds, ask, form, limit, ended
-        self._seat: Seat | None = None
-        self._sitting: asyncio.Future[None] | None = None
+        self._cursor: Cursor | None = None
+        self._opening: asyncio.Future[None] | None = None
         self._point: Point  # after the changes sent so far
         self._rows = 0
         self._is_closed = False  # the lock of the feeds guards it
@@ -37,23 +37,23 @@ class Subscriber:
         asked = await self._loop.run_in_executor(self._feeds.threads, self._ask)
         limits = [n for n in (self._limit, asked.query.limit) if n is not None]
         self._limit = min(limits, default=None)
-        self._sitting = asyncio.ensure_future(self._sit(asked))
-        if (await asyncio.wait([self._sitting], timeout=KEEP_ALIVE_S))[0]:
-            self._sitting.result()
+        self._opening = asyncio.ensure_future(self._open(asked))
+        if (await asyncio.wait([self._opening], timeout=KEEP_ALIVE_S))[0]:
+            self._opening.result()
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """Until the end or an error, which is the last frame."""
-        assert self._sitting is not None, "begun"
+        assert self._opening is not None, "begun"
         try:
-            while not (await asyncio.wait([self._sitting], timeout=KEEP_ALIVE_S))[0]:
+            while not (await asyncio.wait([self._opening], timeout=KEEP_ALIVE_S))[0]:
                 yield self._form.alive
-            self._sitting.result()
+            self._opening.result()
             yield self._form.begun(self._point)
             while not self._is_full:
                 self._told.clear()
                 try:
                     piece = self._take()
-                except Fallen:
+                except LeftBehind:
                     if reset := await self._sit_again():
                         yield reset
                     continue
@@ -64,8 +64,8 @@ class Subscriber:
                     except TimeoutError:
                         yield self._form.alive
                 elif piece.moved:
-                    assert self._seat is not None
-                    self._seat = self._seat.next
+                    assert self._cursor is not None
+                    self._cursor = self._cursor.next
                 elif piece.found is None:
                     self.failure = piece.failure
                     break
@@ -84,42 +84,42 @@ class Subscriber:
             if self._is_closed:
                 return
             self._is_closed = True
-            seat = self._seat
-        if self._sitting is not None:
+            cursor = self._cursor
+        if self._opening is not None:
             with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._sitting.cancel)
-        if seat is None:
+                self._loop.call_soon_threadsafe(self._opening.cancel)
+        if cursor is None:
             self._ended(self)
         else:
-            self._feeds.leave(seat, lambda: self._ended(self))
+            self._feeds.leave(cursor, lambda: self._ended(self))
 
     @property
     def _is_full(self) -> bool:
         return self._limit is not None and self._rows >= self._limit
 
-    async def _sit(self, asked: Asked) -> None:
-        """Gets a seat, where others read the same if there is one."""
+    async def _open(self, asked: Asked) -> None:
+        """Gets a cursor, where others read the same if there is one."""
         point = None
         while point is None:
             with self._feeds.lock:
-                self._seat = Seat(self._form, self._loop, self._told)
-                self._seat.is_left = self._is_closed
-            point = await asyncio.wrap_future(self._feeds.sit(asked, self._seat))
+                self._cursor = Cursor(self._form, self._loop, self._told)
+                self._cursor.is_closed = self._is_closed
+            point = await asyncio.wrap_future(self._feeds.open(asked, self._cursor))
             asked = replace(asked, alone=True)
         self._point = point
 
     async def _sit_again(self) -> bytes:
         """Continues after the changes sent so far. What is sent if it cannot; else empty."""
         asked = await self._loop.run_in_executor(self._feeds.threads, self._ask)
-        await self._sit(replace(asked, token=self._point.token or "", alone=True, is_slow=True))
+        await self._open(replace(asked, token=self._point.token or "", alone=True, is_slow=True))
         return self._form.reset(self._point) if self._point.reset else b""
 
     def _take(self) -> Piece | None:
-        seat = self._seat
-        assert seat is not None
-        assert seat.feed is not None, "begun"
+        cursor = self._cursor
+        assert cursor is not None
+        assert cursor.feed is not None, "begun"
         with self._feeds.lock:
-            return seat.feed.take(seat)
+            return cursor.feed.take(cursor)
 
     async def _encoded(self, piece: Piece) -> bytes:
         found = piece.found
