@@ -238,6 +238,10 @@ class Ticks:
                 f = self._of_query.get(task.id.query)
                 if f is None:
                     continue
+                if f.target is not None and not self._has_ends(f, f.target, [task]):
+                    f.target, f.tick_ms, f.rested = None, None, False  # a later tick will have them
+                    f.lines = {} if f.writers.upstream else None
+                    _set_lines(f, self._tasks(f))
                 if f.writers.upstream and f.target is None:
                     f.rested = False
                     self._choose(f)
@@ -250,7 +254,7 @@ class Ticks:
             self._newest, self._drawn = self._newest + 1, True
             self._sources[self._newest], self._walls[self._newest] = ends, self._host.clock.wall_ms()
             for f in self._followers.values():
-                if f.lines is None:
+                if f.lines is None and self._has_ends(f, self._newest, self._tasks(f)):
                     f.target, f.lines = self._newest, {}
                     self._move(f, self._newest)
             here = next(self._coming(), None) is None
@@ -407,12 +411,20 @@ class Ticks:
     def _choose(self, f: Follower) -> bool:
         """Sets the next target and the lines of it, if it is known."""
         known = [self._sources, *(self._followers[t].ends for t in f.writers.upstream)]
-        target = aligned(n for n in set.intersection(*map(set, known)) if n > f.done)
+        tasks = self._tasks(f)
+        target = aligned(n for n in set.intersection(*map(set, known)) if n > f.done and self._has_ends(f, n, tasks))
         if target is None:
             return False
         f.target = target
         self._move(f, target)
         return True
+
+    def _has_ends(self, f: Follower, tick: int, tasks: Iterable[Task]) -> bool:
+        """Whether a tick has the ends of all sources of these tasks. It has none of sources whose readers had no tasks when it was drawn: such a reader
+        would finish it wherever it was.
+        """
+        ends = self._sources[tick]
+        return all(i.tp in ends for task in tasks for i in task.logs.values() if i.tp.topic in f.writers.sources)
 
     def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
         """Its state as of a tick is that of this commit."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flowql.runtime.app import deployment
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
@@ -50,6 +51,37 @@ def test_views_over_views_never_show_a_part_of_a_transaction(
 ) -> None:
     seen = run(Bank(seed, partitions), restart_at=restart_at)
     assert len(seen["credits", "debits", "balance", "total"]) > 4, "they advance while the producer goes on"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tick_that_is_drawn_before_the_tasks_of_a_start_are_made_has_none_of_their_rows(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knew no ends of their inputs, so each query had finished it where its last commit was: credits differed from debits, without a reason."""
+    bank = Bank(seed)
+    go_on(bank, 200)
+    bank.pause("CTAS_debits")
+    go_on(bank, 100)
+    bank.pause()
+    for _ in range(20):
+        bank.transact()
+    make = deployment.build
+
+    def late(host: Instance, *given: Any, **named: Any) -> Any:
+        for _ in range(20):
+            bank.clock.advance(50)  # type: ignore[attr-defined]
+            host.polling.run_once(host.clock.timer_ms())
+            host.commit.run_once(host.clock.timer_ms())
+        return make(host, *given, **named)
+
+    monkeypatch.setattr(deployment, "build", late)
+    bank.restart()
+    for _ in range(100):
+        bank.driver.round()
+        bank.look("credits", "debits", "balance", "total")
+    bank.driver.run_until_caught_up()
+    assert bank.look("credits", "debits", "balance", "total") == len(bank.sums) - 1
+    bank.instance.close()
 
 
 def test_a_view_over_a_paused_view_waits_and_says_so() -> None:
