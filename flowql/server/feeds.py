@@ -244,7 +244,7 @@ class Feed:
         return not self._is_over
 
     def take(self, cursor: Cursor) -> Piece | None:
-        """The next piece of a cursor. None if there is none yet. Raises LeftBehind."""
+        """The next piece of a cursor; None while it has taken all. Raises LeftBehind."""
         if cursor.is_left_behind:
             raise LeftBehind
         at = cursor.at - self._first
