@@ -3,7 +3,7 @@
 Tests that take turns: of a group of long tests from end to end a few run each time, others from commit to commit, so that a run can be
 repeated elsewhere. `make test TURNS=all` runs all, a number as TURNS draws others. Whoever selects no more of a group than run each time
 gets all of what was selected.
-In some groups files take turns as a whole; in "long" are files of no other group that take longest, of which a fifth run each time. In
+In some groups files take turns as a whole; in "long" are files of no other group that take longest, of which one in seven runs each time. In
 the group "cases" each test is a group of its own: of its parameters a quarter run each time.
 """
 
@@ -54,8 +54,8 @@ TURNS = {
     "load": 1,
     "pages": 1,
     "plants": 2,
-    "worlds": 3,
-    "disks": 3,
+    "worlds": 2,
+    "disks": 2,
     "stories": 2,
     "processes": 1,
     "sessions": 1,
@@ -63,7 +63,7 @@ TURNS = {
     "instances": 2,
     "servers": 1,
     "queries": 1,
-    "long": 14,
+    "long": 11,
 }
 BY_FILE = {
     "sessions",

@@ -74,7 +74,7 @@ class Found:
     def seen_through(self, deltas: Sequence[Delta], keys: PackedKeys) -> Found:
         """The same with what the batch has staged since. keys: those that were found."""
         values = self.values
-        for delta in deltas:
+        for delta in filter(len, deltas):
             slots = (
                 self.slots if delta.generation is self.generation else delta.generation.index.find(keys, keys.hashes())
             )

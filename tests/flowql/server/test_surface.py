@@ -229,7 +229,7 @@ def test_more_requests_at_once_than_an_endpoint_answers_are_turned_away(ask, mon
     going_on = threading.Event()
     waiting = threading.Semaphore(0)
 
-    def query(sql, begun, client, engine, at_least):
+    def query(sql, begun, client, options):
         waiting.release()
         going_on.wait(30)
         raise QueryError("at last", code=INVALID)

@@ -11,6 +11,7 @@ from flowql.runtime.app.query_state import QueryRecord
 from flowql.runtime.app.status import Wait, wait_of
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.producer_channels import ProducerChannels
 from tests.runtime.task.test_gathering import fetched
 
 
@@ -22,7 +23,7 @@ def task(**facts: Any) -> Any:
         "runnable": False,
         "buffered_rows": 3,
         "read_up_to": SimpleNamespace(ms=None),
-        "downstream": [],
+        "downstream": ProducerChannels(),
         "more": {},
     }
     known |= {"logs": {"t": rows}, **facts}
@@ -63,7 +64,7 @@ def full() -> ExchangeInput:
         ([task()], Wait("processor")),
         ([task(), task(more={"u": unread(4)})], Wait("other input", ("u-1",))),
         ([task(more={"u": unread(0)})], Wait("processor")),
-        ([task(more={"u": unread(4)}, downstream=[full()])], Wait("repartition", ("x",))),
+        ([task(more={"u": unread(4)}, downstream=ProducerChannels([full()]))], Wait("repartition", ("x",))),
         ([task(more={"u": unread(4)}, read_up_to=SimpleNamespace(ms=5))], Wait("interactive_query")),
         ([task(buffered_rows=0, read_up_to=SimpleNamespace(ms=5))], Wait("input")),
     ],

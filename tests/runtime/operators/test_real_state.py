@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.state.manager import StateManager
@@ -115,8 +115,13 @@ def test_windows_by_rows_and_by_columns_have_one_state(rows, runs, windowed, cha
     assert task.late == expected.late
 
 
+# The row of the table has no key, so a micro-batch stages nothing before it looks rows up: this was an IndexError.
+ROW_WITHOUT_KEY = [*[(0, "+", ("b", None), 0)] * 27, (1, "+", (None,) * 7, 0), *[(0, "+", ("b", None), 0)] * 2]
+
+
 @settings(max_examples=100, deadline=None)
 @given(EVENTS, RUNS, st.sampled_from(["latest", "stream-table left", "table-table inner", "table-table full"]))
+@example(ROW_WITHOUT_KEY, [(27, True, "")], "stream-table left")
 def test_tables_by_rows_and_by_columns_have_one_state(events, runs, what):
     shape, _, kind = what.partition(" ")
     if shape == "latest":
