@@ -50,12 +50,15 @@ class LeftBehind(Exception):
 
 @dataclass(slots=True)
 class Piece:
-    """Changes, a rebuild, or the end, with its failure if it has one. moved: the cursors continue in another feed."""
+    """Changes, a rebuild, or the end, with its failure if it has one. moved: the cursors continue in another feed. counted: its bytes when
+    the feed took it; those of a form that is encoded later are not counted.
+    """
 
     found: pa.RecordBatch | Rebuilt | None
     after: Point
     failure: Failure | None = None
     moved: bool = False
+    counted: int = 0
     _forms: dict[type[Form], bytes] = field(default_factory=dict)
 
     def is_encoded(self, form: Form) -> bool:
@@ -358,8 +361,9 @@ class Feed:
             self._add(piece)
 
     def _add(self, piece: Piece) -> None:
+        piece.counted = piece.bytes
         self._pieces.append(piece)
-        self._bytes += piece.bytes
+        self._bytes += piece.counted
         _wake(self._cursors)
 
     def _make_room(self, size: int) -> None:
@@ -375,7 +379,7 @@ class Feed:
                 self._wait_for(late)
                 continue
             gone = self._pieces.popleft()
-            self._bytes -= gone.bytes
+            self._bytes -= gone.counted
             self._first += 1
             self._before = gone.after
 

@@ -54,7 +54,7 @@ class Subscriber:
                 try:
                     piece = self._take()
                 except LeftBehind:
-                    if reset := await self._sit_again():
+                    if reset := await self._open_again():
                         yield reset
                     continue
                 if piece is None:
@@ -108,7 +108,7 @@ class Subscriber:
             asked = replace(asked, alone=True)
         self._point = point
 
-    async def _sit_again(self) -> bytes:
+    async def _open_again(self) -> bytes:
         """Continues after the changes sent so far. What is sent if it cannot; else empty."""
         asked = await self._loop.run_in_executor(self._feeds.threads, self._ask)
         await self._open(replace(asked, token=self._point.token or "", alone=True, is_slow=True))

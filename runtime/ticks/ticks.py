@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from flowql.compiler.plan.topology import Plan, stores_of
 from flowql.runtime.clock import Clock
@@ -238,7 +238,7 @@ class Ticks:
                 f = self._of_query.get(task.id.query)
                 if f is None:
                     continue
-                if f.target is not None and not self._has_ends(f, f.target, [task]):
+                if f.target is not None and not _reads(f, [task]) <= self._sources[f.target].keys():
                     f.target, f.tick_ms, f.rested = None, None, False  # a later tick will have them
                     f.lines = {} if f.writers.upstream else None
                     _set_lines(f, self._tasks(f))
@@ -254,7 +254,7 @@ class Ticks:
             self._newest, self._drawn = self._newest + 1, True
             self._sources[self._newest], self._walls[self._newest] = ends, self._host.clock.wall_ms()
             for f in self._followers.values():
-                if f.lines is None and self._has_ends(f, self._newest, self._tasks(f)):
+                if f.lines is None and _reads(f, self._tasks(f)) <= ends.keys():
                     f.target, f.lines = self._newest, {}
                     self._move(f, self._newest)
             here = next(self._coming(), None) is None
@@ -379,9 +379,7 @@ class Ticks:
 
     def _source_partitions(self) -> list[TopicPartition]:
         with self._lock:
-            return sorted(
-                {i.tp for f in self._followers.values() for i in self._inputs(f) if i.tp.topic in f.writers.sources}
-            )
+            return sorted(set[TopicPartition]().union(*(_reads(f, self._tasks(f)) for f in self._followers.values())))
 
     def _go_on(self, f: Follower) -> None:
         """Queries that read sources alone go on freely from the newest tick, and to the next line from an older one. A tick that brings them no
@@ -411,20 +409,14 @@ class Ticks:
     def _choose(self, f: Follower) -> bool:
         """Sets the next target and the lines of it, if it is known."""
         known = [self._sources, *(self._followers[t].ends for t in f.writers.upstream)]
-        tasks = self._tasks(f)
-        target = aligned(n for n in set.intersection(*map(set, known)) if n > f.done and self._has_ends(f, n, tasks))
+        reads = _reads(f, self._tasks(f))
+        later = (n for n in set.intersection(*map(set, known)) if n > f.done)
+        target = aligned(n for n in later if reads <= self._sources[n].keys())
         if target is None:
             return False
         f.target = target
         self._move(f, target)
         return True
-
-    def _has_ends(self, f: Follower, tick: int, tasks: Iterable[Task]) -> bool:
-        """Whether a tick has the ends of all sources of these tasks. It has none of sources whose readers had no tasks when it was drawn: such a reader
-        would finish it wherever it was.
-        """
-        ends = self._sources[tick]
-        return all(i.tp in ends for task in tasks for i in task.logs.values() if i.tp.topic in f.writers.sources)
 
     def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
         """Its state as of a tick is that of this commit."""
@@ -475,9 +467,6 @@ class Ticks:
     def _tasks(self, f: Follower) -> list[Task]:
         return [task for query in f.writers.queries for task in self._host.tasks_of(query)]
 
-    def _inputs(self, f: Follower) -> list[Any]:
-        return [i for task in self._tasks(f) for i in task.logs.values()]
-
     def _ends_of(self, topics: Iterable[str]) -> dict[str, Ends]:
         """The ends of these topics. The commit thread calls it before their writers go on."""
         read = [t for t in topics if t in self._followers]
@@ -496,6 +485,13 @@ def _are_same(old: Writers, old_plan: Plan, new: Writers, plan: Plan) -> bool:
     if (old.queries, old.sources, old.upstream) != (new.queries, new.sources, new.upstream):
         return False
     return all(old_plan.by_id[q].subtopologies == plan.by_id[q].subtopologies for q in new.queries)
+
+
+def _reads(f: Follower, tasks: Iterable[Task]) -> set[TopicPartition]:
+    """The partitions of sources that these tasks read. A tick without the end of one was drawn before they were made: they would finish it wherever
+    they are.
+    """
+    return {i.tp for task in tasks for i in task.logs.values() if i.tp.topic in f.writers.sources}
 
 
 def _set_lines(f: Follower, tasks: Iterable[Task]) -> None:

@@ -60,8 +60,10 @@ def write(host: Host, values: range, key: str = "k", size: int = 0) -> None:
 class Client:
     """Takes events when it is told to. values: of V, in order, since the last reset."""
 
-    def __init__(self, host: Host, sql: str, start: Start = "latest", token: str | None = None) -> None:
-        self.subscriber: Subscriber = rows_of(host).subscriber(sql, start, None, Messages(), token)
+    def __init__(
+        self, host: Host, sql: str, start: Start = "latest", token: str | None = None, form: Messages | None = None
+    ) -> None:
+        self.subscriber: Subscriber = rows_of(host).subscriber(sql, start, None, form or Messages(), token)
         self.values: list[int] = []
         self.kinds: list[str] = []
         self.token = ""
@@ -272,6 +274,34 @@ def test_a_token_finds_its_place_among_what_is_kept_and_behind_it(host: Host, mo
                     if n < 8:
                         await made[0].until(7)
                     assert made[0].values == list(range(n, 8))
+
+    asyncio.run(follow())
+
+
+class OtherMessages(Messages):
+    """A form of its own."""
+
+
+def test_forms_that_are_encoded_later_do_not_raise_the_limit_of_what_is_kept(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their bytes were taken off when a change left, and had never been added."""
+    monkeypatch.setattr(feeds, "KEPT_BYTES", 20_000)
+
+    async def follow() -> None:
+        async with clients(host, Client(host, STREAM)) as (first,):
+            tokens = list[str]()
+            for n in range(60):
+                tokens.append(first.token)
+                await asyncio.to_thread(write, host, range(n, n + 1), "k", 1_000)
+                await first.until(n)
+                if n % 5 == 4:
+                    async with clients(host, Client(host, STREAM, token=tokens[n - 4], form=OtherMessages())) as (
+                        late,
+                    ):
+                        await late.until(n)
+            (feed,) = rows_of(host)._feeds._feeds
+            assert sum(len(p.encoded(Messages())) for p in feed._pieces) <= 20_000
 
     asyncio.run(follow())
 
