@@ -282,7 +282,10 @@ class LiveRows(Rows):
         return b"".join(parts), self._changes.is_over and not self._ready
 
     def taken(self, count: int | None) -> Iterator[pa.RecordBatch]:
-        while (count is None or count > 0) and (batch := self._next()) is not None:
+        """The rows that have come by one look: with a look for each piece, commits that go on would hold a FETCH ALL for ever."""
+        self._ready = self._ready or self._changes.poll()
+        while self._ready and (count is None or count > 0):
+            batch = self._ready.pop(0)
             if count is not None and batch.num_rows > count:
                 self._ready.insert(0, batch.slice(count))
                 batch = batch.slice(0, count)

@@ -6,6 +6,7 @@ import base64
 import json
 from collections import Counter
 from contextlib import closing
+from itertools import count, islice
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from flowql.config.load import read_project
 from flowql.deploy.settings import settings_of
 from flowql.pg.reading import Reading
 from flowql.pg.subscribe_statement import Subscribe
+from flowql.pg.subscribing import LiveRows
 from flowql.query.errors import QueryError
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -212,6 +214,17 @@ def test_a_rebuild_ends_subscriptions_and_their_tokens(shop: Shop) -> None:
             fetched(w, "SUBSCRIBE spent", resume=token(told))
         assert failed.value.state == "55000"
         assert Counter(r[HEAD:] for r in fetched(w, "SUBSCRIBE spent")) == Counter(r[HEAD:] for r in told)
+
+
+def test_fetch_all_ends_while_commits_go_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look after a commit has something to tell, and FETCH ALL looked until one had nothing."""
+    with closing(Reading(settings_of(read_project(shop.folder)))) as reading:
+        changes, asked = reading.subscribe(Subscribe("spent", progress=True)), count(1 << 40)
+        changes.begin()
+        monkeypatch.setattr(type(reading._log), "last_sequence", lambda *_: next(asked) // 2)
+        rows = LiveRows(changes, ())
+        for expected in (4, 1, 1):
+            assert sum(b.num_rows for b in islice(rows.taken(None), 9)) == expected
 
 
 def test_a_look_is_between_two_commits_or_none(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
