@@ -61,7 +61,7 @@ class Subscription:
     """A running push query. Used by one thread; `close` ends it, and closes the log, which it owns.
 
     start: where to begin in streams. Tables are always read from their beginning, as each change needs the row before it;
-    with `latest` the rows that a table has at the start are not delivered.
+    with `latest` the rows that a table has at the start are not delivered, and its changes since then are.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class Subscription:
         starts = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)} if start == "latest" else {}
         starts = starts if offsets is None else dict(offsets)
         self._read_from = log.admin().begin_offsets(sorted(self._ends)) | starts
-        self._log = OverlayLog(log, starts)
+        self._below, self._log = log, OverlayLog(log, starts)
+        self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
+        self._log.until = self._ends if self._old_news else {}
         try:
             config = InstanceConfig("push", threads=1, memory_bytes=MEMORY_BYTES, coalesce=False)
             self._instance = Instance(self._log, MemoryPhysical(), SystemClock(), config)
@@ -87,7 +89,6 @@ class Subscription:
         except BaseException:
             self._instance.close()
             raise
-        self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
         self._seen_ends = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)}
         self.admin = log.admin()
         self._begins = self.admin.begin_offsets(list(self._seen_ends))
@@ -118,7 +119,8 @@ class Subscription:
         found, self._untold = self._untold, []
         if not self._old_news:
             return found
-        self._old_news = not self.has_caught_up()
+        if self.has_caught_up():
+            self._old_news, self._log.until = False, {}
         return []
 
     def read_to(self) -> dict[TopicPartition, int] | None:
@@ -151,7 +153,7 @@ class Subscription:
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now."""
-        return _ends(self.query.reads, self._log)
+        return _ends(self.query.reads, self._below)
 
     def idle(self) -> bool:
         """Whether all records that the topics have now are processed."""

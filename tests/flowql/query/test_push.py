@@ -151,6 +151,39 @@ def test_from_now_on(world: QueryHarness) -> None:
         ]
 
 
+def test_from_now_on_loses_no_change_that_comes_while_existing_rows_are_read(world: QueryHarness) -> None:
+    world.feed("s", [(k, {"V": 1}, 1) for k in "abcdef"])
+    world.feed("t", [(k, {"V": 70}, 1) for k in "abcdef"])
+    with (
+        listening(world, "SELECT * FROM TOTALS EMIT CHANGES", "latest") as totals,
+        listening(world, "SELECT K, V FROM T WHERE V > 60 EMIT CHANGES", "latest") as large,
+        listening(
+            world, "SELECT T.K AS K, T.V AS V, N FROM T JOIN TOTALS ON T.K = TOTALS.K EMIT CHANGES", "latest"
+        ) as joined,
+    ):
+        subscriptions = (totals, large, joined)
+        for n in range(2):  # before the first look, and between two
+            world.feed("s", [("a", {"V": 5 + n}, 2)])
+            world.feed("t", [("b", {"V": 7}, 2), ("c", {"V": 90 + n}, 3)])
+            found = [[] if n else s.poll() for s in subscriptions]
+            assert found == [[], [], []]
+        assert folded(taken(totals), "K") == [{"K": "a", "N": 3, "TOTAL": 12}]
+        changes = taken(large)
+        assert [c for c in changes if c.op == "delete"] == [Change("delete", 2, {"K": "b"})]
+        assert [c.row["V"] for c in changes if c.op == "put"] == [90, 91]
+        assert {tuple(r.values()) for r in folded(taken(joined), "K")} == {("a", 70, 3), ("b", 7, 1), ("c", 91, 1)}
+
+
+def test_a_table_can_be_rebuilt_while_its_existing_rows_are_read() -> None:
+    big = "CREATE TABLE BIG AS SELECT K, V FROM T WHERE V > {over};\n"
+    world = QueryHarness(SQL + big.format(over=5))
+    world.feed("t", [("a", {"V": 9}, 1), ("b", {"V": 4}, 1)])
+    with listening(world, "SELECT * FROM BIG EMIT CHANGES", "latest") as subscription:
+        world.instance.deploy(plan_of(SQL + big.format(over=2)))
+        world.driver.run_until_caught_up()
+        assert taken(subscription)[-1] == Change("put", 1, {"K": "b", "V": 4})
+
+
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [

@@ -138,3 +138,31 @@ def test_the_log_below_is_closed_with_it(below):
     below.close = lambda: closed.append("below")
     OverlayLog(below).close()
     assert closed == ["below"]
+
+
+def test_what_is_below_is_read_no_further_than_it_ends_for_now(below):
+    log = OverlayLog(below)
+    log.until = {A0: 2, A1: 1}
+    consumer = log.consumer("c")
+    consumer.assign({A0: EARLIEST, A1: EARLIEST})
+
+    def polled():
+        found = consumer.poll(10, 1000)
+        return {b.tp: (b.records["value"].to_pylist(), b.next_offset) for b in found}
+
+    assert polled() == {A0: ([b"1", b"2"], 2), A1: ([b"4"], 1)}
+    assert (log.end_offset(A0), log.end_offsets([A0, A1])) == (2, {A0: 2, A1: 1})
+    produce(below, "p", (A0, [b"5"]), (A1, [b"6"]))
+    assert polled() == {A1: ([], 1)}
+    assert polled() == {}
+    consumer.pause([A0])
+    log.until = {}
+    assert polled() == {A1: ([b"6"], 2)}
+    consumer.resume([A0])
+    assert polled() == {A0: ([b"3"], 3)}
+    assert polled() == {A0: ([b"5"], 4)}
+    consumer.seek(A0, 1)
+    log.until = {A0: 2}
+    assert polled() == {A0: ([b"2"], 2)}
+    consumer.seek(A0, 0)
+    assert polled() == {A0: ([b"1", b"2"], 2)}
