@@ -36,7 +36,7 @@ from flowql.compiler.functions.registry import AggregateFunction, Function, Regi
 from flowql.compiler.physical.plan_builder import PlanBuilder, RuleTrace, StatementResult
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan, SourceDef
 from flowql.compiler.plan.verify import verify_plan
 from flowql.compiler.plan.visit import visible_keys
 from flowql.compiler.processors.topology import TopologyEntry
@@ -121,9 +121,7 @@ def compile_project(
         try:
             with within_stack(p.span):
                 made = _applied(p, builder)
-            if made.query is not None:
-                diagnostics += hints_about(made.query, builder.catalog.sources, p.statement, p.span)
-            diagnostics += without_effect(p.statement)
+            diagnostics += _hints(made.query, builder.catalog, p)
         except CompileError as error:
             diagnostics += in_python(p.statement, error.diagnostics)
             failed |= p.defines
@@ -132,6 +130,15 @@ def compile_project(
     plan = builder.plan(final)
     verify_plan(plan)
     return Compiled(plan, builder.catalog, tuple(diagnostics), builder.trace, tuple(builder.assertions))
+
+
+def _hints(query: QueryPlan | None, catalog: Catalog, p: Pending) -> list[Diagnostic]:
+    """Warnings and hints about a statement, with the id of its query."""
+    without = list(without_effect(p.statement))
+    if query is None:
+        return without
+    found = [*hints_about(query, catalog.sources, p.statement, p.span), *without]
+    return [replace(d, query=query.id) for d in found]
 
 
 def _applied(p: Pending, builder: PlanBuilder) -> StatementResult:

@@ -23,6 +23,7 @@ class Diagnostic:
     help:  what to type instead.
     edit:  the same as a change of the text, where that is certain enough to be applied by a program.
     unsupported: the construct is understood but not built yet; never used for a user's mistake.
+    query: id of the query that a warning or hint concerns; empty if it concerns no single query.
     """
 
     code: str
@@ -34,6 +35,7 @@ class Diagnostic:
     severity: Severity = "error"
     unsupported: bool = False
     edit: Edit | None = None
+    query: str = ""
 
     def note(self) -> str:
         """The lines below the title in a traceback: place, label and help."""

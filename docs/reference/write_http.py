@@ -11,9 +11,9 @@ from flowql.server.openapi import document, fields_shown, public
 HEAD = """# HTTP requests
 
 A target with `api` answers these requests. [HTTP](/docs/guide/http.md) explains how to use them. `GET /v1/openapi.json` returns them as an
-[OpenAPI document](openapi.json). Requests under `/v1` stay compatible; new parameters, fields and requests may be added.
+[OpenAPI document](openapi.json). Requests under `/v1` stay compatible, except `details` of errors. New parameters, fields and requests may be added.
 
-Parameters of the query and fields of a JSON body that may be left out are in brackets. *Role* is what a token needs; [with `results`](/docs/guide/http.md#give-rights) it also depends on the scope: a result, the relations of a SQL statement, or the whole target.
+Optional parameters, and optional fields of a JSON body, are in brackets. *Role* is what a token needs; [with `results`](/docs/guide/http.md#give-rights) it also depends on the scope: a result, the relations of a SQL statement, or the whole target.
 
 | Request | Role | Scope | Parameters and body | Purpose |
 |---|---|---|---|---|

@@ -82,7 +82,7 @@ def _text() -> str:
             _table(("type", "Arrow", "DuckDB", "Spark", "Avro"), [_elsewhere(s) for s, _, _ in TYPES]),
             "## Literals\n",
             _examples(LITERALS),
-            "A number with a point is a DECIMAL of its digits, one with an exponent a DOUBLE. Elements of an array and values of a map have one\n"
+            "A number with a point is a DECIMAL, and one with an exponent is a DOUBLE. Elements of an array and values of a map have one\n"
             "type, to which literals adapt. `INTERVAL '5' MINUTES` is a duration, for windows of standard SQL.\n",
             "## Parts\n",
             _examples(ACCESS),

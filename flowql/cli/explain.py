@@ -22,6 +22,7 @@ from flowql.compiler.plan.explain import query_text, schema_text, spec_text, tre
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.config.project import Project
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.runtime.spark.settings import SparkSettings
@@ -66,8 +67,7 @@ def command(
     if late:
         _explain_late(scope, subject, as_json=scope.as_json)
         return
-    found, compiled = scope.compile()
-    chosen = chosen_queries(compiled.plan, [*scope.select, *([subject] if subject else [])])
+    found, compiled, chosen = _compiled(scope, [*scope.select, *([subject] if subject else [])])
     if scope.as_json:
         print_json(codec.to_data(replace(compiled.plan, queries=chosen)))
     else:
@@ -80,7 +80,7 @@ def _explain_statements(scope: Scope, text: str) -> None:
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
     from flowql.runtime.topology.key_conditions import reads_text
 
-    project, compiled = scope.compile()
+    project, compiled = scope.compile(concerned=lambda _: ())
     sources = {s.name: s for s in compiled.plan.sources}
     found: list[dict[str, Any]] = []
     changes = compile_changes(
@@ -109,8 +109,7 @@ def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:
     """How late rows were, and the partitions whose stream time they came behind."""
     if subject is None:
         raise typer.BadParameter("--late takes a query:  flowql explain QUERY --late")
-    project, compiled = scope.compile()
-    (query,) = chosen_queries(compiled.plan, [subject])
+    project, _, (query,) = _compiled(scope, [subject])
     settings = settings_of(project)
     client = connect(settings.data_dir)
     if client is not None:
@@ -135,6 +134,12 @@ def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:
     )
     for op in (op for sub in query.subtopologies for op in sub.operators if op.id in dropped):
         note(f"{op.id}: {spec_text(op.spec)}")
+
+
+def _compiled(scope: Scope, names: list[str]) -> tuple[Project, Compiled, tuple[QueryPlan, ...]]:
+    """The project, and the queries of these ids or results, with their warnings only."""
+    project, compiled = scope.compile(concerned=lambda plan: (q.id for q in chosen_queries(plan, names)))
+    return project, compiled, chosen_queries(compiled.plan, names)
 
 
 def chosen_queries(plan: Plan, names: list[str]) -> tuple[QueryPlan, ...]:

@@ -56,10 +56,15 @@ def command(
     flowql lineage --column SPENT_PER_HOUR.SPENT     where a column comes from
     flowql lineage -o html -f lineage.html           a web page
     """
-    found, compiled = scope.compile()
-    whole = relation_lineage.of_plan(compiled.plan)
-    names = [*(relations or ()), *(f.writes for f in whole.flows if f.query in scope.select), *_sinks(whole, scope)]
-    shown = whole.around([_known(whole, n) for n in names]) if names else whole
+
+    def chosen(plan: Plan) -> Graph:
+        whole = relation_lineage.of_plan(plan)
+        writes = {f.query: f.writes for f in whole.flows}
+        names = [*(relations or ()), *(writes.get(name, name) for name in scope.select)]
+        return whole.around([_known(whole, n) for n in names]) if names else whole
+
+    found, compiled = scope.compile(concerned=lambda plan: (f.query for f in chosen(plan).flows))
+    whole, shown = relation_lineage.of_plan(compiled.plan), chosen(compiled.plan)
     columns = column_lineage.of_plan(compiled.plan)
     place = _place(whole, compiled.plan, column) if column else None
     lit = _path(columns, place) if place else frozenset()
@@ -76,12 +81,6 @@ def command(
             _write(page.write(found.name, shown, columns, lit, place), file)
         case Form.MERMAID:
             _write(mermaid.write(shown), file)
-
-
-def _sinks(graph: Graph, scope: Scope) -> list[str]:
-    """Names given with -s that are no query's id are results."""
-    ids = {f.query for f in graph.flows}
-    return [name for name in scope.select if name not in ids]
 
 
 def _known(graph: Graph, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
@@ -168,15 +168,22 @@ class Scope:
         """The project, without mistakes in its files; SQL is not looked at."""
         return self._prepared(load_project(self.start, target=self.target, variables=self.variables))
 
-    def compile(self, *, previous: Plan | None = None) -> tuple[Project, Compiled]:
-        """The project compiled; CompileError with all mistakes of YAML and SQL. Warnings go to stderr."""
+    def compile(
+        self, *, previous: Plan | None = None, concerned: Callable[[Plan], Iterable[str]] | None = None
+    ) -> tuple[Project, Compiled]:
+        """The project compiled; CompileError with all mistakes of YAML and SQL. Warnings go to stderr.
+
+        concerned: the ids of the queries whose warnings are shown, by default all. Warnings about no single query are always shown.
+        """
         from flowql.config.compile import compile_sources  # half a second: verbs that compile nothing do without
 
         project = self.read()
         compiled = compile_sources(project, previous=previous)
         if not compiled.ok:
             raise CompileError(*compiled.diagnostics)
-        show_diagnostics([d for d in compiled.diagnostics if d.severity == "warning"])
+        shown = None if concerned is None else {"", *concerned(compiled.plan)}
+        warnings = [d for d in compiled.diagnostics if d.severity == "warning"]
+        show_diagnostics([d for d in warnings if shown is None or d.query in shown])
         return project, compiled
 
     def _prepared(self, project: Project) -> Project:

@@ -40,7 +40,18 @@ _ERROR = {
                     "properties": {"line": {"type": "integer"}, "column": {"type": "integer"}},
                 },
                 "help": {"type": "string"},
-                "details": {"type": "object", "description": "For FlowQL's client in Python."},
+                "details": {
+                    "type": "object",
+                    "description": "For FlowQL's client in Python. Its fields may change with each version.",
+                    "properties": {
+                        "kind": {"type": "string", "description": "The class of the error."},
+                        "span": {"type": "object", "description": "`position`, with file and length."},
+                        "diagnostics": {
+                            "type": "array",
+                            "description": "All mistakes of a statement that does not compile.",
+                        },
+                    },
+                },
             },
         }
     },

@@ -36,3 +36,19 @@ def test_a_format_that_is_not_possible_is_refused_before_anything_is_done(
     assert refused.code == 2
     assert "-o csv is not possible here (choose from table, json)" in refused.err
     assert {q["state"] for q in host.engine.status()["queries"]} != {"paused"}
+
+
+@pytest.mark.parametrize("command", [["explain"], ["lineage"]])
+@pytest.mark.parametrize(("asked", "warned"), [([], ["A", "B"]), (["A"], ["A"]), (["-s", "CTAS_B"], ["B"])])
+def test_warnings_are_those_of_the_queries_asked_for(
+    command: list[str], asked: list[str], warned: list[str], folder: Path, flowql: Program
+) -> None:
+    query = "CREATE TABLE {0} AS SELECT K, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 0 SECONDS) GROUP BY K EMIT FINAL;\n"
+    (folder / "demo.sql").write_text(
+        "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);\n"
+        + query.format("A")
+        + query.format("B")
+    )
+    shown = flowql(*command, *asked, "-p", str(folder), "-o", "json")
+    assert shown.code == 0, shown.err
+    assert [name for name in ("A", "B") if f"CTAS_{name} loses" in shown.err] == warned
