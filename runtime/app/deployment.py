@@ -7,10 +7,9 @@ Rebuilt queries start beside the serving ones, on staging topics; `flowql.runtim
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 import pyarrow as pa
 
@@ -28,16 +27,14 @@ from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.app import forwarding, handover
-from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
+from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
 from flowql.runtime.app.internal_topics import unneeded
 from flowql.runtime.app.plan_topic import deployed_records, other_applications, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
-from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.app.suspension import build
+from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
-from flowql.runtime.app.threads import share_interpreter
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.commit.replacement import PartitionChange
 from flowql.runtime.errors import (
@@ -54,9 +51,8 @@ from flowql.runtime.log.compacted import removed_from
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import Task
 from flowql.runtime.topology.partitions import first_offset, planned_partitions
-from flowql.runtime.topology.query import BuiltQuery, build_inserts
+from flowql.runtime.topology.query import build_inserts
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
 Histories = Mapping[str, ComputedHistory]  # by the id of a query that begins: where its generation goes on
@@ -73,8 +69,8 @@ MARGIN = 1 << 20
 class Deployment:
     """Coroutines of the reconciler."""
 
-    def __init__(self, host: DeploymentHost, upstream: UpstreamWaits) -> None:
-        self._host, self._upstream = host, upstream
+    def __init__(self, host: DeploymentHost, tasks: QueryTasks, upstream: UpstreamWaits) -> None:
+        self._host, self._tasks, self._upstream = host, tasks, upstream
         self._unrecorded: set[str] = (
             set()
         )  # queries whose state was loaded, perhaps in part, and that no record names yet
@@ -100,7 +96,7 @@ class Deployment:
         host = self._host
         tasks = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
         if tasks:
-            yield host.commit.request(lambda: self.close_tasks((), tasks))
+            yield host.commit.request(lambda: self._tasks.close((), dropped=tasks))
 
     def remade(self, stored: Deployed) -> Coroutine:
         """The deployment without its state: all queries are rebuilt from their inputs, as far as those are complete.
@@ -131,8 +127,7 @@ class Deployment:
         host, lost = self._host, dict(self._host.deployed.lost)
         for query in host.deployed.serving.queries:
             if (why := lost.get(runtime_name(query))) and runtime_name(query) not in host.queries:
-                host.queries[runtime_name(query)] = RunningQuery(under_own_name(query), BuiltQuery())
-                host.query_states.add(runtime_name(query))
+                self._tasks.add([under_own_name(query)], ())
                 remedy = f"to drop it alone:  flowql deploy --select {query.id} --prune  without it in the project"
                 host.query_states.stop(runtime_name(query), StateLost(f"its state is lost, and {why}; {remedy}"))
 
@@ -222,19 +217,15 @@ class Deployment:
         def at_the_cut() -> None:
             host.commit.replacements += taken_over.results
             host.commit.reshapes += [PartitionChange(t, n, begins[t], keeps=True) for t, n in resized.items()]
-            self.close_tasks(leaving, dropped, standing=kept)
-            self._close_for_others(going_on)
+            self._tasks.close(leaving, dropped=dropped, standing=kept)
+            self._tasks.close_for_others(going_on)
             for tp, batch in records:
                 host.collector.add(tp, batch)
             host.serve(after, host.commit.next_sequence)
 
         yield host.commit.request(at_the_cut, withdrawable=not (gone or forwarded))
         self._unrecorded.clear()
-        yield from self.forgotten([*gone, *forwarded])
-        for query in now.queries:
-            if query.id in host.queries:
-                host.queries[query.id].plan = query
-                host.set_account(query)
+        self._tasks.forget([*gone, *forwarded])
         yield from self.started([*new, *(q for q in now.queries if q.id in forwarded)], retried=True)
         host.query_states.set_paused(now.paused)
         self._stop_lost()
@@ -245,7 +236,7 @@ class Deployment:
         host, brought = self._host, handover.HistoryOutputs([], [])
         left = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in self._unrecorded]
         if left:  # of an attempt that failed: a query of that name would begin with it
-            yield host.commit.request(lambda: self.close_tasks((), left))
+            yield host.commit.request(lambda: self._tasks.close((), dropped=left))
         self._unrecorded.clear()
         staged = {runtime_name(q) for q in after.building}
         for query in new:
@@ -254,11 +245,6 @@ class Deployment:
                 self._unrecorded.add(query.id)
                 yield from handover.taken_over(host, query, history, brought, staged=query.id in staged)
         return brought
-
-    def _close_for_others(self, tasks: Sequence[Task]) -> None:
-        """Tasks whose places others will take: their state stays. The epoch lock is held."""
-        self._host.exchanges.put_aside(channel for task in tasks for channel in task.exchanges.values())
-        self.close_tasks(tasks, ())
 
     def _let_go(self, names: Sequence[str]) -> Coroutine:
         """Queries that were to end, or to go on with a new text, go on as the newest record says: the deployment has failed."""
@@ -269,59 +255,23 @@ class Deployment:
         tasks = forwarding.tasks_of(host, [q.id for q in again])
         yield from stopped(host, tasks)
         with host.state.epoch_lock:
-            self._close_for_others(tasks)
-        yield from self.forgotten([q.id for q in again])
+            self._tasks.close_for_others(tasks)
+        self._tasks.forget([q.id for q in again])
         yield from self.started(again, retried=True)
         host.query_states.release_after_swap(names)
-
-    # -- parts that a swap uses as well
 
     def started(self, queries: Sequence[QueryPlan], *, retried: bool = False) -> Coroutine:
         """Queries get tasks as of the last commit, and run. retried: if brokers are unavailable, the reconciler starts them later, as no
         caller repeats this.
         """
-        host, tasks = self._host, list[Task]()
-        host.hung.apply()  # the plan that runs is another one now
-        for q in queries:
-            host.set_account(q)
-            host.query_states.add(q.id, paused=q.id in host.running.paused)  # before it gets its first slice
-            host.queries[q.id] = RunningQuery(q, BuiltQuery())
-        built = build(host, queries, host.running, retried=retried)
-        for q in (q for q in queries if q.id in built):
-            host.queries[q.id].built = built[q.id]
-            host.begin(built[q.id])
-            tasks += built[q.id].tasks
-            self._upstream.begin(q)
-        share_interpreter(len(host.queries))
-        host.allow_coalescing()
-        host.hung.apply()  # suspected ones among them wait for their trial
-        yield from handed_over(host, tasks, host.state.restoring())
-
-    def forgotten(self, queries: Iterable[str]) -> Coroutine:
-        """Queries whose tasks are stopped are known no more."""
-        for name in queries:
-            running = self._host.queries.pop(name, None)
-            if running is None:  # its state was lost: it did not run
-                continue
-            inputs = [i for task in running.built.tasks for i in task.logs.values()]
-            yield in_polling(self._host.polling, partial(self._host.polling.remove_inputs, inputs))
-            self._host.query_states.forget(name)
-            self._host.scans.release(name)
-
-    def close_tasks(self, tasks: Iterable[Task], dropped: Iterable[str], standing: Collection[str] = ()) -> None:
-        """At a cut: state of stopped tasks is closed, that of `dropped` goes with this commit. The epoch lock is held.
-
-        standing: queries that will never go on, and whose state stays nevertheless.
-        """
-        gone, still_open = set(dropped), set(self._host.state.open_tasks())
-        for task in tasks:
-            if str(task.id) in still_open:
-                self._host.state.close_task(str(task.id))
-            if str(task.id) in gone or task.id.query in standing:
-                for channel in task.exchanges.values():
-                    self._host.exchanges.close(channel)
-        for name in sorted(gone):
-            self._host.state.drop_task(name)
+        host, tasks = self._host, self._tasks
+        tasks.add(queries, host.running.paused)
+        tasks.refresh(host.running)
+        made = tasks.build([q.id for q in queries], retried=retried)
+        for name in dict.fromkeys(task.id.query for task in made):
+            self._upstream.begin(host.queries[name].plan)
+        host.hung.apply()  # the plan that runs is another one now, and suspected queries wait for their trial
+        yield from tasks.run(made)
 
     def delete_leftovers(self) -> None:
         delete_leftovers(self._host)

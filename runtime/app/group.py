@@ -9,7 +9,7 @@ commit, else with state from the changelogs. A failed attempt is repeated.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +17,7 @@ from functools import partial
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import user_id
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
+from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
@@ -26,9 +26,9 @@ from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.kept_rows import kept_rows
 from flowql.runtime.app.member_copies import MemberCopies
 from flowql.runtime.app.member_plans import MemberPlans
-from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.planned_tasks import PlannedTasks
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
+from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.upstream import UpstreamWaits
@@ -66,9 +66,9 @@ WAITERS_MAX = 1_000
 class GroupStep(Reconciler):
     """Owned by its thread, but for `applied`, what `lose` sets, and the properties."""
 
-    def __init__(self, host: DeploymentHost) -> None:
+    def __init__(self, host: DeploymentHost, tasks: QueryTasks) -> None:
         super().__init__(host.commit.withdraw)
-        self._host, self.mine = host, MemberTasks(host)
+        self._host, self.mine = host, tasks
         self._group = host.config.application_id
         self._owned: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
@@ -441,7 +441,7 @@ class GroupStep(Reconciler):
         self.hung.apply()
         if mine:
             host.state.disown(mine)
-            yield host.commit.request(lambda: self._drop(mine))
+            yield host.commit.request(lambda: self.mine.close((), dropped=mine))
         self._learn_plan(host.running)
         self.swap.learn()
         self._applied_at_ms = host.clock.timer_ms()
@@ -470,10 +470,10 @@ class GroupStep(Reconciler):
             rebuild, self._kept_rows({t: r for t, r in rebuild.items() if r is not None and t not in drop})
         )
         if drop:
-            yield host.commit.request(lambda: self._drop(drop))
+            yield host.commit.request(lambda: self.mine.close((), dropped=drop))
             host.state.rebuild(dict.fromkeys(drop))
         self.mine.keep_back(self._held_with(wanted), written)
-        tasks = self.mine.build(wanted)
+        tasks = self.mine.build(sorted({t.query for t in wanted}), set(wanted).__contains__)
         self.hung.apply()  # suspected ones among them wait for their trial
         if any(host.query_states.of(t.query).state is STOPPED for t in wanted):
             self._learn_plan(host.running)  # without the stopped queries: to be caught up does not need their tasks
@@ -484,7 +484,7 @@ class GroupStep(Reconciler):
                 i.probes, i.siblings = self._frontier.probes, inputs
         for name in sorted({task.id.query for task in tasks}):
             self._waits.begin(host.queries[name].plan)
-        yield from handed_over(host, tasks, host.state.restoring())
+        yield from self.mine.run(tasks)
         self._begun.update(task.id for task in tasks)
 
     # -- parts of them
@@ -573,17 +573,12 @@ class GroupStep(Reconciler):
                 stopped = True
         return stopped
 
-    def _drop(self, names: Iterable[str]) -> None:
-        """Drops state, changelogs and records of closed tasks. Called at a cut."""
-        for name in names:
-            self._host.state.drop_task(name)
-
     def _stop(self, tasks: Sequence[Task]) -> Coroutine:
         self._begun.difference_update(task.id for task in tasks)
         yield from stopped(self._host, tasks)
 
-    def _close(self, tasks: Iterable[Task], *, owned: bool = False) -> None:
+    def _close(self, tasks: Sequence[Task], *, owned: bool = False) -> None:
         """Closes tasks; their state stays on disk for when they come back. owned: no other member runs them."""
+        self.mine.close(tasks, owned=owned)
         for task in tasks:
-            self._host.state.close_task(str(task.id), owned=owned)
             del self._tasks[task.id]

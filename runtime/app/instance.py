@@ -36,12 +36,13 @@ from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.publishing import EpochPublisher
 from flowql.runtime.app.query_rates import RateSampler
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
+from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.recovery import check_mode, check_records, recover
 from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.app.restore_process import restore_process
-from flowql.runtime.app.running import RunningQuery, positions_of
+from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.single_instance import SingleInstanceReconciler
 from flowql.runtime.app.suspension import misplaced, suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
@@ -53,7 +54,6 @@ from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
-from flowql.runtime.commit.positions import ReaderPosition
 from flowql.runtime.config import InstanceConfig, commit_interval_ms, slice_ns
 from flowql.runtime.errors import RuntimeFailure, StateError, StateLost
 from flowql.runtime.events import ERROR, INFO, WARNING, say
@@ -168,6 +168,7 @@ class Instance:
             partial(misplaced, self),
         )
         self.ticks = MemberTicks(self, config.application_id) if config.shared else Ticks(self)
+        self.tasks = QueryTasks(self)
         self.commit = CommitStep(
             log,
             config.application_id,
@@ -175,7 +176,7 @@ class Instance:
             self.collector,
             clock,
             self.metrics,
-            positions=self._positions,
+            positions=self.tasks.positions,
             ahead_of_cut=self.exchanges.encode_ahead,
             before_cut=self.publisher.before_cut,
             interval_ms=self._commit_interval_ms,
@@ -229,17 +230,17 @@ class Instance:
         self.placement = PlacementStep(
             log, config.application_id, config.process_id, clock.wall_ms, config.transactional_id_of
         )
-        self.group = group = GroupStep(self) if config.shared else None
+        self.group = group = GroupStep(self, self.tasks) if config.shared else None
         agree_on_ticks(self, self.ticks, group)
         away_since_ms = last_commit_ms(log, config.application_id) if config.changelogs else None
         self._known_times = KnownTimes(
             clock, away_since_ms, self.tasks_of, lambda: 0 if group is None else group.others_ms
         )
         upstream = UpstreamWaits(self, LocalProgress(self))
-        deployment = Deployment(self, upstream)
-        self.rebuilding = Rebuilding(self, deployment)
+        deployment = Deployment(self, self.tasks, upstream)
+        self.rebuilding = Rebuilding(self, self.tasks, deployment)
         self.reconciler: Reconciler = self.group or SingleInstanceReconciler(
-            self, self.rebuilding, upstream, self.commit.withdraw
+            self, self.tasks, self.rebuilding, upstream, self.commit.withdraw
         )
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
         self.resume, self.deploy = self.deployer.resume, self.deployer.deploy
@@ -445,9 +446,6 @@ class Instance:
         return future.result()
 
     # -- commits
-
-    def _positions(self) -> dict[TopicPartition, ReaderPosition]:
-        return positions_of(self.queries, self.query_states) if self.group is None else self.group.mine.positions()
 
     def _committed(self) -> None:
         """Commit thread."""

@@ -33,6 +33,7 @@ from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.plan_topic import write_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.query_state import STOPPED
+from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
@@ -59,8 +60,8 @@ from flowql.runtime.topology.partitions import first_offset
 class Rebuilding:
     """Only the reconciler's thread calls it, except for `why`."""
 
-    def __init__(self, host: DeploymentHost, deployment: Deployment) -> None:
-        self._host, self._deployment = host, deployment
+    def __init__(self, host: DeploymentHost, tasks: QueryTasks, deployment: Deployment) -> None:
+        self._host, self._tasks, self._deployment = host, tasks, deployment
         self._goals: dict[str, dict[TopicPartition, int]] = {}  # group -> ends when it was first looked at
         self._turns = SwapTurns(host)
         self.why = self._turns.why
@@ -107,8 +108,8 @@ class Rebuilding:
 
         Where nothing serves that reads a partition, those it held when the group was first looked at.
         """
-        serving = _positions(self._tasks(map(runtime_name, group.gone)), group)
-        new = _positions(self._tasks(map(runtime_name, group.queries)), group)
+        serving = _positions(self._tasks_of(map(runtime_name, group.gone)), group)
+        new = _positions(self._tasks_of(map(runtime_name, group.queries)), group)
         goals = self._goals.setdefault(group.name, {})
         missing = sorted(new.keys() - serving.keys() - goals.keys())
         goals |= self._host.admin.end_offsets(missing) if missing else {}
@@ -117,7 +118,7 @@ class Rebuilding:
     def _staged(self, group: SwapGroup) -> int:
         """Records of staging topics that their readers have not processed."""
         staging = set(group.staging.values())
-        inputs = [i for t in self._tasks(map(runtime_name, group.queries)) for i in t.logs.values()]
+        inputs = [i for t in self._tasks_of(map(runtime_name, group.queries)) for i in t.logs.values()]
         inside = [i for i in inputs if i.tp.topic in staging]
         ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
         return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inside)
@@ -169,7 +170,7 @@ class Rebuilding:
     def _unread(self, names: Sequence[str], group: SwapGroup) -> bool:
         """Whether these queries have not read all that is committed to the topics of a group, be it to be seen already or not."""
         inside, written = {*group.topics, *group.staging.values()}, self._host.admin.written_offset
-        inputs = [i for task in self._tasks(names) for i in task.logs.values() if i.tp.topic in inside]
+        inputs = [i for task in self._tasks_of(names) for i in task.logs.values() if i.tp.topic in inside]
         return any(i.position < written(i.tp) for i in inputs)
 
     # -- the swap
@@ -191,7 +192,7 @@ class Rebuilding:
             if isinstance(error, ComparisonUnavailable):
                 return
             raise
-        old_tasks, new_tasks = list(self._tasks(old)), list(self._tasks(new))
+        old_tasks, new_tasks = list(self._tasks_of(old)), list(self._tasks_of(new))
         try:
             yield from stopped(host, [*old_tasks, *new_tasks])
             if writer is not None:
@@ -203,13 +204,13 @@ class Rebuilding:
                 writer.close()
             self._turns.postpone(group, str(error))
             with host.state.epoch_lock:
-                self._deployment.close_tasks([*old_tasks, *new_tasks], ())
+                self._tasks.close([*old_tasks, *new_tasks])
             if host.deployed.swap is None:
                 yield from self._begin_again([*old, *new])
             raise
         if writer is not None:
             with host.state.epoch_lock:
-                self._deployment.close_tasks([*old_tasks, *new_tasks], ())
+                self._tasks.close([*old_tasks, *new_tasks])
             yield from self._carry_out(writer)
             return
         yield from self._begin_new(group)
@@ -219,7 +220,7 @@ class Rebuilding:
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         self._turns.done(group)
         self._goals.pop(group.name, None)
-        yield from self._deployment.forgotten([*old, *new])
+        self._tasks.forget([*old, *new])
         yield from self._deployment.started([under_own_name(q) for q in group.queries], retried=True)
         self._deployment.delete_leftovers()
         for query in group.queries:
@@ -227,7 +228,7 @@ class Rebuilding:
 
     def _begin_again(self, queries: Sequence[str]) -> Coroutine:
         plans = [self._host.queries[q].plan for q in queries]
-        yield from self._deployment.forgotten(queries)
+        self._tasks.forget(queries)
         yield from self._deployment.started(plans, retried=True)
 
     def _together(self, group: SwapGroup, limit_ms: int) -> Coroutine:
@@ -250,7 +251,7 @@ class Rebuilding:
         return drained(
             self._host,
             names,
-            lambda: task_set({name: list(self._tasks([name])) for name in names}),
+            lambda: task_set({name: list(self._tasks_of([name])) for name in names}),
             running=lambda: self._check(names, limit_ms),
             held=lambda: self._check_time(limit_ms, "a slice takes too long"),
         )
@@ -286,7 +287,7 @@ class Rebuilding:
         def at_the_cut() -> None:
             for task in new_tasks:
                 task.state.publish(_moved(task, ends))
-            self._deployment.close_tasks(old_tasks, dropped)
+            self._tasks.close(old_tasks, dropped=dropped)
             host.commit.reshapes += reshapes
             host.commit.replacements += replacements
             host.serve(after, host.commit.next_sequence)
@@ -300,7 +301,7 @@ class Rebuilding:
         except LogError as error:  # it serves: nothing must be taken back any more
             say(WARNING, "topic.policy", f"cleanup.policy of {', '.join(sorted(group.topics))} may be wrong: {error}")
         with host.state.epoch_lock:
-            self._deployment.close_tasks(new_tasks, ())
+            self._tasks.close(new_tasks)
 
     # -- where a commit cannot replace records
 
@@ -343,10 +344,10 @@ class Rebuilding:
                 writer.close()
         old = {runtime_name(q) for q in group.gone}
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]
-        old_tasks = list(self._tasks(old))
+        old_tasks = list(self._tasks_of(old))
 
         def at_the_cut() -> None:
-            self._deployment.close_tasks(old_tasks, dropped)
+            self._tasks.close(old_tasks, dropped=dropped)
             host.serve(after, host.commit.next_sequence)
 
         yield host.commit.request(at_the_cut)
@@ -376,7 +377,7 @@ class Rebuilding:
             ]
         return found, reshapes, mixed
 
-    def _tasks(self, queries: Iterable[str]) -> Iterator[Task]:
+    def _tasks_of(self, queries: Iterable[str]) -> Iterator[Task]:
         for name in queries:
             if name in self._host.queries:
                 yield from self._host.queries[name].built.tasks

@@ -6,17 +6,17 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
+from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.missed_deletions import note, unnoted
 from flowql.runtime.app.query_state import RUNNING, STOPPED, SUSPENDED
+from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.suspension import build, changelog_is_gone
+from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
-from flowql.runtime.topology.query import BuiltQuery
 
 
 class SingleInstanceReconciler(Reconciler):
@@ -30,12 +30,13 @@ class SingleInstanceReconciler(Reconciler):
     def __init__(
         self,
         host: QueryHost,
+        tasks: QueryTasks,
         rebuilding: Rebuilding,
         upstream: UpstreamWaits,
         withdraw: Callable[[Future[Any]], bool],
     ) -> None:
         super().__init__(withdraw)
-        self._host, self._rebuilding, self._upstream = host, rebuilding, upstream
+        self._host, self._tasks, self._rebuilding, self._upstream = host, tasks, rebuilding, upstream
 
     def next(self, now_ms: int) -> Coroutine | None:
         self._host.hung.look(now_ms)
@@ -83,19 +84,14 @@ class SingleInstanceReconciler(Reconciler):
 
     def _add_tasks(self, query: str) -> Coroutine:
         """For partitions that its topics have got. Those that run go on."""
-        host, running = self._host, self._host.queries[query]
+        running = self._host.queries[query]
         here = {task.id for task in running.built.tasks}
-        running.lacks_tasks = False  # before the topics are looked at: more may come meanwhile
         try:
-            built = build(host, [running.plan], host.running, lambda task: task not in here).get(query)
+            made = self._tasks.build([query], lambda task: task not in here)
         except Exception:  # brokers may be away: the next look tries again
             running.lacks_tasks = True
             raise
-        if built is None:
-            return
-        host.begin(built)
-        running.built = BuiltQuery([*running.built.tasks, *built.tasks])
-        yield from handed_over(host, built.tasks, host.state.restoring())
+        yield from self._tasks.run(made)
 
     def _restore_anew(self, query: str) -> Coroutine:
         """Restores a query whose rows the remote store has lost. Local rows of its tasks are dropped."""
@@ -114,7 +110,7 @@ class SingleInstanceReconciler(Reconciler):
 
     def _made_anew(self, query: str) -> Generator[Future[Any] | None, Any, bool]:
         """New tasks in the place of those that were taken apart; False if the query was stopped instead."""
-        host, running = self._host, self._host.queries[query]
+        host = self._host
         if changelog_is_gone(host, query):
             return False
         incomplete = {t: r for t, r in host.state.incomplete().items() if t.rpartition("/")[0] == query}
@@ -122,10 +118,7 @@ class SingleInstanceReconciler(Reconciler):
             if task.rpartition("/")[0] == query:
                 host.state.close_task(task)
         host.state.rebuild(incomplete)
-        built = build(host, [running.plan], host.running).get(query)
-        if built is None:
+        if not (made := self._tasks.build([query])):
             return False
-        host.begin(built)
-        running.built, running.restart_positions, running.lacks_tasks = built, {}, False
-        yield from handed_over(host, built.tasks, host.state.restoring())
+        yield from self._tasks.run(made)
         return True

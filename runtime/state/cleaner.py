@@ -1,6 +1,6 @@
 """The cleanup step: the space of expired segments, and the log's upkeep.
 
-It does not drop stores: `Deployment.close_tasks` and `GroupStep._apply_plan` drop those that no plan uses, as part of a commit.
+It does not drop stores: `QueryTasks.close` drops those that no plan uses, as part of a commit.
 """
 
 from __future__ import annotations

@@ -452,12 +452,11 @@ class SimulatedCluster:
 def _steps_of(process: Process) -> dict[str, Step]:
     """What its threads repeat."""
     instance = process.instance
-    assert instance.group is not None
-    members = instance.group.mine
-    build = members.build
+    tasks = instance.tasks
+    build = tasks.build
 
-    def disturbed(wanted):
-        made = build(wanted)
+    def disturbed(*wanted):
+        made = build(*wanted)
         for task in made:
             task.program = Disturbed(task.program, process.link)
         return made
@@ -473,7 +472,7 @@ def _steps_of(process: Process) -> dict[str, Step]:
         """What it waits for wakes its thread, after up to so long."""
         return lambda now_ms: min(step(now_ms), ms)
 
-    members.build = disturbed  # type: ignore[method-assign]
+    tasks.build = disturbed  # type: ignore[method-assign]
     return {
         "main": woken(instance.main.loop.run_once, 5),
         "placement": woken(instance.placement.run_once, 20),

@@ -222,7 +222,7 @@ RECONCILER = {
     "runtime/app/group.py",
     "runtime/app/group_swap.py",
     "runtime/app/hung.py",
-    "runtime/app/member_tasks.py",
+    "runtime/app/query_tasks.py",
     "runtime/app/rebuilding.py",
 }
 LAST = "runtime/app/instance.py"  # ends all queries when it stops

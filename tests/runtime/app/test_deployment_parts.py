@@ -199,7 +199,7 @@ CREATE TABLE BY_VALUE AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;""")
     instance.query_states.end(["CTAS_BY_VALUE"])
     with instance.state.epoch_lock:
         channel.push(batch(range(3)))
-        instance.deployer._deployment._close_for_others(tasks)
+        instance.tasks.close_for_others(tasks)
         instance.commit.dirty = True
     world.driver.commit()  # type: ignore[union-attr]
     assert instance.exchanges.empty

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from flowql.runtime.app import single_instance, suspension
+from flowql.runtime.app import query_tasks, suspension
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.group import MORE_MS
 from flowql.runtime.app.instance import Instance
@@ -218,12 +218,12 @@ def test_brokers_that_are_away_when_tasks_are_added_are_asked_again(monkeypatch:
     put(life.log, "input", range(30, 60), 3)
     away = [True]
 
-    def build(*args: Any) -> BuiltQuery | None:
+    def build(*args: Any, **options: Any) -> dict[str, BuiltQuery]:
         if away and away.pop():
             raise LogUnavailable("no answer")
-        return suspension.build(*args)
+        return suspension.build(*args, **options)
 
-    monkeypatch.setattr(single_instance, "build", build)
+    monkeypatch.setattr(query_tasks, "build", build)
     life.look()
     life.settle()
     assert not away

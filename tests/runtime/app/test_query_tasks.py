@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowql.runtime.app import suspension
-from flowql.runtime.app.member_tasks import MemberTasks
+from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
@@ -33,9 +33,8 @@ def world() -> InstanceHarness:
     return world
 
 
-def mine(world: InstanceHarness) -> MemberTasks:
-    assert world.instance.group is not None
-    return world.instance.group.mine
+def mine(world: InstanceHarness) -> QueryTasks:
+    return world.instance.tasks
 
 
 def ends(world: InstanceHarness) -> dict[TopicPartition, int]:
@@ -140,10 +139,10 @@ def test_tasks_are_made_together_or_not_at_all(world: InstanceHarness, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(suspension, "build_query", failing)
         with pytest.raises(LogUnavailable):
-            tasks.build(wanted)
+            tasks.build([COPY_ID, GOOD_ID], set(wanted).__contains__)
     assert not [t for q in world.instance.queries.values() for t in q.built.tasks]
     assert not set(map(str, wanted)) & set(world.instance.state.open_tasks())
-    made = tasks.build(wanted)
+    made = tasks.build([COPY_ID, GOOD_ID], set(wanted).__contains__)
     assert sorted(t.id for t in made) == sorted(wanted)
     assert [t.id for t in world.instance.queries[COPY_ID].built.tasks] == [TaskId(COPY_ID, 0, 0), TaskId(COPY_ID, 0, 1)]
 
@@ -164,6 +163,6 @@ def test_a_query_that_cannot_be_made_keeps_no_other_from_being_made(
         return build(query, *others)
 
     monkeypatch.setattr(suspension, "build_query", stopping)
-    made = mine(world).build([TaskId(GOOD_ID, 0, 0), TaskId(COPY_ID, 0, 1)])
+    made = mine(world).build([COPY_ID, GOOD_ID], {TaskId(GOOD_ID, 0, 0), TaskId(COPY_ID, 0, 1)}.__contains__)
     assert [t.id for t in made] == [TaskId(COPY_ID, 0, 1)]
     assert world.instance.queries[GOOD_ID].built.tasks == []
