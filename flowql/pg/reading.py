@@ -29,7 +29,7 @@ from flowql.pg.errors import unsupported
 from flowql.pg.kept import PinnedTopics, pinned_relation
 from flowql.pg.pins import Files, Holder, Pin
 from flowql.pg.subscribe_statement import Subscribe
-from flowql.pg.subscribing import STEP_S, Changes, Looked, Whole
+from flowql.pg.subscribing import STEP_S, Changes, Looked
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Begun, Done
 from flowql.query.changing import carry_out_bound
@@ -46,6 +46,7 @@ from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelati
 from flowql.query.room import Room
 from flowql.query.session import answer
 from flowql.query.views import ViewMaker, store_views
+from flowql.query.whole import Whole
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
@@ -348,10 +349,10 @@ class Reading:
         relation = TopicRelation(source.name, source, self._repaired, {})
         return Changes(subscribe, relation, self.plan(), look, Room(self.database.memory))
 
-    def _whole_ends(self, topic: str) -> Mapping[TopicPartition, int] | None:
-        """The ends of a result as of its newest tick; {} for a topic that no query of standard SQL writes. None: see `Client.whole_ends`."""
-        is_view = self.is_standard and topic in self.plan().writers
-        return self._client().whole_ends(topic) if is_view else {}
+    def _whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        """See `Client.whole_ends`; {} for topics that no query of standard SQL writes."""
+        is_view = self.is_standard and not self.plan().writers.keys().isdisjoint(topics)
+        return self._client().whole_ends(*topics) if is_view else {}
 
     def _looked(self, name: str, whole: Whole, *, with_files: bool) -> Looked | None:
         """A relation between two commits, up to the end of a tick: its topic and the number of the commit are read one after the other. None if commits

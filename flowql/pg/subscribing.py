@@ -24,10 +24,10 @@ from flowql.pg.subscribe_statement import Subscribe, check_bounds
 from flowql.query.committed import SETTLE_S
 from flowql.query.errors import BUSY, QueryError
 from flowql.query.kept import Kept
-from flowql.query.relations import TopicRelation, arrow_schema, decode, records, spans_of, within
+from flowql.query.relations import TopicRelation, arrow_schema, decode, records
 from flowql.query.room import Room
 from flowql.runtime.errors import OffsetOutOfRange
-from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.decode import Decoder
 
 STEP_S = 0.05  # between two looks while nothing comes
@@ -42,25 +42,6 @@ class Looked:
     relation: TopicRelation
     plan: Plan
     files: Mapping[TopicPartition, Files]
-
-
-@dataclass(slots=True)
-class Whole:
-    """How far a subscription reads: to the end of the newest tick that the writers of its topic have finished, so that it shows no part of a
-    transaction. A topic whose writers follow no ticks, or have finished none for some seconds after a start, is read to its end.
-    """
-
-    log: Log
-    ends: Callable[[str], Mapping[TopicPartition, int] | None]  # as of the newest tick, by topic; None: not known yet
-    _last: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-
-    def spans(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]] | None:
-        found = spans_of(self.log, topic)
-        if found != self._last:  # the instance is asked first: what it says is never beyond the ends
-            if (ends := self.ends(topic)) is None:
-                return None
-            self._last = {tp: within(span, ends.get(tp)) for tp, span in spans_of(self.log, topic).items()}
-        return self._last
 
 
 Look = Callable[[], Looked | None]  # None: not at the moment

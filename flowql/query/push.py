@@ -6,18 +6,23 @@ its results and its state in memory. The instance whose results it reads does no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName, PushQuery, compile_push
 from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.change import Change
 from flowql.query.committed import dead_letter_source
+from flowql.query.errors import BUSY, QueryError
+from flowql.query.relations import spans_of
 from flowql.query.tail import Tail
+from flowql.query.whole import Whole, WholeEnds, to_the_end
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, committed_of
@@ -30,6 +35,8 @@ from flowql.runtime.state.memory import MemoryPhysical
 
 Start = Literal["earliest", "latest"]
 MEMORY_BYTES = 128 << 20
+GROUP_MAX = 100_000  # changes that are kept until the rest of their transactions is processed
+FIRST_S, STEP_S = 12.0, 0.02  # for which the first tick is waited for, and between two looks
 
 
 class Replaced(RuntimeFailure):
@@ -60,22 +67,31 @@ def compile_push_query(
 class Subscription:
     """A running push query. Used by one thread; `close` ends it, and closes the log, which it owns.
 
+    It reads on from one end of whole transactions to the next (`Whole`), and delivers the changes between two of these ends together. Existing
+    rows are delivered as they are computed.
+
     start: where to begin in streams. Tables are always read from their beginning, as each change needs the row before it;
     with `latest` the rows that a table has at the start are not delivered, and its changes since then are.
     """
 
     def __init__(
-        self, query: PushQuery, log: Log, start: Start, offsets: Mapping[TopicPartition, int] | None = None
+        self,
+        query: PushQuery,
+        log: Log,
+        start: Start,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        whole_ends: WholeEnds = to_the_end,
     ) -> None:
-        """offsets: where to begin in streams instead; see `flowql.query.resuming`."""
+        """offsets: where to begin in streams instead; see `flowql.query.resuming`. Raises QueryError if no tick of what it reads is finished."""
         self.query = query
-        self._ends = _ends(query.reads, log)
+        self._topics = sorted({s.topic for s in query.reads})
+        self._base, self._whole = log, Whole(log, whole_ends)
+        self._ends = self._first_ends()
         starts = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)} if start == "latest" else {}
         starts = starts if offsets is None else dict(offsets)
         self._read_from = log.admin().begin_offsets(sorted(self._ends)) | starts
-        self._below, self._log = log, OverlayLog(log, starts)
-        self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
-        self._log.until = self._ends if self._old_news else {}
+        self._log = OverlayLog(log, starts)
+        self._log.until = {tp: max(end, starts.get(tp, 0)) for tp, end in self._ends.items()}
         try:
             config = InstanceConfig("push", threads=1, memory_bytes=MEMORY_BYTES, coalesce=False)
             self._instance = Instance(self._log, MemoryPhysical(), SystemClock(), config)
@@ -89,11 +105,17 @@ class Subscription:
         except BaseException:
             self._instance.close()
             raise
-        self._seen_ends = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)}
+        self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
+        self._seen_ends = {tp: end for tp, end in self.ends().items() if _is_stream(tp, query.reads)}
         self.admin = log.admin()
         self._begins = self.admin.begin_offsets(list(self._seen_ends))
-        self._topics = sorted({s.topic for s in query.reads})
-        self._untold: list[Change] = []  # until it is known that they are not of a rebuilt stream
+        self._untold: list[
+            Change
+        ] = []  # until all of their transactions are processed, and known not to be of a rebuilt stream
+        self._read_to: Mapping[TopicPartition, int] | None = self._read_from
+        self._is_first, self._is_resumed = True, offsets is not None  # first: existing rows are processed
+        self.is_whole = False  # everything up to `until` of the log is processed and returned
+        self.is_part = False  # more changes follow of the transactions of which the last ones are
         self._counts = self.admin.partition_counts(self._topics)
 
     @property
@@ -108,23 +130,38 @@ class Subscription:
         self._instance.close()
 
     def poll(self) -> list[Change]:
-        """Processes some records and returns the resulting changes. Raises RuntimeFailure if the query fails."""
+        """Processes some records and returns the changes of whole transactions once these are processed. Raises RuntimeFailure if the query fails."""
         self._check_partitions()
+        if self.is_whole:
+            self._move_on()
         self._driver.round()
         self._check_partitions()  # before its changes are returned
         self._check()
         self._untold += self._changes()
+        self.is_whole = caught_up(self._instance, self._log.until)
+        tells = self.is_whole or (self._is_first and not self._is_resumed)
+        if not tells and len(self._untold) < GROUP_MAX:
+            return []
         if self._untold:
             self._check_replaced()
         found, self._untold = self._untold, []
+        if self.is_whole:
+            self._read_to = self._log.until
+        elif found:
+            self._read_to = self._processed_to()
+        self.is_part = not (self.is_whole or self._is_first)
+        self._is_first &= not self.is_whole
         if not self._old_news:
             return found
-        if self.has_caught_up():
-            self._old_news, self._log.until = False, {}
+        self._old_news = self._is_first
         return []
 
-    def read_to(self) -> dict[TopicPartition, int] | None:
+    def read_to(self) -> Mapping[TopicPartition, int] | None:
         """The offsets after the records whose changes have been returned. None between the rows of one record."""
+        return self._read_to
+
+    def _processed_to(self) -> dict[TopicPartition, int] | None:
+        """The offsets after the records whose changes are committed."""
         found, committed = dict(self._read_from), committed_of(self._instance)
         for task in [t for q in self._instance.queries.values() for t in q.built.tasks]:
             if committed is None:
@@ -137,6 +174,23 @@ class Subscription:
                 found[i.tp] = max(found.get(i.tp, 0), i.position_in(metadata.get("positions", {}), 0))
         return found
 
+    def _first_ends(self) -> dict[TopicPartition, int]:
+        limit = time.monotonic() + FIRST_S
+        while (spans := self._whole.spans(*self._topics)) is None:
+            if time.monotonic() > limit:
+                title = (
+                    f"the writers of {listing(self._topics)} have finished no tick together yet; repeat the statement"
+                )
+                raise QueryError(title, code=BUSY)
+            time.sleep(STEP_S)
+        return {tp: end for tp, (_, end) in spans.items()}
+
+    def _move_on(self) -> None:
+        if (spans := self._whole.spans(*self._topics)) is not None:
+            before = self._log.until
+            self._log.until = {tp: max(end, before.get(tp, 0)) for tp, (_, end) in spans.items()}
+            self.is_whole = self._log.until == before
+
     def go_on(self) -> None:
         """After Replaced, if retention deleted the records and no rebuild replaced them: rows that came since are emitted."""
         self._begins = self.admin.begin_offsets(list(self._seen_ends))
@@ -148,16 +202,18 @@ class Subscription:
         return not self._old_news
 
     def has_caught_up(self) -> bool:
-        """Everything that was there when it began is processed."""
-        return caught_up(self._instance, self._ends)
+        """Whether the rows that existed when it began are processed."""
+        return not self._is_first
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now."""
-        return _ends(self.query.reads, self._below)
+        return {tp: end for tp, (_, end) in spans_of(self._base, *self._topics).items()}
 
     def idle(self) -> bool:
-        """Whether all records that the topics have now are processed."""
-        return caught_up(self._instance, self.ends())
+        """Whether all records of whole transactions that the topics have now are processed."""
+        spans = self._whole.spans(*self._topics)
+        until = self._log.until
+        return self.is_whole and (spans is None or all(end <= until.get(tp, 0) for tp, (_, end) in spans.items()))
 
     def _check_partitions(self) -> None:
         """Replaced if a topic has another number of partitions now: its records lie elsewhere, and come once more."""
@@ -197,11 +253,3 @@ class Subscription:
 
 def _is_stream(tp: TopicPartition, reads: tuple[SourceDef, ...]) -> bool:
     return all(s.kind == "stream" for s in reads if s.topic == tp.topic)
-
-
-def _ends(reads: tuple[SourceDef, ...], log: Log) -> dict[TopicPartition, int]:
-    """Where the topics end now."""
-    admin = log.admin()
-    known = admin.topics()
-    tps = [TopicPartition(s.topic, p) for s in reads if s.topic in known for p in range(known[s.topic].partitions)]
-    return admin.end_offsets(sorted(set(tps)))

@@ -285,18 +285,15 @@ def within(span: tuple[int, int], end: int | None) -> tuple[int, int]:
     return span if end is None else (span[0], max(span[0], min(span[1], end)))
 
 
-def spans_of(log: Log, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+def spans_of(log: Log, *topics: str) -> dict[TopicPartition, tuple[int, int]]:
     """First offset and end of each partition, for `TopicRelation`; {} for no topic.
 
     Ends are of one moment and taken last, so what is replaced in between shows when it is read: its first offset is gone.
     """
     admin = log.admin()
-    info = admin.topics().get(topic)
-    begins = (
-        {tp: admin.begin_offset(tp) for p in range(info.partitions) for tp in [TopicPartition(topic, p)]}
-        if info
-        else {}
-    )
+    known = admin.topics()
+    tps = [TopicPartition(t, p) for t in topics if t in known for p in range(known[t].partitions)]
+    begins = admin.begin_offsets(tps)
     ends = admin.end_offsets(list(begins))
     return {tp: (begin, ends[tp]) for tp, begin in begins.items() if tp in ends}
 

@@ -63,7 +63,7 @@ class Frames:
         return framed({"kind": "begin", **about, "result": codec.line(Plan(sources=(point.result,)))})
 
     def rows(self, changes: pa.RecordBatch, after: Point) -> bytes:
-        return framed({"kind": "rows"}, arrow_stream(changes))
+        return framed({"kind": "rows", "part": after.is_part}, arrow_stream(changes))
 
     def reset(self, point: Point) -> bytes:
         return self.rebuilt(Rebuilt({}, point.result, point.columns), point)

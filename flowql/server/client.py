@@ -249,12 +249,11 @@ class Client(Calls):
         found: int = self._call("POST", "/backup")["state_commit"]
         return found
 
-    def whole_ends(self, topic: str | None = None) -> dict[TopicPartition, int] | None:
+    def whole_ends(self, *topics: str) -> dict[TopicPartition, int] | None:
         """See `flowql.server.engine.Engine`."""
         from flowql.runtime.log.base import TopicPartition  # Arrow: 0.2 s
 
-        path = "/ends" if topic is None else f"/ends?topic={quote(topic, safe='')}"
-        ends = self._call("GET", path)["ends"]
+        ends = self._call("GET", f"/ends?topics={quote(','.join(topics), safe='')}")["ends"]
         return None if ends is None else {TopicPartition(t, p): end for t, p, end in ends}
 
     def request_stop(self) -> None:

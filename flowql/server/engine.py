@@ -86,9 +86,9 @@ class Engine(Protocol):
         """
         ...
 
-    def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """The ends of results as of one tick, so that views fit together; None if that will be known in a moment. Results that are far behind are left
-        out. topic: only of this one, as of its newest tick.
+        out. topics: only of these, as of the newest tick that they have in common; see `Ticks.whole_ends`.
         """
         ...
 

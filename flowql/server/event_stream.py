@@ -1,7 +1,8 @@
 """Changes of a subscription as events in JSON: server-sent events (WHATWG, HTML, section "Server-sent events"), and messages of a WebSocket.
 
 One event has all changes between two places at which a subscription can continue, and the second place as its id: a client that connects again
-sends the id of the last event that it has received whole, so it gets each change once.
+sends the id of the last event that it has received whole, so it gets each change once. An event ends where transactions do. The changes of more than
+`GROUP_MAX` rows are in several events, of which the last one has an id.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class JsonEvents(ABC):
         names = changes.schema.names[_HEAD:]
         row = pa.StructArray.from_arrays(changes.columns[_HEAD:], names)
         shown = pa.RecordBatch.from_arrays([*changes.columns[:_HEAD], row], names=["op", "rowtime", "row"])
-        return self.written("changes", b"[" + json_objects(shown, ",") + b"]", after.token)
+        return self.written("changes", b"[" + json_objects(shown, ",") + b"]", None if after.is_part else after.token)
 
     def rebuilt(self, rebuilt: Rebuilt, after: Point) -> bytes:
         return self._told("reset", {"reason": str(rebuilt)}, after)

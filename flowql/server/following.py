@@ -17,10 +17,11 @@ from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.project import Project
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
-from flowql.errors import CompileError
+from flowql.errors import CommandError, CompileError
 from flowql.query.change import Change, Rebuilt
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.query.resuming import Place, about, can_resume, can_share, why_not
+from flowql.runtime.app.beat_file import ENDED, read
 from flowql.runtime.log.base import TopicPartition
 from flowql.server.choice import at_rest
 from flowql.server.running import connect, process_of
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, PushQuery
     from flowql.compiler.functions.user import Entry
     from flowql.query.push import Replaced, Start, Subscription
+    from flowql.query.whole import WholeEnds
+    from flowql.server.client import Client
 
 SILENT = "FQ5106"
 _SELECT = re.compile(
     r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL
 )  # behind comments and brackets
 _WAIT_S, _WAIT_S_MAX = 0.05, 0.2  # between two looks; the longer, the longer nothing has come
+_BUSY_S = 0.002  # the same while records are processed
 _SWAP_S = 60.0  # a swap on Kafka takes some seconds, more if an instance dies in it
 _RETENTION_S = 2.0  # no swap is recorded for so long after records are gone: retention has deleted them
 _ALIVE_S = 1.0  # how often to look whether the instance is still there
@@ -59,12 +63,17 @@ class Served(Protocol):
 
     def is_running(self) -> bool: ...
 
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        """See `flowql.server.engine.Engine`. None also if it does not answer."""
+        ...
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class InDirectory:
     """The instance of a directory, in whichever process it runs."""
 
     settings: Settings
+    _client: Client | None = None
 
     def record(self) -> tuple[Record, Mapping[str, int]] | None:
         client = connect(self.settings.data_dir)
@@ -75,6 +84,17 @@ class InDirectory:
 
     def is_running(self) -> bool:
         return process_of(self.settings.data_dir) is not None
+
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        if not self.is_running():
+            seen = read(self.settings.data_dir)
+            return {} if seen is None or seen.state == ENDED else None  # where it was killed, a tick may have begun
+        try:
+            self._client = self._client or connect(self.settings.data_dir)
+            return None if self._client is None else self._client.whole_ends(*topics)
+        except CommandError:  # it does not answer now
+            self._client = None
+            return None
 
 
 def deployed(settings: Settings) -> Deployed:
@@ -126,8 +146,10 @@ def compile_with(
     return compile_push_query(statement, found.plan, application_id, found.topics, dialect, functions)
 
 
-def listen(query: PushQuery, settings: Settings, start: Start, after: Resumed | None = None) -> Subscription:
-    """Start a push query in this process; the instance notices nothing of it. after: where to continue. Raises NotResumable."""
+def listen(
+    query: PushQuery, settings: Settings, start: Start, whole_ends: WholeEnds, after: Resumed | None = None
+) -> Subscription:
+    """Start a push query in this process. after: where to continue. Raises NotResumable."""
     from flowql.query.push import Subscription  # the engine
     from flowql.runtime.log.repairs import RepairedLog
 
@@ -140,7 +162,7 @@ def listen(query: PushQuery, settings: Settings, start: Start, after: Resumed | 
             raise NotResumable(why)
         assert after.place is not None
         offsets = after.place.offsets
-    return Subscription(query, RepairedLog(log, settings.application_id), start, offsets)
+    return Subscription(query, RepairedLog(log, settings.application_id), start, offsets, whole_ends)
 
 
 class NotResumable(Exception):
@@ -164,7 +186,7 @@ Mark = tuple[
 class Point:
     """A point between the changes of a subscription. result, columns: of the rows after it. token: where a later subscription continues; None behind
     changes that are left out. mark: the same for all subscriptions of the statement; None where they differ. reset: why all rows follow again,
-    instead of those after a token; empty if they do not.
+    instead of those after a token; empty if they do not. is_part: it is within a transaction.
     """
 
     result: SourceDef
@@ -172,6 +194,7 @@ class Point:
     token: str | None
     mark: Mark | None = None
     reset: str = ""
+    is_part: bool = False
 
 
 @dataclass(slots=True)
@@ -204,10 +227,17 @@ class Following:
         self._served = self.served or InDirectory(self.settings)
         after = None if self.token is None else Resumed(Place.of(self.token), self.found.plan)
         try:
-            self.subscription = listen(self.query, self.settings, self.start, after)
+            self.subscription = self._listen(self.start, after)
         except NotResumable as error:
             self.reset = str(error)
-            self.subscription = listen(self.query, self.settings, "earliest")
+            self.subscription = self._listen("earliest")
+
+    def _listen(self, start: Start, after: Resumed | None = None) -> Subscription:
+        from flowql.query.whole import to_the_end  # the engine
+
+        is_written = not self.found.plan.writers.keys().isdisjoint(s.topic for s in self.query.reads)
+        whole_ends = self._served.whole_ends if self.live and is_written else to_the_end
+        return listen(self.query, self.settings, start, whole_ends, after)
 
     def about(self) -> str:
         """Tells its statement and generations from others."""
@@ -221,7 +251,7 @@ class Following:
         token = Place(of, offsets if can_resume(self.query) else None).token()
         is_shared = offsets is not None and can_share(self.query)
         mark = (of, tuple(sorted(offsets.items()))) if is_shared and offsets is not None else None
-        return Point(self.query.result, list(self.columns), token, mark)
+        return Point(self.query.result, list(self.columns), token, mark, is_part=self.subscription.is_part)
 
     def why_not(self, place: Place | None) -> str:
         """Why a subscription cannot continue at a place; empty if it can."""
@@ -268,6 +298,9 @@ class Following:
             if changes:
                 came = time.monotonic()
                 continue
+            if not self.subscription.is_whole:
+                self.wait(_BUSY_S)
+                continue
             if ending and self.subscription.idle():
                 self.why = "the instance has stopped" if self.live else "no instance is running"
                 return
@@ -295,7 +328,7 @@ class Following:
         if now is None:
             raise replaced
         self.found, self.query = now, self.anew(now)
-        following = listen(self.query, self.settings, "earliest")
+        following = self._listen("earliest")
         self.subscription.close()
         self.subscription = following
         read = {s.topic for s in self.query.reads}

@@ -280,8 +280,8 @@ class RuntimeEngine:
             copies=None if others is None else instance.restoration.standbys.snapshot,
         )
 
-    def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:
-        return self.instance.ticks.whole_ends(topic)
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        return self.instance.ticks.whole_ends(*topics)
 
     def release_hung(self, ids: Sequence[str]) -> None:
         self.instance.deployer.release_hung(ids)

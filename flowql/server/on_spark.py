@@ -203,7 +203,7 @@ class SparkEngine:
         """There is no copy of what Spark keeps."""
         return self.take(relations)
 
-    def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         return {}  # its jobs follow no ticks
 
     def release_hung(self, ids: Sequence[str]) -> None:

@@ -190,7 +190,8 @@ async def _backup(call: Call) -> Response:
 
 
 async def _ends(call: Call) -> Response:
-    ends = await _done(call, lambda service: service.whole_ends(call.given.get("topic")))
+    topics = [topic for topic in call.given["topics"].split(",") if topic]
+    ends = await _done(call, lambda service: service.whole_ends(*topics))
     return JSONResponse({"ends": None if ends is None else [[*tp, end] for tp, end in ends.items()]})
 
 
@@ -360,7 +361,7 @@ OPERATIONS: Sequence[Entry] = (
         _ends,
         "read",
         "Ends of results as of one tick.",
-        parameters=(Parameter("topic", "query", "Only this one, as of its newest tick."),),
+        parameters=(Parameter("topics", "query", "Only these, with commas; empty for all."),),
         internal=True,
         local=True,
     ),

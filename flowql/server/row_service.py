@@ -251,6 +251,9 @@ class RowService:
     def is_running(self) -> bool:
         return not self._stopping.is_set()
 
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        return self._service.whole_ends(*topics)
+
     def _asked(self, what: str, start: Start, token: str | None, visible: frozenset[str] | None) -> Asked:
         """Compiles a subscription."""
         settings, deployed = self._settings, self._service.deployed

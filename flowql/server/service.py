@@ -55,9 +55,9 @@ class Service:
         """The recorded deployment."""
         return self._engine.deployed
 
-    def whole_ends(self, topic: str | None = None) -> Mapping[TopicPartition, int] | None:
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """The ends of results as of one tick (`Engine.whole_ends`)."""
-        return self._engine.whole_ends(topic)
+        return self._engine.whole_ends(*topics)
 
     def topics(self) -> Mapping[str, int]:
         """Partitions of the topics there are."""

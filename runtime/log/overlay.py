@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-
-import numpy as np
 
 from flowql.runtime.errors import CommitTorn, LogError
 from flowql.runtime.log.base import (
@@ -26,6 +23,7 @@ from flowql.runtime.log.base import (
 )
 from flowql.runtime.log.clients import LogProducer, answered
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.stopped_reads import StoppedConsumer, StoppedReader
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
 
@@ -43,7 +41,7 @@ class _Producer(LogProducer):
 class OverlayLog(MemoryLog):
     """Topics of `base`, from `starts` on where that says so, and topics of its own.
 
-    until: offsets at which partitions of `base` end for now. A consumer and `end_offsets` show nothing after them. Set by the thread that polls.
+    until: offsets at which partitions of `base` end for now; replaced as a whole by the thread that polls.
     supports_redo: False, as nothing of it outlives this object. Positions that are committed are not kept.
     """
 
@@ -58,10 +56,12 @@ class OverlayLog(MemoryLog):
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         if self.is_own(tp):
             return super().reader(tp, offset)
-        return self._base.reader(tp, self.begin_offset(tp) if offset == EARLIEST else offset)
+        reader = self._base.reader(tp, self.begin_offset(tp) if offset == EARLIEST else offset)
+        return StoppedReader(reader, self._stop)
 
     def consumer(self, client_id: str) -> Consumer:
-        return _Consumer(self, self._base.consumer(client_id), super().consumer(client_id))
+        below = StoppedConsumer(self._base.consumer(client_id), self._stop)
+        return _Consumer(self, below, super().consumer(client_id))
 
     def clients(self) -> Clients:
         return self._base.clients()
@@ -114,78 +114,58 @@ class OverlayLog(MemoryLog):
         return {**starts, **super().begin_offsets(own)}
 
     def end_offset(self, tp: TopicPartition) -> int:
-        return super().end_offset(tp) if self.is_own(tp) else self._until(tp, self._below.end_offset(tp))
+        return super().end_offset(tp) if self.is_own(tp) else self._stopped({tp: self._below.end_offset(tp)})[tp]
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         own = [tp for tp in tps if self.is_own(tp)]
         below = [tp for tp in tps if tp not in own]
-        ends = {tp: self._until(tp, end) for tp, end in self._below.end_offsets(below).items()}
-        return {**ends, **super().end_offsets(own)}
+        return {**self._stopped(self._below.end_offsets(below)), **super().end_offsets(own)}
 
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         """It is read for the time of one query: nothing is kept of it that could be of another topic."""
         return answered(dict)
 
     def written_offset(self, tp: TopicPartition) -> int:
-        return super().written_offset(tp) if self.is_own(tp) else self._below.written_offset(tp)
+        return (
+            super().written_offset(tp) if self.is_own(tp) else self._stopped({tp: self._below.written_offset(tp)})[tp]
+        )
 
     def is_own(self, tp: TopicPartition) -> bool:
         """Whether a partition is of this log and not of the one below."""
         return tp.topic in self._topics
 
-    def _until(self, tp: TopicPartition, end: int) -> int:
-        return min(end, self.until.get(tp, end))
+    def _stop(self, tp: TopicPartition) -> int | None:
+        return self.until.get(tp)
+
+    def _stopped(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        until = self.until
+        return {tp: min(end, until.get(tp, end)) for tp, end in ends.items()}
 
 
 class _Consumer:
-    """Two consumers as one. Records after `until` are held back, and their partition is paused below."""
+    """Two consumers as one."""
 
     def __init__(self, log: OverlayLog, below: Consumer, own: Consumer) -> None:
         self._log, self._below, self._own = log, below, own
-        self._paused = set[TopicPartition]()
-        self._held = dict[TopicPartition, RawBatch]()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._paused.clear()
-        self._held.clear()
         own = {tp: o for tp, o in positions.items() if self._log.is_own(tp)}
         self._own.assign(own)
         self._below.assign({tp: o for tp, o in positions.items() if tp not in own})
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self._of(tp).seek(tp, offset)
-        if self._held.pop(tp, None) is not None and tp not in self._paused:
-            self._below.resume([tp])
 
     def pause(self, tps: Sequence[TopicPartition]) -> None:
-        self._paused.update(tps)
         for tp in tps:
             self._of(tp).pause([tp])
 
     def resume(self, tps: Sequence[TopicPartition]) -> None:
-        self._paused.difference_update(tps)
         for tp in tps:
-            if tp not in self._held:
-                self._of(tp).resume([tp])
+            self._of(tp).resume([tp])
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
-        found = self._released() or [self._cut(b) for b in self._below.poll(max_records, max_bytes)]
-        return [*found, *self._own.poll(max_records, max_bytes)]
-
-    def _released(self) -> list[RawBatch]:
-        """The records that are held back no longer."""
-        tps = [tp for tp in self._held if tp not in self._log.until and tp not in self._paused]
-        self._below.resume(tps)
-        return [self._held.pop(tp) for tp in tps]
-
-    def _cut(self, batch: RawBatch) -> RawBatch:
-        until = self._log.until.get(batch.tp)
-        if until is None or batch.next_offset <= until:
-            return batch
-        shown = int(np.searchsorted(batch.records.column(0).to_numpy(), until))
-        self._below.pause([batch.tp])
-        self._held[batch.tp] = replace(batch, records=batch.records.slice(shown))
-        return replace(batch, records=batch.records.slice(0, shown), next_offset=until)
+        return [*self._below.poll(max_records, max_bytes), *self._own.poll(max_records, max_bytes)]
 
     def close(self) -> None:
         self._below.close()

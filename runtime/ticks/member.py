@@ -17,7 +17,7 @@ from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage, stages_of
-from flowql.runtime.ticks.numbers import remembered, whole_of
+from flowql.runtime.ticks.numbers import cuts_of, remembered, whole_of
 from flowql.runtime.ticks.patience import FULL, Patience
 from flowql.runtime.ticks.record import Ends, Line, Lines, Report
 from flowql.runtime.ticks.ticks import TakenSnapshot, TickHost
@@ -232,14 +232,17 @@ class MemberTicks:
             self._refresh()
             return self._at(queries, tick)
 
-    def whole_ends(self, topic: str | None = None) -> dict[TopicPartition, int] | None:
-        """As of `Ticks`, without stages that others have been ahead of for `STALE_MS`."""
+    def whole_ends(self, *topics: str) -> dict[TopicPartition, int] | None:
+        """As of `Ticks`. All: without stages that others have been ahead of for `STALE_MS`."""
         with self._lock:
             self._refresh()
-            stages = [x for x in self._stages.values() if topic is None or topic in x.stage.writes]
+            stages = [x for x in self._stages.values() if not topics or not x.stage.writes.isdisjoint(topics)]
             since_ms = self._host.clock.timer_ms() - STALE_MS
             stale = max((tick for tick, at_ms in self._ends_ms.items() if at_ms < since_ms), default=0)
-            return whole_of(x.ends for x in stages if max(x.ends, default=0) >= stale or x.begun_ms > since_ms)
+            known = [
+                x for x in stages if max(x.ends, default=0) >= stale or (x.ends and topics) or x.begun_ms > since_ms
+            ]
+            return whole_of((x.ends for x in known), cuts_of(self._cuts, topics))
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""

@@ -7,9 +7,11 @@ lies a multiple of a higher one, so the number of most trailing zeros in a range
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from flowql.runtime.log.base import TopicPartition
 
+Ends = Mapping[TopicPartition, int]
 KEPT = 2  # of each power of two
 NEWEST_MAX = 64  # ticks that are all kept
 
@@ -36,8 +38,21 @@ def remembered(numbers: Collection[int]) -> set[int]:
     return {*worth_keeping(numbers), *sorted(numbers)[-NEWEST_MAX:]}
 
 
-def whole_of(ends: Iterable[Mapping[int, Mapping[TopicPartition, int]]]) -> dict[TopicPartition, int] | None:
-    """The ends as of the newest tick that all have; None if they have none in common. ends: of several topics, by tick."""
+def whole_of(
+    ends: Iterable[Mapping[int, Ends]], cuts: Mapping[int, Ends] = MappingProxyType({})
+) -> dict[TopicPartition, int] | None:
+    """The ends as of the newest tick that all have; None if they have none in common. ends: of several topics, by tick. cuts: of sources that belong to
+    them; a tick without the ends of all their partitions does not count.
+    """
     known = list(ends)
-    tick = max(set.intersection(*map(set, known)), default=None) if known else 0
+    if not known:
+        return {}
+    if partitions := max(map(len, cuts.values()), default=0):
+        known.append({n: of for n, of in cuts.items() if len(of) == partitions})
+    tick = max(set.intersection(*map(set, known)), default=None)
     return None if tick is None else {tp: end for of in known for tp, end in of[tick].items()}
+
+
+def cuts_of(cuts: Mapping[int, Ends], topics: Collection[str]) -> dict[int, Ends]:
+    """The ends of these topics, by tick."""
+    return {n: {tp: end for tp, end in ends.items() if tp.topic in topics} for n, ends in cuts.items()}

@@ -34,7 +34,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
-from flowql.runtime.ticks.numbers import aligned, whole_of, worth_keeping
+from flowql.runtime.ticks.numbers import aligned, cuts_of, whole_of, worth_keeping
 from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
 from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
 
@@ -331,19 +331,19 @@ class Ticks:
         combined = CombinedSnapshot(by_query, newest, self._stores)
         return TakenSnapshot(combined, is_whole=True, newest=False, cut=self._sources[tick])
 
-    def whole_ends(self, topic: str | None = None) -> dict[TopicPartition, int] | None:
+    def whole_ends(self, *topics: str) -> dict[TopicPartition, int] | None:
         """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} if none remain, None
-        if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit together. topic: only of
-        this one, as of the newest tick that its writers have finished.
+        if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit together. topics: only of
+        these, as of the newest tick that their writers have finished; sources among them end where this tick does.
         """
         with self._lock:
             self._refresh()
             since_ms = self._host.clock.timer_ms() - STALE_MS
-            followers = [f for f in self._followers.values() if topic is None or f.writers.topic == topic]
-            if topic is not None:
-                return whole_of(f.ends for f in followers if f.ends or f.begun_ms > since_ms)
-            followers = [f for f in followers if f.whole or f.begun_ms > since_ms]
-            return whole_of({n: f.ends[n] for n in f.whole.keys() & f.ends.keys()} for f in followers)
+            if not topics:
+                recent = [f for f in self._followers.values() if f.whole or f.begun_ms > since_ms]
+                return whole_of({n: f.ends[n] for n in f.whole.keys() & f.ends.keys()} for f in recent)
+            named = [f for f in self._followers.values() if f.writers.topic in topics]
+            return whole_of([f.ends for f in named if f.ends or f.begun_ms > since_ms], cuts_of(self._sources, topics))
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""

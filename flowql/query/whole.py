@@ -1,0 +1,42 @@
+"""How far a subscription reads, so that it shows no part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flowql.query.relations import spans_of, within
+from flowql.runtime.log.base import Log, TopicPartition
+
+
+class WholeEnds(Protocol):
+    """See `flowql.server.engine.Engine.whole_ends`."""
+
+    def __call__(self, *topics: str) -> Mapping[TopicPartition, int] | None: ...
+
+
+def to_the_end(*topics: str) -> dict[TopicPartition, int]:
+    """For topics whose writers follow no ticks."""
+    del topics
+    return {}
+
+
+@dataclass(slots=True)
+class Whole:
+    """Reads topics to their ends as of the newest tick that their writers have finished. A topic whose writers follow no ticks, or have finished none for
+    some seconds after a start, is read to its end. The ends are of one moment, so a transaction of the embedded log is before all of them or after.
+    """
+
+    log: Log
+    ends: WholeEnds
+    _last: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+    def spans(self, *topics: str) -> Mapping[TopicPartition, tuple[int, int]] | None:
+        """First offset and end of each partition; None if it is not known yet. The topics are the same at each call."""
+        found = spans_of(self.log, *topics)
+        if found != self._last:  # the instance is asked first: what it says is never beyond the ends
+            if (ends := self.ends(*topics)) is None:
+                return None
+            self._last = {tp: within(span, ends.get(tp)) for tp, span in spans_of(self.log, *topics).items()}
+        return self._last
