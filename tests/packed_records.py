@@ -14,8 +14,7 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.spark.native.frames import BESIDE
 from flowql.runtime.spark.native.topics import Reading, rows_of
-from flowql.runtime.spark.shapes import from_ipc
-from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
+from flowql.runtime.spark.shapes import ENVELOPE_DDL, from_ipc
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.worker import begun
 

@@ -36,7 +36,7 @@ from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.remote.folder import folder_of
 from flowql.runtime.remote.objects import RemoteError
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.remote.collecting import Garbage
+from flowql.runtime.state.remote.manifest import Garbage
 from flowql.runtime.state.rocks import open_rocks
 from flowql.server.running import connect
 

@@ -78,7 +78,7 @@ def command(
 def _explain_statements(scope: Scope, text: str) -> None:
     """The rows of its table that each statement reads."""
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
-    from flowql.runtime.topology.key_conditions import reads_text
+    from flowql.runtime.topology.table_groups import reads_text
 
     project, compiled = scope.compile(concerned=lambda _: ())
     sources = {s.name: s for s in compiled.plan.sources}

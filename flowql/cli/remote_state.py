@@ -22,8 +22,15 @@ from flowql.runtime.backup.keeping import Keep, superfluous
 from flowql.runtime.backup.place import Place
 from flowql.runtime.clock import iso_time
 from flowql.runtime.remote.objects import Objects, objects_at
-from flowql.runtime.state.remote.collecting import KEPT_MS, Garbage, dropped, garbage_of
-from flowql.runtime.state.remote.listing import StoredTask, problems, stored_tasks
+from flowql.runtime.state.remote.manifest import (
+    KEPT_MS,
+    Garbage,
+    StoredTask,
+    dropped,
+    garbage_of,
+    problems,
+    stored_tasks,
+)
 
 app = typer.Typer(help="Checkpoints of the state in an object store.", no_args_is_help=True, rich_markup_mode=None)
 NO_STORE = "FQ5708"

@@ -25,7 +25,7 @@ from flowql.runtime.remote.objects import objects_at
 from flowql.runtime.state.remote.manifest import application_folder
 
 if TYPE_CHECKING:
-    from flowql.runtime.log.kafka.groups import GroupAdmin
+    from flowql.runtime.log.kafka.admin import GroupAdmin
 
 RUNS, UNFIT = "FQ5320", "FQ5321"
 How = Literal["delete", "reset"]
@@ -132,7 +132,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _groups(settings: Settings) -> GroupAdmin:
-    from flowql.runtime.log.kafka.groups import GroupAdmin  # loads a client that other targets do without
+    from flowql.runtime.log.kafka.admin import GroupAdmin  # loads a client that other targets do without
 
     assert settings.kafka is not None, "only brokers have groups with members"
     return GroupAdmin(settings.kafka, settings.application_id)

@@ -12,7 +12,7 @@ from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.runtime.backup.place import Place
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.remote.objects import Objects, RemoteError, RemoteRefused, objects_at
-from flowql.runtime.state.remote.listing import stored_tasks
+from flowql.runtime.state.remote.manifest import stored_tasks
 
 OLD_S = 600.0  # a running instance uploads every ten seconds what is new
 

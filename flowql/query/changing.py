@@ -32,7 +32,7 @@ from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.topology.bulk_insert import ROWS_MIN as BULK_ROWS_MIN
 from flowql.runtime.topology.bulk_insert import GivenRows, Projected, columns_batch, takes_columns
-from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.row_store import encode_insert
 from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_image import table_ends
 from flowql.runtime.topology.table_writer import TableWriters

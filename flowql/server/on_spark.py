@@ -33,14 +33,20 @@ from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.spark.engine.checkpoint_state import LazySession, reader, session_at_rest
-from flowql.runtime.spark.engine.consistent_snapshot import apart
+from flowql.runtime.spark.engine.checkpoint_state import (
+    LazySession,
+    SparkSnapshot,
+    apart,
+    pin,
+    reader,
+    sequence_of,
+    session_at_rest,
+)
 from flowql.runtime.spark.engine.deployed import Deployed, load
+from flowql.runtime.spark.engine.deployment import decide_rebuild, ways
 from flowql.runtime.spark.engine.file_rows import rows_by_source
 from flowql.runtime.spark.engine.instance import SparkInstance, form_of
-from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
 from flowql.runtime.spark.engine.site import Site, root_of
-from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import functions_status, stopped_status
 from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.runtime.spark.session import master_to_read

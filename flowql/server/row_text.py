@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.types import DOUBLE, STRING, decimal
-from flowql.runtime.operators.json_text import text_of
+from flowql.runtime.operators.encode import text_of
 
 FEW_ROWS = 8  # up to so many, values one by one take less time than calls of kernels (a row of three columns: 0.03 ms and 0.4 ms)
 EXACT_MAX = (1 << 53) - 1  # the largest integer up to which a reader with 64-bit floating point confuses none

@@ -16,10 +16,8 @@ from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.catalog import stored_task
 from flowql.runtime.state.layout import MARKER, decode_number
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of, write_lease
-from flowql.runtime.state.remote.manifest import RunObject, task_folder
-from flowql.runtime.state.remote.outage import Outage
-from flowql.runtime.state.remote.pace import IDLE_MS, Pace, Walk, awaited
+from flowql.runtime.state.remote.manifest import KEPT_MS, RunObject, garbage_of, task_folder, write_lease
+from flowql.runtime.state.remote.pace import IDLE_MS, Outage, Pace, Walk, awaited
 from flowql.runtime.state.remote.upload import TaskUpload, TaskUploads, Uploaded
 from flowql.runtime.state.runs.objects import BlocksAway, RunPlace, read_tail
 from flowql.runtime.state.runs.run import Run

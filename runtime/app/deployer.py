@@ -61,7 +61,7 @@ from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.topology.log_facts import LogFacts, scanned
 from flowql.runtime.topology.partitions import check_partitions, planned_partitions
 from flowql.runtime.topology.query import ensure_changelogs, ensure_repartitions, ensure_sources, ensure_topics
-from flowql.runtime.topology.table_declarations import check_tables
+from flowql.runtime.topology.table_statements import check_tables
 
 LOOK_S = 0.02  # between two looks at a request
 ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5

@@ -82,8 +82,7 @@ from flowql.runtime.state.cleaner import Cleaner
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.physical import Physical
 from flowql.runtime.state.remote.warm_start import WarmStarts
-from flowql.runtime.state.sizes import StoreSizes
-from flowql.runtime.state.statistics import StateStatistics
+from flowql.runtime.state.statistics import StateStatistics, StoreSizes
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters

@@ -26,8 +26,7 @@ from flowql.runtime.events import ERROR, WARNING, say
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.remote.objects import Objects, RemoteError
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.remote.outage import Outage
-from flowql.runtime.state.remote.pace import Pace, Walk, awaited
+from flowql.runtime.state.remote.pace import Outage, Pace, Walk, awaited
 
 INTERVAL_MS = 10_000  # between the beginnings of two rounds
 COLLECT_MS = 600_000

@@ -13,7 +13,7 @@ from flowql.runtime.backup.collecting import COMMAND_GRACE_MS, GRACE_MS, KEPT
 from flowql.runtime.backup.manifest import piece_name
 from flowql.runtime.backup.place import ManifestName, Place
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.state.remote.collecting import Garbage
+from flowql.runtime.state.remote.manifest import Garbage
 
 
 @dataclass(frozen=True, slots=True)

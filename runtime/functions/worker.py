@@ -5,6 +5,7 @@ python -P -m flowql.runtime.functions.worker SOCKET LIFELINE PAGE   (file descri
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import mmap
 import os
@@ -17,16 +18,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from multiprocessing.connection import (
-    wait,  # select(2) takes no descriptor above 1,023, and these have the numbers of the parent
-)
+from multiprocessing.connection import wait  # select(2) takes no descriptor above 1,023
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from flowql.compiler.functions.bounds import VALUE_BYTES_MAX, ValueTooLarge
-from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function
+from flowql.compiler.functions.registry import FAILURES, AggregateFunction, AsyncFunction, Function
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction, marked
 from flowql.compiler.functions.user_aggregates import UserAggregate, announced
@@ -34,9 +33,32 @@ from flowql.compiler.functions.user_columns import column_types, decimals_of
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 from flowql.runtime.batch import to_arrow, to_python
+from flowql.runtime.functions.call_results import CallResult, outcome_of
 from flowql.runtime.functions.failures import described, frames_of, text_of
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
+
+
+def outcomes_of(
+    function: AsyncFunction, rows: Sequence[tuple[Any, ...]], sign_of_life: Callable[[], None]
+) -> list[CallResult]:
+    """One for each row of arguments. sign_of_life: called when a call begins, and when it has an outcome."""
+
+    async def of_all() -> list[CallResult]:
+        free = asyncio.Semaphore(function.options.max_in_flight)
+        return await asyncio.gather(*(one(free, args) for args in rows))
+
+    async def one(free: asyncio.Semaphore, args: tuple[Any, ...]) -> CallResult:
+        if any(args[n] is None for n in function.required):
+            return CallResult()
+        async with free:
+            sign_of_life()
+            outcome = await outcome_of(function, args)
+            sign_of_life()
+        return outcome
+
+    return asyncio.run(of_all())
+
 
 REPLY_BYTES_MAX = 4 * VALUE_BYTES_MAX  # the parent reads a reply in one call, which keeps the lock of its interpreter
 
@@ -179,7 +201,7 @@ class Server:
 
     def _of_all_rows(self, user: UserFunction, rows: Sequence[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
         """As `_of_rows`, with many calls at once. Attempts of rows that fail are made again when they are asked for alone."""
-        from flowql.runtime.functions.many_calls import outcomes_of  # asyncio takes a third of the start of a process
+        from flowql.runtime.functions.worker import outcomes_of  # asyncio takes a third of the start of a process
 
         function = user.entry(user.name).asynchronous
         assert function is not None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,36 @@ from flowql.runtime.log.base import (
     even_share,
     no_records,
 )
-from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.transaction import Shape, Transaction
+
+C = TypeVar("C")
+
+
+class OpenClients:
+    """Clients that are referred to and not `closed`. Any thread."""
+
+    def __init__(self) -> None:
+        self._consumers: WeakSet[object] = WeakSet()
+        self._producers: WeakSet[object] = WeakSet()
+
+    def consumer(self, client: C) -> C:
+        """Count one that reads; the same."""
+        self._consumers.add(client)
+        return client
+
+    def producer(self, client: C) -> C:
+        """Count one that writes; the same."""
+        self._producers.add(client)
+        return client
+
+    def count(self, *, admins: int = 1) -> Clients:
+        return Clients(_open(self._consumers), _open(self._producers), admins)
+
+
+def _open(clients: WeakSet[object]) -> int:
+    """One that is closed may be kept by a cycle of references until the next collection."""
+    return sum(not getattr(client, "closed", False) for client in list(clients))
+
 
 # Consecutive stored batches are joined into one while both are below this; joining copies.
 _JOIN_ROWS = 8_192

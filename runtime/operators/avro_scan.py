@@ -27,8 +27,7 @@ from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 from flowql.runtime.batch import Ints
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.operators.json_scalars import Bools, Spans
-from flowql.runtime.operators.record_bytes import RecordBytes, as_bytes, nullable
+from flowql.runtime.operators.json_scalars import Bools, RecordBytes, Spans, as_bytes, nullable
 from flowql.runtime.serde.avro import parsed, time_of
 from flowql.runtime.serde.generic import same_name
 from flowql.runtime.serde.numbers import TIMES, TimeNumber

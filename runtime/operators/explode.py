@@ -12,8 +12,8 @@ from flowql.compiler.plan.logical import Explode
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, to_arrow
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import picker
+from flowql.runtime.operators.projections import compile_expr
 from flowql.runtime.operators.rows import Emitter, record_of
 from flowql.runtime.operators.sizes import ExplodedRows
 

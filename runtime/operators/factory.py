@@ -25,12 +25,11 @@ from flowql.runtime.operators.aggregate import AggregateOperator
 from flowql.runtime.operators.append_only import AppendOnlyOperator
 from flowql.runtime.operators.asynchronous.operator import AsyncMapOperator
 from flowql.runtime.operators.base import RuntimeOperator
+from flowql.runtime.operators.changes.closing import EmitClosedOperator
 from flowql.runtime.operators.changes.consolidate import ConsolidateOperator
-from flowql.runtime.operators.changes.emit_closed import EmitClosedOperator
 from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
-from flowql.runtime.operators.changes.group_aggregate import GroupAggregateOperator
+from flowql.runtime.operators.changes.group_aggregate import GroupAggregateOperator, SessionGroupsOperator
 from flowql.runtime.operators.changes.over import OverOperator
-from flowql.runtime.operators.changes.session_groups import SessionGroupsOperator
 from flowql.runtime.operators.changes.set_operation import SetOperationOperator
 from flowql.runtime.operators.changes.temporal_filter import TemporalFilterOperator
 from flowql.runtime.operators.changes.temporal_join import TemporalJoinOperator

@@ -6,9 +6,11 @@ highest of its rows); over a table with the rows that are `Unapplied` before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+from flowql.compiler.functions.bounds import PART_BYTES, VALUE_BYTES_MAX, utf8_bytes
+from flowql.compiler.functions.distinct_values import DistinctValues
 from flowql.compiler.functions.generated import compiled
 from flowql.compiler.functions.registry import FAILURES, AddMany, AggregateFunction, ResultMany
 from flowql.compiler.functions.signatures import Resolution
@@ -22,11 +24,97 @@ from flowql.runtime.batch import Row
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.expressions import compile_expr
-from flowql.runtime.operators.group_limit import check_group
 from flowql.runtime.operators.keys import RowKey, picker
-from flowql.runtime.operators.unapplied import ALL_APPLIED, Unapplied
+from flowql.runtime.operators.projections import compile_expr
 from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.values import decode_value, encode_value
+
+# A group is read, encoded and written as one value, in single calls that keep the lock of the interpreter (rule R18).
+GROUP_BYTES_MAX = VALUE_BYTES_MAX
+_KEY_SHOWN = 200  # characters
+_FEW = 8  # parts of an accumulator of fixed size: sums, counts, moments
+_PARTS = (tuple, list, dict, DistinctValues)
+
+
+class GroupTooLarge(RuntimeFailure, code="FQ4074"):
+    """An aggregate keeps more of one group than the limit: its query fails, others go on."""
+
+
+def check_group(operator: str, key: Key, names: Sequence[str], accumulators: Sequence[Any]) -> None:
+    """Raises GroupTooLarge. names: of the aggregates, in the order of their accumulators."""
+    for name, acc in zip(names, accumulators, strict=False):
+        if isinstance(acc, _PARTS) and len(acc) > _FEW:
+            check_kept(operator, key, name, kept_bytes(acc))
+
+
+def check_kept(operator: str, key: Key, name: str, count: int) -> None:
+    """Raises GroupTooLarge for an aggregate that keeps so many bytes."""
+    if count <= GROUP_BYTES_MAX:
+        return
+    shown = repr(key if len(key) != 1 else key[0])
+    shown = shown if len(shown) <= _KEY_SHOWN else f"{shown[:_KEY_SHOWN]}..."
+    raise GroupTooLarge(
+        f"{operator}: {name} keeps {count:,} bytes of the group {shown}, and at most {GROUP_BYTES_MAX:,} "
+        f"({GROUP_BYTES_MAX >> 20} MiB) are allowed"
+    )
+
+
+def kept_bytes(value: Any) -> int:
+    """The bytes of a value in the state, counted as `flowql.compiler.functions.bounds` counts them."""
+    if isinstance(value, DistinctValues):
+        return value.kept_bytes(_part)
+    if isinstance(value, str):
+        return utf8_bytes(value)
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return _parts(value.keys()) + _parts(value.values())
+    return _parts(value) if isinstance(value, tuple | list) else 0
+
+
+def _parts(values: Iterable[Any]) -> int:
+    return sum(map(_part, values))
+
+
+def _part(value: Any) -> int:
+    return PART_BYTES + kept_bytes(value)
+
+
+NO_RESULT = b"?"  # entry of a group that has given no result yet
+# First byte of an entry: the row could not be added, or could not be retracted although the table no longer has it.
+NOT_ADDED, NOT_RETRACTED = b"-", b"+"
+
+
+class Unapplied(NamedTuple):
+    """The rows that a group keeps beside its accumulators. Rows are compared as they are encoded, so that a NaN equals itself."""
+
+    entries: tuple[bytes, ...] = ()
+
+    @property
+    def has_no_result(self) -> bool:
+        return NO_RESULT in self.entries
+
+    @property
+    def not_retracted(self) -> list[Row]:
+        return [decode_value(e[1:]) for e in self.entries if e[:1] == NOT_RETRACTED]
+
+    def with_result(self) -> Unapplied:
+        return Unapplied(tuple(e for e in self.entries if e != NO_RESULT)) if self.has_no_result else self
+
+    def with_row(self, kind: bytes, row: Row) -> Unapplied:
+        return Unapplied((*self.entries, kind + encode_value(row)))
+
+    def without_row(self, kind: bytes, row: Row) -> Unapplied | None:
+        """Without one entry of this row; None if there is none."""
+        entry = kind + encode_value(row) if self.entries else b""
+        if entry not in self.entries:
+            return None
+        at = self.entries.index(entry)
+        return Unapplied((*self.entries[:at], *self.entries[at + 1 :]))
+
+
+ALL_APPLIED = Unapplied()
+
 
 Accs = tuple[Any, ...]
 Step = Callable[[Accs, Row, int, int, MicroBatchContext], Accs]

@@ -8,9 +8,9 @@ from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.keys import RowKey, freeze
+from flowql.runtime.operators.projections import compile_expr
 from flowql.runtime.operators.rows import Emitter, interleave
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Store

@@ -17,8 +17,7 @@ from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, NOT_ONE_KEY, VEC
 from flowql.runtime.operators.keys import RowKey, value_fields
 from flowql.runtime.operators.row_columns import RowColumns, plain_column, value_array
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
-from flowql.runtime.state.columns.key_columns import packed_keys
-from flowql.runtime.state.columns.packed import Flags
+from flowql.runtime.state.columns.packed import Flags, packed_keys
 from flowql.runtime.state.columns.values import RowValues, concatenated
 from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.rows import Key, Value

@@ -12,7 +12,7 @@ How to compile a chain (what `flowql.runtime.topology` does):
 Every one of them has a row path, the reference, and a vector path, used for batches large enough to pay its fixed cost.
 Vector paths decline rows: those go through the row path and are merged back in order. Columns that are only passed on
 stay in Arrow; DuckDB is called once per chain and batch, and only if something is computed; JSON is read by
-`json_scan` and written by `json_text`. `MicroBatchContext.vector` forces one of the two paths.
+`json_scan` and written by `encode.JsonText`. `MicroBatchContext.vector` forces one of the two paths.
 
 This module holds what the vector paths share: a DuckDB connection per thread and prepared statements over Arrow.
 

@@ -10,8 +10,7 @@ from flowql.compiler.plan.logical import Materialise
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.changed_rows import ChangedRows
-from flowql.runtime.operators.group_results import unchanged
+from flowql.runtime.operators.group_results import ChangedRows, unchanged
 from flowql.runtime.operators.keys import RowKey, without_key_columns
 from flowql.runtime.operators.row_columns import RowColumns, last_changes
 from flowql.runtime.operators.rows import Changes

@@ -48,8 +48,7 @@ from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, 
 from flowql.runtime.operators.group_results import GroupResults, by_part, paired, unchanged
 from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
-from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
-from flowql.runtime.state.columns.packed import Flags, PackedKeys
+from flowql.runtime.state.columns.packed import Flags, PackedKeys, key_columns, packed_keys
 from flowql.runtime.state.columns.values import (
     PRESENT,
     ColumnKind,

@@ -20,13 +20,13 @@ from flowql.compiler.functions.bounds import code_of
 from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
 from flowql.compiler.functions.user import is_users
-from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, columns_of, conjuncts, walk
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, Literal, columns_of, conjuncts, walk
 from flowql.compiler.plan.logical import ChangeKind, Filter, Project
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
-from flowql.runtime.functions.failures import frames_of, text_of
+from flowql.runtime.functions.failures import described, frames_of, text_of
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute, rows_cost_little
 from flowql.runtime.operators.sizes import (
@@ -480,3 +480,31 @@ def _with_op(batch: Batch, op: Ops) -> Batch:
     if batch.is_columns:
         return Batch(batch.schema, arrow=batch.arrow(), **parts)
     return Batch(batch.schema, rows=batch.rows(), **parts)
+
+
+# (row, rowtime, seq, run) -> value. An error of a function gives null and a dead letter under `seq`.
+RowExpr = Callable[[Row, int, int, MicroBatchContext], Any]
+
+
+def compile_expr(e: Expr, schema: Schema) -> RowExpr:
+    """The reference meaning of `e` over rows of `schema`; columns and literals cost one call."""
+    if isinstance(e, Literal):
+        value = e.value
+        return lambda row, rowtime, seq, run: value
+    if isinstance(e, Column) and e.name in schema.names:
+        i = schema.names.index(e.name)
+        return lambda row, rowtime, seq, run: row[i]
+    if isinstance(e, Column) and e.name == ROWTIME:
+        return lambda row, rowtime, seq, run: rowtime
+    errors: list[Exception] = []
+    evaluate = compile_row([e], (*schema.names, ROWTIME), on_error=lambda _, error: errors.append(error))
+
+    def call(row: Row, rowtime: int, seq: int, run: MicroBatchContext) -> Any:
+        value = evaluate((*row, rowtime))[0]
+        if errors:
+            error = errors.pop()
+            errors.clear()
+            run.fail_row(seq, code_of(error, EXPRESSION_FAILED), described(error))
+        return value
+
+    return call

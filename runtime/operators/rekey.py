@@ -14,10 +14,9 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import DOUBLE, Kind
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.expressions import RowExpr, compile_expr
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, VectorFailed
 from flowql.runtime.operators.keys import picker
-from flowql.runtime.operators.projections import VectorPlan, merge, plan_vector, run_vector
+from flowql.runtime.operators.projections import RowExpr, VectorPlan, compile_expr, merge, plan_vector, run_vector
 from flowql.runtime.operators.rows import Emitter, record_of
 
 VECTOR_ROWS = 64  # below, Arrow's fixed costs exceed a loop over rows

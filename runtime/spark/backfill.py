@@ -22,8 +22,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.log_address import Address
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.log_source import ReadOptions, read_log
-from flowql.runtime.spark.shapes import NOTE
-from flowql.runtime.spark.stage.envelope import DONE
+from flowql.runtime.spark.shapes import DONE, NOTE
 from flowql.runtime.spark.stage.exact import behind_stages
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.state.computed_history import (

@@ -35,8 +35,16 @@ from flowql.runtime.batch import DELETE
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.operators.decode import BAD_TIME
 from flowql.runtime.spark.errors import FilesUnfit
-from flowql.runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
-from flowql.runtime.spark.files_folders import folders_of, json_lines
+from flowql.runtime.spark.files_decode import (
+    BAD_ROW,
+    Decoded,
+    Emitter,
+    csv_lines,
+    decoder_of,
+    folders_of,
+    json_lines,
+    without,
+)
 from flowql.runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_COLUMN
 from flowql.runtime.spark.lake import is_table, read_table
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark

@@ -19,7 +19,7 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.secret import revealed
 
 if TYPE_CHECKING:
-    from flowql.runtime.log.kafka.plain import PlainWriter
+    from flowql.runtime.log.kafka.at_least_once import PlainWriter
 
 # Spark leaves out of plans and messages what has such a name (spark.redaction.regex).
 _SECRET = "kafka_secret"
@@ -77,8 +77,8 @@ def open_log(address: Address) -> Log:
 
 def write_plainly(address: Address, tp: TopicPartition, records: pa.RecordBatch) -> None:
     """Records (PRODUCE_SCHEMA) outside of transactions, written when it returns; a repeated write is there twice. For Spark's Python workers."""
+    from flowql.runtime.log.kafka.at_least_once import PlainWriter
     from flowql.runtime.log.kafka.connection import Connection
-    from flowql.runtime.log.kafka.plain import PlainWriter
 
     assert isinstance(address, KafkaAddress), "a log that machines share"
     identity = (*_identity(address), os.getpid())

@@ -46,8 +46,7 @@ from flowql.runtime.spark.log_offsets import (
     topic_list,
     up_to_now,
 )
-from flowql.runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
-from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
+from flowql.runtime.spark.shapes import ENVELOPE_DDL, PACKED_DDL, RAW_DDL, to_ipc
 
 NAME = "flowql_log"
 CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed row is decoded at once

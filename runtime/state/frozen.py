@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,57 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.batch import Ints
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.columns.layer import ColumnWrite, last_values
-from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.layers import Overlay
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, restore_key, task_key
-from flowql.runtime.state.physical import ByteRange, Writes
-from flowql.runtime.state.positions import StorePartition
-from flowql.runtime.state.runs.flat import FlatRows, newest
+from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes
+from flowql.runtime.state.positions import ChangelogPosition, StorePartition, position_from_record
+from flowql.runtime.state.runs.run import FlatRows, newest
 from flowql.runtime.state.runs.writing import RowList, RunWriter
 from flowql.runtime.state.task_store import TaskStore
 from flowql.runtime.state.values import encode_value
+
+
+class Drops:
+    """Range deletes by the prefix they empty, and single rows (metadata, bounds) to delete.
+
+    tasks, partitions: the same for changelogs; (store, partition), None for a store that is not here but has a changelog.
+    """
+
+    def __init__(self) -> None:
+        self.ranges: dict[bytes, ByteRange] = {}
+        self.rows: dict[bytes, bytes | None] = {}
+        self.tasks: dict[str, None] = {}
+        self.partitions: dict[tuple[str, int], StoreSpec | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges or self.rows)
+
+    def add_task(self, task_id: str) -> None:
+        self.rows[task_key(task_id)] = None
+        self.rows[restore_key(task_id)] = None
+        self.tasks[task_id] = None
+
+    def add_partition(self, entry: StoreEntry, partition: int) -> None:
+        self.ranges[entry.prefix(partition)] = entry.partition_range(partition)
+        self.rows[entry.bound_key(partition)] = None
+        self.rows[entry.position_key(partition)] = None
+        self.partitions[entry.spec.name, partition] = entry.spec
+
+    def has_task(self, task_id: str) -> bool:
+        return task_id in self.tasks
+
+    def has_partition(self, entry: StoreEntry, partition: int) -> bool:
+        return entry.prefix(partition) in self.ranges
+
+    def merged(self, newer: Drops) -> Drops:
+        """Both, after the commit that should have made these was aborted."""
+        both = Drops()
+        both.ranges = {**self.ranges, **newer.ranges}
+        both.rows = {**self.rows, **newer.rows}
+        both.tasks = {**self.tasks, **newer.tasks}
+        both.partitions = {**self.partitions, **newer.partitions}
+        return both
+
 
 REDO_FORMAT = 1
 # A changelog record with this key holds the time bound of its store; encoded keys start with 00 or 01.
@@ -286,3 +328,19 @@ class FrozenEpoch:
             return EncodedStore(store, [], [], bound, rows)
         keys, values = rows.lists() if isinstance(rows, FlatRows) else rows
         return EncodedStore(store, keys, values, bound)
+
+
+def position_rows(
+    physical: PhysicalReader, epoch: FrozenEpoch, positions: Mapping[StorePartition, ChangelogPosition]
+) -> tuple[list[bytes], list[bytes]]:
+    """The new positions of a committed epoch, and those that it renews."""
+    rows: dict[bytes, bytes] = {}
+    for entry, partition in epoch.to_renew:
+        key = entry.position_key(partition)
+        if (known := physical.get(key)) is not None:
+            rows[key] = position_from_record(known).renewed(epoch.as_of_ms).record()
+    for changed in epoch.stores:
+        position = positions.get((changed.store.spec.name, changed.store.partition))
+        if position is not None:
+            rows[changed.store.entry.position_key(changed.store.partition)] = position.record()
+    return list(rows), list(rows.values())

@@ -18,8 +18,7 @@ from flowql.runtime.errors import StateError
 from flowql.runtime.state import restore
 from flowql.runtime.state.catalog import StoreCatalog, read_restore, read_restores, read_stores, read_tasks
 from flowql.runtime.state.changelog import Changelogs
-from flowql.runtime.state.drops import Drops
-from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore, batch_rows
+from flowql.runtime.state.frozen import Drops, FrozenEpoch, FrozenStore, batch_rows, position_rows
 from flowql.runtime.state.layout import (
     MARKER,
     StoreEntry,
@@ -30,16 +29,18 @@ from flowql.runtime.state.layout import (
     task_key,
 )
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.lost_rows import LostRows
 from flowql.runtime.state.physical import Physical, WriteGuard, Writes
-from flowql.runtime.state.position_rows import PositionRenewals, position_rows, read_positions
-from flowql.runtime.state.positions import ChangelogPosition, StorePartition
-from flowql.runtime.state.redo import RedoAfter, replay
+from flowql.runtime.state.positions import (
+    ChangelogPosition,
+    LostRows,
+    PositionRenewals,
+    StorePartition,
+    read_positions,
+)
 from flowql.runtime.state.remote.copying import BlockCopier, Lost
 from flowql.runtime.state.restored_rows import RestoredRows
-from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
-from flowql.runtime.state.runs.folding import FoldBegin, RowFolder
-from flowql.runtime.state.runs.merging import RunMerger
+from flowql.runtime.state.roll_forward import OpenState, RedoAfter, RollForwardSources, replay
+from flowql.runtime.state.runs.merging import FoldBegin, RowFolder, RunMerger
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.runs.writing import RunWriter

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from flowql.runtime.errors import StateError
-from flowql.runtime.state.chunks import chunked
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange
+from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange, chunked
 
 
 class MemoryPhysical:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 BATCH_ROWS_MAX = 1_000  # a write holds the interpreter lock for about 0.75 us per row
 BATCH_BYTES_MAX = 1 << 18  # and for about 3 ms per MB of values; one larger value is a batch of its own
@@ -175,3 +176,26 @@ def _ends(values: Sequence[bytes | None], rows_max: int) -> Iterator[int]:
                     size = 0
                 size += added
         yield start + len(rows)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_FIRST, _GROWTH, _MAX = 32, 4, 4096
+
+
+def chunk_sizes() -> Iterator[int]:
+    """How many rows to read at a time: few at first, as a reader may want no more."""
+    size = _FIRST
+    while True:
+        yield size
+        size = min(_MAX, _GROWTH * size)
+
+
+def chunked(rows: Iterator[tuple[K, V]]) -> Iterator[tuple[list[K], list[V]]]:
+    """Keys and values of some rows at a time; none is empty."""
+    for size in chunk_sizes():
+        chunk = list(islice(rows, size))
+        if not chunk:
+            return
+        yield [k for k, _ in chunk], [v for _, v in chunk]

@@ -6,10 +6,14 @@ absolute, so a restoration that reads on from the position writes the same rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.state.layout import StoreEntry, TaskRecord
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.physical import PhysicalReader
+from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.state.values import decode_value, encode_value
 
 # Positions of tasks that commit nothing are renewed so often. It bounds how old a position of a running instance is.
@@ -92,3 +96,67 @@ def doubts(
         elif abs(age_ms) > age_ms_max:  # clocks of two machines, or of one at two times, may differ
             found[tp] = Doubt(f"it is {age_ms} ms old, and deletions are kept for {2 * age_ms_max} ms")
     return found
+
+
+class PositionRenewals:
+    """When the positions of tasks that may write nothing are renewed: once in `RENEW_MS`. The epoch lock is held."""
+
+    def __init__(self) -> None:
+        self._renewed_ms = 0
+
+    def due(
+        self, tasks: Iterable[ManagedTask], restoring: Collection[str], now_ms: int
+    ) -> list[tuple[StoreEntry, int]]:
+        """Stores and partitions of open tasks, if it is time. Their rows are all that the log has for them."""
+        if abs(now_ms - self._renewed_ms) < RENEW_MS:
+            return []
+        self._renewed_ms = now_ms
+        whole = [t for t in tasks if t.id not in restoring]
+        return [(s.entry, s.partition) for t in whole for s in t.stores.values() if not s.detached]
+
+
+def read_positions(
+    physical: PhysicalReader, entries: Iterable[StoreEntry], partition: int
+) -> dict[StorePartition, ChangelogPosition]:
+    """Those of one partition of these stores that there are."""
+    found = ((e.spec.name, physical.get(e.position_key(partition))) for e in entries)
+    return {(name, partition): position_from_record(data) for name, data in found if data is not None}
+
+
+class LostRows:
+    """Partitions of stores with rows that cannot be read any more, because their blocks in a remote store are gone or damaged.
+
+    Nothing stops for it: their tasks are closed, and restored as if their rows had never been here. Any thread; replaced as a whole. A restart
+    forgets them, and finds them again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = NamedLock("lost rows", guards="the replacement of the set; readers take it as it is")
+        self._lost: frozenset[StorePartition] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self._lost)
+
+    def add(self, prefix: bytes, stores: Iterable[StoreEntry]) -> StorePartition | None:
+        """The partition of one of these stores that has its rows under this prefix, if it is there."""
+        found = next(((e.spec.name, p) for e in stores for p in e.partitions if e.prefix(p) == prefix), None)
+        if found is not None:
+            with self._lock:
+                self._lost |= {found}
+        return found
+
+    def restored(self, partitions: Iterable[StorePartition]) -> None:
+        """Forgets the lost rows of these partitions."""
+        with self._lock:
+            self._lost -= frozenset(partitions)
+
+    def all(self) -> frozenset[StorePartition]:
+        return self._lost
+
+    def of(self, record: TaskRecord) -> bool:
+        """Whether a task has lost rows."""
+        return any((store, record.partition) in self._lost for store in record.stores)
+
+    def without(self, positions: dict[StorePartition, ChangelogPosition]) -> dict[StorePartition, ChangelogPosition]:
+        """Positions of rows that are all here."""
+        return {at: position for at, position in positions.items() if at not in self._lost}

@@ -9,11 +9,10 @@ from typing import Protocol
 
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.catalog import read_stores
-from flowql.runtime.state.chunks import chunked
 from flowql.runtime.state.frozen import read_redo
 from flowql.runtime.state.layout import MARKER, TaskRecord, decode_number
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes
+from flowql.runtime.state.physical import ByteRange, PhysicalReader, Writes, chunked
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot

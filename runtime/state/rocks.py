@@ -50,9 +50,8 @@ from rocksdict import (
 
 from flowql.runtime.errors import StateDamaged, StateError, StateFull, remedy_when_full
 from flowql.runtime.log.files import DiskFiles
-from flowql.runtime.state.chunks import chunk_sizes
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange
+from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange, chunk_sizes
 
 MIB = 1 << 20
 _BLOOM_BITS = 10  # 1 % false positives: a look-up of an absent key costs 0.6 us instead of 1.5

@@ -6,13 +6,13 @@ committed since are cleared and read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from flowql.runtime.errors import StateLost
+from flowql.runtime.errors import LogCorrupt, StateLost
 from flowql.runtime.state.catalog import read_restores, read_stores, read_tasks
 from flowql.runtime.state.changelog import Changelogs
-from flowql.runtime.state.frozen import RedoUnreadable
+from flowql.runtime.state.frozen import RedoUnreadable, read_redo
 from flowql.runtime.state.layout import (
     MARKER,
     NEXT_ID,
@@ -24,8 +24,63 @@ from flowql.runtime.state.layout import (
     marker,
 )
 from flowql.runtime.state.physical import ByteRange, WriteGuard, Writes
-from flowql.runtime.state.redo import RedoAfter, missing_redo, replay, whole_redo
 from flowql.runtime.state.restore import clear_writes, end_writes, place_records
+
+ROWS_MAX = 500_000  # rows of several commits collected before they are written
+
+RedoAfter = Callable[[int], Iterable[tuple[int, bytes]]]  # commits after a sequence
+
+
+def whole_redo(redo_after: RedoAfter, reached: int) -> Iterator[tuple[int, bytes]]:
+    """For a state that is in use: StateLost where redo is damaged or gone, as trying again would not help."""
+    try:
+        yield from redo_after(reached)
+    except LogCorrupt as error:
+        raise StateLost(f"{error}: start again") from error
+
+
+def replay(guard: WriteGuard, commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[int]:
+    """Write commits after `reached`; each time up to which. Within `permit`."""
+    for sequence, writes in merged(commits, reached):
+        guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
+        yield sequence
+
+
+def missing_redo(reached: int, before: int) -> str:
+    """The message if redo cannot bring a state in use back to its last commit."""
+    return f"commits {reached + 1} to {before} are not in the log any more: start again"
+
+
+def merged(commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[tuple[int, Writes]]:
+    """Commits after `reached`, as writes and the commit up to which they lead. Rows that later ones overwrite are left out: rows are
+    absolute. If the commits cannot be read to their end, what could be read comes first.
+    """
+    rows: dict[bytes, bytes | None] = {}
+    given = reached
+    try:
+        for sequence, payload in commits:
+            if sequence <= reached:
+                continue
+            writes = read_redo(payload, sequence)
+            if rows and (writes.ranges or len(rows) > ROWS_MAX):  # ranges delete rows that were written before them
+                yield reached, _all(rows)
+                rows, given = {}, reached
+            if writes.ranges:
+                yield sequence, writes
+                given = sequence
+            else:
+                rows.update(zip(writes.keys, writes.values, strict=True))
+            reached = sequence
+    except Exception:
+        if reached > given:
+            yield reached, _all(rows)
+        raise
+    if reached > given:
+        yield reached, _all(rows)
+
+
+def _all(rows: dict[bytes, bytes | None]) -> Writes:
+    return Writes([], list(rows), list(rows.values()))
 
 
 @dataclass(frozen=True, slots=True)

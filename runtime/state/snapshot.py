@@ -9,11 +9,10 @@ from typing import Any
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.catalog import read_tasks
-from flowql.runtime.state.chunks import chunked
 from flowql.runtime.state.layers import PhysicalRows
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import PhysicalSnapshot
+from flowql.runtime.state.physical import PhysicalSnapshot, chunked
 from flowql.runtime.state.rows import Key, Rows, Value
 from flowql.runtime.state.values import decode_value, decode_values
 

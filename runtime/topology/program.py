@@ -29,7 +29,7 @@ from flowql.runtime.operators.base import (
     Timed,
     Waits,
 )
-from flowql.runtime.operators.changes.placement import PlacementKeys
+from flowql.runtime.operators.changes.group_deltas import PlacementKeys
 from flowql.runtime.operators.encode import VECTOR_ROWS, Encoder, KeyEncoder
 from flowql.runtime.operators.fused import FusedPipeline
 from flowql.runtime.operators.keys import RowKey

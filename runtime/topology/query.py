@@ -48,9 +48,9 @@ from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 from flowql.runtime.topology.grouping import GROUPER
-from flowql.runtime.topology.inserts import encode_insert
 from flowql.runtime.topology.log_facts import LogFacts, scanned, task_counts
 from flowql.runtime.topology.program import TaskProgram
+from flowql.runtime.topology.row_store import encode_insert
 from flowql.runtime.topology.scans import Scans
 from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 

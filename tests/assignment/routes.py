@@ -14,7 +14,7 @@ from flowql.query.errors import QueryError
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.codec import row_decoder
-from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.row_store import encode_insert
 from tests.slt.session import Shape, SqlSession
 
 NOW_MS = 1_700_000_000_000

@@ -23,7 +23,7 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartitio
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import murmur2
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.row_store import encode_insert
 from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 from tests.conformance.records import decode, decode_key, encode, encode_key
 

@@ -24,7 +24,7 @@ from flowql.runtime.batch import Batch, Row, concat, from_rows
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.operators.base import DeadLetter, MicroBatchContext
-from flowql.runtime.operators.changes.placement import PlacementKeys
+from flowql.runtime.operators.changes.group_deltas import PlacementKeys
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.program import ExchangeRows

@@ -1,7 +1,7 @@
 """Do the tests of a package notice small changes to its code? Survivors are printed as differences.
 
     python -m tests.mutants runtime/commit --mutants 30 --seed 1
-    python -m tests.mutants runtime/state/redo.py --tests tests/runtime/state
+    python -m tests.mutants runtime/state/roll_forward.py --tests tests/runtime/state
     python -m tests.mutants runtime/app --seed 7 --part 2/4 --limit 200
 
 Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its module (TESTS, or `--tests`) and 60 s (`--limit`), in a fork of this process

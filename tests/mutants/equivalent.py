@@ -208,7 +208,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "self._turn = 1": "with which of its partitions it begins",
         "while position < end and rows < max_records and (not pieces or (size <= max_bytes)):": "no record fits into no bytes",
     },
-    "runtime/log/embedded/compaction.py": {
+    "runtime/log/embedded/upkeep.py": {
         "DIRTY_BYTES = 256 << 21  # of dirty segments that are compacted at once; what is behind them waits for the next time": "a size of what is compacted at once",
         "DIRTY_BYTES = 257 << 20  # of dirty segments that are compacted at once; what is behind them waits for the next time": "a size of what is compacted at once",
         "TABLE_BYTES, ENTRY_BYTES = 48 << 20, 121": "a limit of memory",
@@ -302,6 +302,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "limit = self._clock.timer_ms() + timeout_s * 1001": "one thousandth of a wait",
     },
     "runtime/log/kafka/log.py": {
+        "self._turn = 1": "with which of its partitions it begins",
+        "pass for self._turn = 0": "with which of its partitions it begins",
         "MAIN_WAIT_MS = 301": "a length of time",
         "STABLE_S = 1.5  # for a transaction to be finished, before the caller is told to ask again": "a length of time",
         "limit = clock.timer_ms() + TAKE_OVER_S * 1001": "one thousandth of a wait",
@@ -325,10 +327,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "WAIT_MS = 21  # a fetch that waits longer at a broker would hold up the next partition that is asked for": "a length of time",
         "limit = self._clock.timer_ms() + TIMEOUT_S * 1001": "one thousandth of a wait",
         "self._position = 1": "`seek` sets it at once",
-    },
-    "runtime/log/kafka/consumer.py": {
-        "self._turn = 1": "with which of its partitions it begins",
-        "pass for self._turn = 0": "with which of its partitions it begins",
     },
     "runtime/log/memory.py": {
         "epoch: int = 1": "it is only asked whether it is another one",
@@ -408,7 +406,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/state/rocks.py": {
         "_BLOCK_BYTES = 4097  # RocksDB's default": "a size of blocks",
     },
-    "runtime/state/sizes.py": {
+    "runtime/state/statistics.py": {
         "REST = 101": "a share of a processor",
         "ROWS = 501  # looked at in one go: about a millisecond": "a number of rows looked at in one go",
     },

@@ -67,7 +67,7 @@ def test_what_is_listed_as_equivalent_is_a_mutant_of_its_file(path: str) -> None
 
 
 def test_a_package_has_its_tests() -> None:
-    assert judges_of("runtime/state/redo.py")[0] == "tests/runtime/state"
+    assert judges_of("runtime/state/roll_forward.py")[0] == "tests/runtime/state"
     assert "tests/runtime/log/test_pins.py" in judges_of("runtime/log/files.py")
     assert judges_of("compiler/plan/diff.py")[0] == "tests/compiler/plan"
     assert judges_of("compiler/physical/plan_builder.py") == ["tests/compiler/physical"]

@@ -29,9 +29,8 @@ from flowql.compiler.plan.types import (
 )
 from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.operators.json_scan import JsonScan
-from flowql.runtime.operators.json_shape import learn_shape
-from flowql.runtime.operators.json_text import JsonText
+from flowql.runtime.operators.encode import JsonText
+from flowql.runtime.operators.json_scan import JsonScan, learn_shape
 from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
 
 pytestmark = pytest.mark.turns("long")

@@ -30,8 +30,8 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.placement import step as placement_step
 from flowql.runtime.placement.heartbeats import MISSED_MAX
 from flowql.runtime.scheduler.executor import IDLE_MS, ProcessingStep
-from flowql.runtime.state.remote import collecting, copying, outage, upload
-from flowql.runtime.state.runs import blocks, merging
+from flowql.runtime.state.remote import copying, manifest, pace, upload
+from flowql.runtime.state.runs import merging, run
 from flowql.runtime.state.runs import objects as run_objects
 from tests.crash.simulated import IN_COLUMNS, LossyPhysical, MeteredClock
 from tests.objects import MemoryObjects
@@ -67,17 +67,17 @@ SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
     (checkpoints, "COLLECT_MS", 600),
     (checkpoints, "KEPT_MS", 900),
     (checkpoints, "LEASE_RENEWED_MS", 200),
-    (outage, "RETRY_MS", 50),
-    (outage, "RETRY_MS_MAX", 400),
+    (pace, "RETRY_MS", 50),
+    (pace, "RETRY_MS_MAX", 400),
     (checkpoints, "FOLD_ROWS", 3),
     (checkpoints, "FOLD_WAIT_MS", 400),
-    (collecting, "LEASE_MS", 900),
+    (manifest, "LEASE_MS", 900),
     (upload, "INLINE_BYTES", 60),
     (upload, "WHOLE_BYTES", 400),
     (upload, "PART_BLOCKS", 2),
     (copying, "RANGE_BLOCKS", 2),
     (run_objects, "_AHEAD", 2),
-    (blocks, "BLOCK_BYTES", 100),
+    (run, "BLOCK_BYTES", 100),
     (merging, "FAN_IN", 3),
     (merging, "ROWS_LEAST", 8),
 )

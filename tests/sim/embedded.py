@@ -41,7 +41,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded import ledger, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.remote.objects import OPENED, RemoteError
-from flowql.runtime.state.remote import outage
+from flowql.runtime.state.remote import pace
 from tests.crash.simulated import IN_COLUMNS, JUMPS_MS, LossyPhysical, MeteredClock
 from tests.flowql.backup.world import APP, PARTITIONS, SQL, Feed, expected, found_in, settings_in
 from tests.flowql.query.harness import plan_of
@@ -60,8 +60,8 @@ REQUESTS = 60  # a machine is lost within so many requests to the store
 TRACE = 80
 SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
     (uploads, "INTERVAL_MS", 150),
-    (outage, "RETRY_MS", 50),
-    (outage, "RETRY_MS_MAX", 300),
+    (pace, "RETRY_MS", 50),
+    (pace, "RETRY_MS_MAX", 300),
     (uploads, "COLLECT_MS", 300),
     (collecting, "KEPT", 3),
     (collecting, "GRACE_MS", 400),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.remote import collecting
+from flowql.runtime.state.remote import manifest
 from flowql.runtime.state.remote.upload import TaskUpload
-from flowql.runtime.state.runs.flat import FlatRows
 from flowql.runtime.state.runs.reader import RunsReader
+from flowql.runtime.state.runs.run import FlatRows
 from flowql.runtime.state.runs.writing import RunWriter
 
 _snapshot, _take_in = StateManager.checkpoint_snapshot, RunWriter._take_in
@@ -54,7 +54,7 @@ SIMULATED_PLANTS: Plants = {
 }
 REMOTE_PLANTS: Plants = {
     **SIMULATED_PLANTS,
-    "deleted-too-early": (collecting, "_needed", lambda _objects, _name: set()),
+    "deleted-too-early": (manifest, "_needed", lambda _objects, _name: set()),
     "positions-after-rows": (StateManager, "checkpoint_snapshot", _positions_later),
     "versions-ahead": (StateManager, "checkpoint_snapshot", _versions_ahead),
 }

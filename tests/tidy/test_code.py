@@ -43,8 +43,7 @@ DRIVERS = {
         "time",
         "threading",
     },  # starts the one below, and talks to it
-    "runtime/functions/worker.py": {"multiprocessing", "socket", "time"},
-    "runtime/functions/many_calls.py": {"asyncio"},
+    "runtime/functions/worker.py": {"asyncio", "multiprocessing", "socket", "time"},
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
     "runtime/functions/async_workers.py": {
@@ -54,8 +53,8 @@ DRIVERS = {
         "time",
     },  # a thread talks to each process
     "runtime/functions/async_worker.py": {"asyncio", "socket", "threading", "time"},  # a thread watches the event loop
-    "runtime/functions/call_results.py": {"asyncio", "threading"},  # calls that block have threads
-    "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost
+    # the loop and calls that block have threads; time: what calls cost
+    "runtime/functions/call_results.py": {"asyncio", "threading", "time"},
     "runtime/functions/metrics.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/texts.py": {"threading"},  # modules are imported one version at a time
     "runtime/spark/function_counts.py": {"threading"},  # queries that commit at once take counts of one accumulator
@@ -86,7 +85,7 @@ LOCK_HOLDERS = {
     "runtime/log/embedded/segment.py",
     "tests/simulated_disk.py",
     "runtime/log/kafka/reading.py",
-    "runtime/log/kafka/topic_options.py",
+    "runtime/log/kafka/admin.py",
     "runtime/log/memory.py",
     "runtime/log/repairs.py",
     "runtime/metrics.py",

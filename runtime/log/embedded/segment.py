@@ -2,7 +2,7 @@
 
 A segment is the schema message and then record-batch messages, each aligned to eight bytes: pyarrow reads it as a
 stream. Bodies are not compressed (figures in FORMAT.md), so a batch read is a view of the mapped file. Each message carries a
-checksum (`checksum`), which is verified before the first batch made of its bytes is handed out.
+checksum, which is verified before the first batch made of its bytes is handed out.
 """
 
 from __future__ import annotations
@@ -15,16 +15,54 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal.isal_zlib import crc32
 
 from flowql.runtime.errors import BatchDamaged, LogCorrupt
 from flowql.runtime.log.base import RECORD_SCHEMA
-from flowql.runtime.log.embedded.checksum import BufferLike, damage, sealed
 from flowql.runtime.log.embedded.state import Segment, Stored, after_ranges
 from flowql.runtime.log.files import PAGE, File, Files
+
+BufferLike: TypeAlias = "pa.Buffer | bytes"
+_PREFIX = struct.Struct("<II")  # continuation marker, size of the metadata
+# CRC-32 of zlib, as in the commit log and the redo files. The library `isal` computes it ten times as fast as zlib.
+_MAGIC = b"CRC1"
+_SEAL_BYTES = 8
+
+
+def sealed(message: Sequence[BufferLike]) -> list[BufferLike]:
+    """A record-batch message in pieces, with its checksum: of all its bytes but the four that hold it.
+
+    It stands at the end of the metadata of an Arrow message, where any reader of Arrow expects padding.
+    """
+    head, body = b"", 0
+    while len(head) < _PREFIX.size or len(head) < _PREFIX.size + _PREFIX.unpack_from(head)[1]:
+        head += bytes(message[body])
+        body += 1
+    marker, size = _PREFIX.unpack_from(head)
+    assert len(head) == _PREFIX.size + size, "the metadata ends with a piece"
+    head = _PREFIX.pack(marker, size + _SEAL_BYTES) + head[_PREFIX.size :] + _MAGIC
+    crc = crc32(head)
+    for piece in message[body:]:
+        crc = crc32(piece, crc)
+    return [head + struct.pack("<I", crc), *message[body:]]
+
+
+def damage(message: pa.Buffer, *, must_be_sealed: bool) -> str | None:
+    """Describes the damage to the bytes of a message. Messages that are whole give None, as do those without a checksum."""
+    view = memoryview(message)
+    size = _PREFIX.unpack_from(view)[1] if len(view) >= _PREFIX.size else 0
+    end = _PREFIX.size + size
+    if not _SEAL_BYTES <= size <= len(view) - _PREFIX.size or view[end - _SEAL_BYTES : end - 4] != _MAGIC:
+        return "its checksum is missing" if must_be_sealed else None
+    (expected,) = struct.unpack_from("<I", view, end - 4)
+    found = crc32(view[end:], crc32(view[: end - 4]))
+    return None if found == expected else "its checksum does not match"
+
 
 MISSING = "the file is missing"
 _WAYS = "; restore a backup (flowql restore), or continue without its records:  flowql log verify --skip-damaged"

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from flowql.runtime.errors import LogCorrupt
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.log.embedded.checksum import BufferLike
 from flowql.runtime.log.embedded.records import Append, Commit, GroupPosition, Link, NewShape, NewStart, Redo
-from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, encode, numbered
+from flowql.runtime.log.embedded.segment import HEADER, BufferLike, SegmentFiles, encode, numbered
 from flowql.runtime.log.embedded.state import LogState, Partition, Topic
 from flowql.runtime.log.files import File, Files
 from flowql.runtime.log.transaction import Shape, Transaction, max_timestamp

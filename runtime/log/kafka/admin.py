@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -26,7 +27,47 @@ from flowql.runtime.log.base import NewTopic, TopicDescription, TopicInfo, Topic
 from flowql.runtime.log.clients import check_topic_name
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
-from flowql.runtime.log.kafka.topic_options import Listed, TopicOptions
+from flowql.runtime.log.kafka.settings import KafkaSettings
+
+Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
+
+
+class Listed:
+    """Topics that were listed together: the first read of an option of any asks for those of all, once. Safe from any thread."""
+
+    def __init__(self, topics: Collection[str], ask: Ask) -> None:
+        self._topics, self._ask, self._lock = topics, ask, Lock()
+        self._found: Mapping[str, Mapping[str, str]] | None = None
+
+    def options(self, topic: str) -> Mapping[str, str]:
+        """Empty for a topic that has been deleted. LogDenied, LogUnavailable: the next call asks again."""
+        with self._lock:
+            if self._found is None:
+                self._found = self._ask(self._topics)
+            return self._found.get(topic, {})
+
+
+class TopicOptions(Mapping[str, str]):
+    """The options of one topic; a copy or a pickle of it is a dict."""
+
+    def __init__(self, listed: Listed, topic: str) -> None:
+        self._listed, self._topic = listed, topic
+
+    def __getitem__(self, option: str) -> str:
+        return self._listed.options(self._topic)[option]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed.options(self._topic))
+
+    def __len__(self) -> int:
+        return len(self._listed.options(self._topic))
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[type[dict[str, str]], tuple[dict[str, str]]]:
+        return dict, (dict(self),)
+
 
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
@@ -440,3 +481,24 @@ def _known(offset: int, tp: TopicPartition) -> int:
     if offset < 0:
         raise LogUnavailable(f"{tp}: brokers do not know its end yet")
     return offset
+
+
+_GONE = KafkaError.GROUP_ID_NOT_FOUND
+
+
+class GroupAdmin:
+    """Calls block up to TIMEOUT_S. LogDenied, LogUnavailable."""
+
+    def __init__(self, settings: KafkaSettings, application_id: str) -> None:
+        self._client = AdminClient(Connection.to(settings).admin(f"{application_id}-groups"), logger=LOGGER)
+
+    def delete(self, groups: Sequence[str]) -> None:
+        """Deletes groups without members, with their positions. Groups that do not exist are left out."""
+        asked = self._client.delete_consumer_groups(list(groups), request_timeout=TIMEOUT_S) if groups else {}
+        for group, future in asked.items():
+            with errors.naming(f"group {group} cannot be deleted"):
+                try:
+                    future.result(TIMEOUT_S)
+                except KafkaException as error:
+                    if errors.of(error).code() != _GONE:
+                        raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -173,3 +173,44 @@ class AtLeastOnceProducer:
     def _check_open(self) -> None:
         if not self._is_open:
             raise LogError(f"producer {self.transactional_id}: no commit is open")
+
+
+class PlainWriter:
+    """Writes records that are visible at once; a repeated write is there twice. One thread at a time; it keeps its connection."""
+
+    def __init__(self, connection: Connection, client_id: str) -> None:
+        config = {**connection.plain_producer(client_id), "on_delivery": self._undelivered}
+        self._client = ProducerClient(config, logger=LOGGER)
+        self._refused: KafkaError | None = None
+        self.closed = False
+
+    def write(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        """Returns when brokers have all of them. LogUnavailable if they do not take them."""
+        self._refused = None
+        try:
+            send_all(conform(records), tp, self._client.produce, lambda: self._wait(tp))
+            left = self._client.flush(COMMIT_S)
+        except KafkaException as error:
+            raise errors.failure(errors.of(error), str(tp)) from error
+        if self._refused is not None:
+            raise errors.failure(self._refused, str(tp))
+        if left:
+            self._full(tp)
+
+    def close(self) -> None:
+        """Discards records that brokers have not taken."""
+        self.closed = True
+        with suppress(KafkaException):
+            self._client.purge(in_queue=True, in_flight=True)
+
+    def _wait(self, tp: TopicPartition) -> None:
+        if self._client.flush(COMMIT_S):
+            self._full(tp)
+
+    def _full(self, tp: TopicPartition) -> NoReturn:
+        self._client.purge(in_queue=True, in_flight=True)
+        raise LogUnavailable(f"{tp}: brokers have taken nothing for {COMMIT_S:.0f} s")
+
+    def _undelivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None and self._refused is None:
+            self._refused = error

@@ -2,7 +2,8 @@
 
 Each transaction also commits a position that is its sequence (rule R3): in group = transactional id, of the one partition of
 topic `<application id>-commits`, which holds no records. After a commit of unknown outcome a new producer finds it there. Its metadata
-also names the producers of the last commits (`commit_writers.py`), as processes that share an id give the same number to their next transaction.
+also names the producers of the last commits (`CommitWriters`), as processes that share an id give the same number to their next transaction: if
+the answer to a commit is lost and another process commits next, the number does not tell whose transaction has it.
 
 Who runs an application alone begins a new *term*, with a transaction that writes its number beside the sequence (`take_over`). So a
 producer that is fenced can tell whether another one has its place, or the brokers have ended a transaction that took too long:
@@ -40,11 +41,10 @@ from flowql.runtime.log.base import NewTopic, Position, TopicPartition
 from flowql.runtime.log.kafka import commit_writers, errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.calls import ProducerClient, ending
-from flowql.runtime.log.kafka.commit_ends import WrittenEnd, decode, encode, mark_of
 from flowql.runtime.log.kafka.commit_writers import CommitWriters
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.records import send_all
-from flowql.runtime.log.kafka.torn import CommitCheck
+from flowql.runtime.log.kafka.torn import CommitCheck, WrittenEnd, decode, encode, mark_of
 from flowql.runtime.log.transaction import conform
 
 CALL_S = 5.0  # of one call of the client, after which it is made again

@@ -2,22 +2,216 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from flowql.compiler.plan.changes import EquiJoin
-from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator, StoreSpec
 from flowql.runtime.batch import INSERT, Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.changes import buckets
 from flowql.runtime.operators.changes.buckets import Buckets
+from flowql.runtime.operators.changes.closing import Waiting, closing_time, drop_buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
-from flowql.runtime.operators.changes.join_appends import AppendingJoin
-from flowql.runtime.operators.changes.join_closing import JoinClosing
 from flowql.runtime.operators.changes.join_inline import InlineJoin
-from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
-from flowql.runtime.operators.changes.residual import Residual
+from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide, Residual
 from flowql.runtime.operators.keys import RowKey, picker
 from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.store import Store
+
+_Timed = tuple[Row, int]  # row, row time
+
+
+class AppendingJoin:
+    """An inner join whose inputs only add rows: every row that comes is new, and so is every pair. Holds no data.
+
+    It keeps what the general way keeps, so either can go on from the state of the other. pair: (left row, right row) -> row of the result.
+    """
+
+    def __init__(self, sides: Sequence[JoinSide], residual: Residual | None, pair: Callable[[Row, Row], Row]) -> None:
+        self._sides, self._residual, self._pair = sides, residual, pair
+
+    def apply(
+        self,
+        keys: Sequence[Key],
+        by_key: Sequence[Mapping[Key, list[Change]]],
+        stores: Sequence[Store],
+        run: MicroBatchContext,
+    ) -> tuple[list[Out], list[Key]]:
+        """stores: heads and entries of the left side, then of the right side. The pairs that come, and the keys that neither side had."""
+        heads = [stores[0].get_many(keys), stores[2].get_many(keys)]
+        pairs: list[tuple[Row, Row]] = []
+        times: list[int] = []
+        seqs: list[int] = []
+        left, right = by_key
+        for key, left_head, right_head in zip(keys, *heads, strict=True):
+            lefts, rights = left.get(key, ()), right.get(key, ())
+            if lefts and right_head is not None:
+                for other, other_time in self._rows(1, key, right_head, stores[3]):
+                    for _, row, time, seq in lefts:
+                        pairs.append((row, other))
+                        times.append(time if time > other_time else other_time)
+                        seqs.append(seq)
+            if rights:
+                olds = [] if left_head is None else self._rows(0, key, left_head, stores[1])
+                for other, other_time in chain(olds, ((row, time) for _, row, time, _ in lefts)):
+                    for _, row, time, seq in rights:
+                        pairs.append((other, row))
+                        times.append(time if time > other_time else other_time)
+                        seqs.append(seq)
+        for side in range(2):
+            self._keep(side, keys, by_key[side], heads[side], stores[2 * side], stores[2 * side + 1])
+        kept: Sequence[int] = range(len(pairs))
+        if self._residual is not None and pairs:
+            kept = self._residual.true_of(pairs, times, seqs, run)
+        pair = self._pair
+        new = [key for key, one, other in zip(keys, *heads, strict=True) if one is None and other is None]
+        return [(seqs[i], INSERT, pair(*pairs[i]), times[i]) for i in kept], new
+
+    def _rows(self, side: int, key: Key, head: Value, entries: Store) -> list[_Timed]:
+        """The rows of a bucket."""
+        form = self._sides[side]
+        if len(head) > 1:
+            return form.rows(head)
+        return [row for _, payload in entries.scan_prefix(key) for row in form.rows((1, "", payload))]
+
+    def _keep(
+        self,
+        side: int,
+        keys: Sequence[Key],
+        changes: Mapping[Key, list[Change]],
+        heads: Sequence[Value | None],
+        to: Store,
+        entries: Store,
+    ) -> None:
+        """Write the rows that come."""
+        entry_of = self._sides[side].entry
+        changed: list[Key] = []
+        written: list[Value | None] = []
+        rows: dict[Key, Value | None] = {}
+        for key, head in zip(keys, heads, strict=True):
+            come = changes.get(key)
+            if not come:
+                continue
+            new = [(entry_of(row), (*row, time)) for _, row, time, _ in come]
+            size = len(new) + (0 if head is None else head[0])
+            changed.append(key)
+            if head is not None and len(head) == 1:
+                written.append((size,))
+            elif size <= buckets.INLINE_MAX:
+                written.append((size, *(() if head is None else head[1:]), *chain.from_iterable(new)))
+                continue
+            else:
+                written.append((size,))
+                if head is not None:
+                    new += zip(head[1::2], head[2::2], strict=True)
+            for entry, payload in new:
+                rows[(*key, entry)] = payload
+        to.put_many(changed, written)
+        entries.put_many(list(rows), list(rows.values()))
+
+
+_KEYS_MAX = 128  # of one entry: a record of the changelog stays small
+_KEYS = 2  # the side of an entry that holds keys
+
+
+class JoinClosing:
+    """Drops rows that no row of the other side can meet any more.
+
+    State: one bucket of (when, side, row identity) -> (side, entry, join key), an entry for each row that is ever dropped.
+
+    If the time follows from the join key, all rows of a key are dropped together, and an entry may hold many keys:
+    (when, first row of its first key) -> (2, "", key...). Both kinds may wait at once.
+
+    Touches: one entry per changed row, or for up to 128 new keys; per dropped row that, and the row in its bucket.
+    """
+
+    def __init__(
+        self, spec: EquiJoin, schemas: Sequence[Schema], sides: Sequence[JoinSide], stores: Sequence[StoreSpec]
+    ) -> None:
+        """stores: heads and entries of the left side, of the right side, and of what waits."""
+        self._due = [closing_time(s, c) for s, c in zip(schemas, spec.closing, strict=True)]
+        self._sides, self._stores = sides, stores
+        left, right = (
+            {(keys.index(c.column) if c.column in keys else -1, c.after) for c in closing}
+            for keys, closing in zip((spec.left_keys, spec.right_keys), spec.closing, strict=True)
+        )
+        self.by_key = left == right and all(n >= 0 for n, _ in left)
+
+    def note_keys(
+        self, keys: Sequence[Key], by_key: Sequence[Mapping[Key, Sequence[Change]]], run: MicroBatchContext
+    ) -> None:
+        """keys: of which neither side had a row before these."""
+        by_due: dict[int, list[tuple[Key, int, Row]]] = {}
+        for key in keys:
+            n = 0 if key in by_key[0] else 1
+            row = by_key[n][key][0][1]
+            due = self._due[n](row)
+            if due is not None:
+                by_due.setdefault(due, []).append((key, n, row))
+        waiting = self._waiting(run)
+        edits: list[tuple[str, Value | None]] = []
+        for due, found in by_due.items():
+            for n in range(0, len(found), _KEYS_MAX):
+                some = found[n : n + _KEYS_MAX]
+                _, side, row = some[0]
+                text = f"{_KEYS}{side}{self._sides[side].entry(row)}"
+                edits.append((waiting.entry(due, text), (_KEYS, "", *(key for key, _, _ in some))))
+        waiting.bucket.put_many(edits, new=True)
+        waiting.flush()
+
+    def note(self, by_key: Sequence[Mapping[Key, Sequence[Change]]], run: MicroBatchContext, *, new: bool) -> None:
+        """The changes of both sides. Removals first: the row that takes the place of another may be closed at the same time.
+
+        new: none of these rows has been there before.
+        """
+        waiting = self._waiting(run)
+        edits: list[tuple[str, Value | None]] = []
+        for n, (side, due_of, of) in enumerate(zip(self._sides, self._due, by_key, strict=True)):
+            changes = [(c, key) for key, cs in of.items() for c in cs]
+            for (sign, row, _, _), key in sorted(changes, key=lambda c: c[0][0]):
+                due = due_of(row)
+                if due is not None:
+                    entry = side.entry(row)
+                    edits.append((waiting.entry(due, f"{n}{entry}"), (n, entry, key) if sign > 0 else None))
+        waiting.bucket.put_many(edits, new=new)
+        waiting.flush()
+
+    def drop(self, watermark: int, run: MicroBatchContext) -> None:
+        waiting = self._waiting(run)
+        closed = list(waiting.closed(watermark))
+        if not closed:
+            return
+        whole = self._whole(closed) if self.by_key else []
+        for n in range(len(self._sides)):
+            heads, rows = (run.state.store(s.name) for s in self._stores[2 * n : 2 * n + 2])
+            if self.by_key:
+                drop_buckets(whole, heads, rows)
+                continue
+            buckets = Buckets(heads, rows)
+            gone = [(tuple(key), entry) for _, (side, entry, key) in closed if side == n]
+            buckets.load([key for key, _ in gone])
+            by_key: dict[Key, list[str]] = {}
+            for key, entry in gone:
+                by_key.setdefault(key, []).append(entry)
+            buckets.expect(by_key)
+            for key, entries in by_key.items():
+                buckets[key].put_many([(e, None) for e in entries])
+            buckets.flush()
+        waiting.bucket.put_many([(entry, None) for entry, _ in closed])
+        waiting.flush()
+
+    @staticmethod
+    def _whole(closed: Sequence[tuple[str, Value]]) -> list[Key]:
+        """The keys of closed entries: the rows of a key are closed together."""
+        return list(dict.fromkeys(tuple(key) for _, (_, _, *keys) in closed for key in keys))
+
+    def _waiting(self, run: MicroBatchContext) -> Waiting:
+        heads, rows = (run.state.store(s.name) for s in self._stores[-2:])
+        return Waiting(heads, rows)
+
 
 LEFT, RIGHT = 0, 1
 _NULL_EXTENDED = {"left": (True, False), "right": (False, True), "full": (True, True)}

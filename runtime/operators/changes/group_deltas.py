@@ -22,10 +22,10 @@ from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Batch, Ints, Row, to_python
 from flowql.runtime.operators.changes.deltas import Signs, signs
 from flowql.runtime.operators.changes.order import SortPart, order_text
-from flowql.runtime.operators.changes.placement import whole_numbers
 from flowql.runtime.operators.fold import AggregateUnsupported
-from flowql.runtime.operators.keys import freeze, frozen_picker, is_frozen
+from flowql.runtime.operators.keys import freeze, frozen_picker, is_frozen, picker
 from flowql.runtime.operators.winners import group_codes
+from flowql.runtime.state.keys import key_codec
 from flowql.runtime.state.rows import Key
 
 _HALF_BITS = 26  # sums of halves stay below 2**53, where doubles are exact, for 2**26 rows
@@ -364,3 +364,48 @@ def _wide_sum(codes: Ints, values: Ints, sign: Signs, count: int, bits: int, mas
     """Sums per code of numbers of up to 64 bits, exact: high and low halves apart."""
     high, low = _sum(codes, (values >> bits) * sign, count), _sum(codes, (values & mask) * sign, count)
     return [(h << bits) + n for h, n in zip(high.tolist(), low.tolist(), strict=True)]
+
+
+_SIGN = np.uint64(1 << 63)
+
+
+class PlacementKeys:
+    """The bytes of these columns, for all rows of a batch: they decide the partition of a row, and are those of keys in state."""
+
+    def __init__(self, schema: Schema, columns: Sequence[str]) -> None:
+        self._at = [schema.names.index(c) for c in columns]
+        self._types = tuple(schema.fields[i].type for i in self._at)
+        self._pick = picker(self._at)
+        self._codec = key_codec(self._types)
+        self._whole = all(t.kind in _WHOLE for t in self._types)
+
+    def of(self, batch: Batch, *, vector: bool | None = None) -> pa.BinaryArray:
+        """vector: None: by columns if the batch has them."""
+        if not self._at:
+            return pa.array([b""] * len(batch), pa.binary())
+        if self._whole and (batch.is_columns if vector is None else vector):
+            columns = [batch.arrow().column(i) for i in self._at]
+            if not any(c.null_count for c in columns):
+                return _integers(columns)
+        types, pick = self._types, self._pick
+        keys = [tuple([freeze(v, t) for v, t in zip(pick(row), types, strict=True)]) for row in batch.rows()]
+        return pa.array(self._codec.encode_many(keys), pa.binary())
+
+
+def _integers(columns: Sequence[pa.Array]) -> pa.BinaryArray:
+    """As `KeyCodec` writes whole numbers and times: for each 1, then 8 bytes with the sign flipped."""
+    n, width = len(columns[0]), 9 * len(columns)
+    data = np.empty((n, width), np.uint8)
+    for i, column in enumerate(columns):
+        values = whole_numbers(column).view(np.uint64) ^ _SIGN
+        data[:, 9 * i] = 1
+        data[:, 9 * i + 1 : 9 * i + 9] = values.astype(">u8").view(np.uint8).reshape(n, 8)
+    offsets = np.arange(0, width * n + 1, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())])
+
+
+def whole_numbers(column: pa.Array) -> Ints:
+    """A column of whole numbers or times without NULLs, as keys have them: days, milliseconds."""
+    if pa.types.is_date32(column.type) or pa.types.is_time32(column.type):
+        column = column.cast(pa.int32())
+    return np.ascontiguousarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))

@@ -12,8 +12,7 @@ from flowql.runtime.batch import Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.deltas import Deltas, out_batch, same_by, signs
-from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide
-from flowql.runtime.operators.changes.residual import Residual
+from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, Residual
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
 from flowql.runtime.state.rows import Key, Value
 

@@ -1,25 +1,141 @@
-"""A deployment to a Spark target, before anything runs: what stands against it, what is thrown away, what is written. No pyspark."""
+"""A deployment to a Spark target, before anything runs: what stands against it, which queries begin anew, what is written. No pyspark."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.log.base import TopicDescription
+import pyarrow as pa
+
+from flowql.compiler.plan import codec
+from flowql.compiler.plan import deployed as plans
+from flowql.compiler.plan.diff import decide_change
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
+from flowql.runtime.errors import OutsideRecords
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicDescription, TopicPartition
+from flowql.runtime.spark.choose import Mode, is_native
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits, check_partitions
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run
 from flowql.runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, refuse_unfit, topic_fed_by, with_feeders
-from flowql.runtime.spark.engine.order import downstream, outside_topics, topics_read, topics_written
-from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
+from flowql.runtime.spark.engine.order import begun_with, downstream, outside_topics, topics_read, topics_written
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
 from flowql.runtime.spark.folders import remove
 from flowql.runtime.spark.history import complete_queries, refuse_shared_files, refuse_unfit_files
-from flowql.runtime.spark.log_append import ensure_own_topics
-from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_append import ensure_own_topics, epochs_topic, replace_with, replaced
+from flowql.runtime.spark.log_offsets import Offsets, bounds, partition_offsets
+from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.task.dead_letters import ensure_topic as ensure_letters
-from flowql.runtime.topology.query import ensure_topics
+from flowql.runtime.topology.query import build_inserts, ensure_topics
+
+_INSERTED = b"inserts"  # the key of the record
+_CHUNK_ROWS, _CHUNK_BYTES = 1_000, 16 << 20
+
+
+def topics_with_results(site: Site, before: Deployed) -> tuple[str, ...]:
+    """Topics with records to which queries of this target have written, queries that were removed included."""
+    found = {t for t, queries in _writers(before).items() if any(site.committed_epochs(q) is not None for q in queries)}
+    there = sorted({*before.topics, *found} & site.partitions().keys())
+    first, after = bounds(site.log, there)
+    return tuple(t for t in there if first[t] != after[t])
+
+
+def topics_to_replace(site: Site, before: Deployed, whole: Plan, fresh: Collection[str]) -> list[str]:
+    """Topics with results of queries that begin anew. OutsideRecords if one holds records that others have written."""
+    results, found = topics_with_results(site, before), []
+    written = {t for q in whole.queries if q.id in fresh for t in topics_written(q)}
+    for topic in sorted(written & site.partitions().keys()):
+        now = [q for q in whole.queries if topic in topics_written(q)]
+        if topic not in results and not any(_is_lost(site, before, q.id) for q in now):
+            continue
+        owned = any(map(is_feeder, now)) or any(s.topic == topic and s.query is not None for s in whole.sources)
+        _refuse_outside(site, topic, [q.id for q in now], owned=owned)
+        assert {q.id for q in now} <= set(fresh), "all queries that write to the same topic start again"
+        found.append(topic)
+    return found
+
+
+def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_ms: int) -> Offsets:
+    """Records below `ends` go, and no epoch of the queries `anew` counts any more; rows of INSERT VALUES that are new or went with
+    those records are written: in one transaction. Where a log deletes nothing with a transaction it does so right after.
+    Where what comes instead begins: behind the tombstones of a table.
+    """
+    at, known = TopicPartition(epochs_topic(site.application_id), 0), _inserted(site)
+    wanted = {_digest(i): i for i in plan.inserts}
+    topics = {s.name: s.topic for s in plan.sources}
+    rows = [i for d, i in wanted.items() if d not in known or topics[i.target] in ends]
+    away = partition_offsets(ends)
+    anew = [q for q in anew if site.committed_epochs(q) is not None]
+    if not (rows or away or anew) and wanted.keys() == known:
+        return {}
+    records = build_inserts(plan, rows, site.log.admin(), now_ms)
+    producer = site.log.producer(f"{site.application_id}-spark-inserts")
+    try:
+        producer.begin()
+        gone = replace_with(site.log, producer, away, ())
+        for tp, batch in records:
+            producer.send(tp, batch)
+        for query in anew:
+            producer.send_positions(site.target(query).group, site.no_epochs(query))
+        said = {"timestamp": now_ms, "key": _INSERTED, "value": json.dumps(sorted(wanted)).encode(), "headers": None}
+        producer.send(at, pa.RecordBatch.from_pylist([said], schema=PRODUCE_SCHEMA))
+        producer.commit()
+    finally:
+        producer.close()
+    replaced(site.log, away)
+    return {t: {p: end + gone.get(TopicPartition(t, int(p)), 0) for p, end in at.items()} for t, at in ends.items()}
+
+
+def _is_lost(site: Site, before: Deployed, query: str) -> bool:
+    """It has results in the log, and `plan.json` does not know of it."""
+    committed = site.committed_epochs(query)
+    return query not in before.records and committed is not None and committed.next_epoch > 0
+
+
+def _writers(before: Deployed) -> dict[str, set[str]]:
+    """Topic -> the queries that have written it, feeders included."""
+    found: dict[str, set[str]] = {}
+    for query in before.plan.queries:
+        for topic in topics_written(query):
+            found.setdefault(topic, set()).add(query.id)
+    for name in before.records:
+        topic_fed = topic_fed_by(name)
+        if topic_fed is not None:
+            found.setdefault(topic_fed, set()).add(name)
+    return found
+
+
+def _refuse_outside(site: Site, topic: str, queries: Collection[str], *, owned: bool) -> None:
+    """owned: the topic is that of a result, where a log that does not say who has written is trusted."""
+    admin, found = site.log.admin(), set[str]()
+    for p in range(admin.partition_counts([topic])[topic]):
+        found |= admin.writers(TopicPartition(topic, p)) or frozenset()
+    others = sorted(w for w in found if not w.startswith(f"{site.application_id}-spark-"))
+    if not others and (found or owned):
+        return
+    by = f" of {', '.join(others)}" if others else ", as far as is known,"
+    raise OutsideRecords(
+        f"{topic} holds records from outside{by} beside the results of {', '.join(queries)}: recomputing these would lose "
+        "them; let the queries write to another topic (KAFKA_TOPIC), or use a target with another data_dir"
+    )
+
+
+def _inserted(site: Site) -> set[str]:
+    """Digests of the inserts that were written."""
+    found: set[str] = set()
+    reader = site.log.reader(TopicPartition(epochs_topic(site.application_id), 0))
+    while (raw := reader.read(_CHUNK_ROWS, _CHUNK_BYTES)) is not None:
+        for row in raw.records.to_pylist():
+            if row["key"] == _INSERTED:
+                found = set(json.loads(row["value"]))
+    reader.close()
+    return found
+
+
+def _digest(insert: InsertValues) -> str:
+    return hashlib.sha256(json.dumps(codec.to_data(insert)).encode()).hexdigest()[:16]
 
 
 def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:
@@ -174,3 +290,67 @@ def _record(site: Site, query: QueryPlan, before: Deployed, fresh: Collection[st
     if known is None or query.id in fresh:
         return Record(query.definition, new_run(), form, how, buckets=_buckets(site, query) if form == "stream" else 0)
     return known
+
+
+def ways(plan: Plan, settings: SparkSettings, form: Form) -> dict[str, How]:
+    """The way each query runs. Raises SparkUnsupported."""
+    mode: Mode = "bounded" if form == "batch" else "streaming"
+    native = {q.id: is_native(plan, q, settings, mode) for q in plan.queries}  # also for what it refuses
+    return {q: "native" if is_one else "exact" for q, is_one in native.items()}
+
+
+def decide_rebuild(
+    site: Site, before: Deployed, plan: Plan, how: Mapping[str, How], form: Form, *, asked: bool
+) -> frozenset[str]:
+    """The queries that begin anew to come from what is deployed to `plan`; batches all do, so of them those that changed.
+
+    asked: what is kept of them may be thrown away. Raises what names all of them and says why, if it may not; OutsideRecords if
+    results are among records of others. Changes nothing.
+    """
+    against = check(site, before, plan, form) | not_native_any_more(before, how)
+    whole, results = with_feeders(plan, site.settings.files), topics_with_results(site, before)
+    because = _of_plans(before, plan, results)
+    for query in whole.queries:
+        if is_feeder(query) and query.id not in before.records and set(results) & {*topics_written(query)}:
+            because[query.id] = "its topic holds records of earlier files"
+    because = begun_with(whole, because | {q: "" for q in against if q not in because})
+    if not asked:
+        kept = {q.id for q in whole.queries if q.id in before.records or set(results) & {*topics_written(q)}}
+        loses = (q.id for q in whole.queries if form == "stream" and q.id in because and q.id in kept)
+        _refuse([*against, *(q for q in loses if q not in against)], because, against)
+    if form == "batch":
+        whole = with_feeders(plan, site.settings.files, complete_queries(plan, site.settings))
+    topics_to_replace(site, before, whole, because if form == "stream" else {q.id for q in whole.queries})
+    return frozenset(because)
+
+
+def _of_plans(before: Deployed, plan: Plan, results: Collection[str]) -> dict[str, str]:
+    """The rebuilds that follow from the plans: query -> the reason, as `flowql.compiler.plan.diff` has it."""
+    histories = tuple(plans.TopicHistory(topic, 1) for topic in results)
+    plan = replace(
+        plan, queries=tuple(replace(q, on_change="rebuild") for q in plan.queries)
+    )  # forward: refused before
+    changes = decide_change(plans.Deployed(before.plan, histories=histories), plan).changes
+    return {c.query: c.because for c in changes if c.action == "change" or c.because}
+
+
+def _refuse(loses: Sequence[str], because: Mapping[str, str], against: Mapping[str, SparkFailure]) -> None:
+    """loses: queries that have something to lose, first those with a failure of their own."""
+    if not loses:
+        return
+
+    def why(query: str) -> str:
+        if query in against:
+            return against[query].title
+        said = because[query]
+        return (
+            f"it reads results of {said}, or writes where {said} does" if said in because else said or "it has changed"
+        )
+
+    lines = [f"  {query}: {why(query)}" for query in loses]
+    failure = against.get(loses[0])
+    title = f"{loses[0]} cannot go on: {why(loses[0])}" if failure is None else failure.title
+    if len(loses) > 1:
+        title = f"{title}\nwhat is kept of {len(loses)} queries does not fit any more:\n" + "\n".join(lines)
+    kind = CheckpointOfOtherQuery if failure is None else type(failure)
+    raise kind(title, help=REBUILD if failure is None else failure.help)

@@ -19,18 +19,15 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.log.files import Lock
 from flowql.runtime.spark.configuration import cores_here
 from flowql.runtime.spark.engine.changed_files import ChangedFiles
-from flowql.runtime.spark.engine.checkpoint_state import reader
+from flowql.runtime.spark.engine.checkpoint_state import SparkSnapshot, apart, pin, reader, sequence_of
 from flowql.runtime.spark.engine.checkpoints import NONE, lag
-from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, Form, Record, hold_folder, load
-from flowql.runtime.spark.engine.deployment import check, prepare
+from flowql.runtime.spark.engine.deployment import check, decide_rebuild, prepare, ways
 from flowql.runtime.spark.engine.feeders import is_feeder, with_feeders
 from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
 from flowql.runtime.spark.engine.order import outside_topics, topics_followed, topics_read
 from flowql.runtime.spark.engine.over_files import FileHistory
-from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
 from flowql.runtime.spark.engine.site import Site
-from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, functions_status, query_status, with_state
 from flowql.runtime.spark.engine.streams import RunningQuery, Stream
 from flowql.runtime.spark.engine.supervisor import Pace, Supervisor
@@ -56,7 +53,7 @@ from flowql.runtime.spark.storage import is_remote, reach
 from flowql.runtime.spark.store_check import check_store
 from flowql.runtime.spark.workers import INSTANCE, REMOVE_S, check_workers, check_writing, shared_folders
 from flowql.runtime.topology.partitions import refuse_partitions
-from flowql.runtime.topology.table_declarations import check_tables
+from flowql.runtime.topology.table_statements import check_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,9 +26,8 @@ from flowql.runtime.spark.engine.deployed import (
 from flowql.runtime.spark.engine.order import topics_read
 from flowql.runtime.spark.folders import Folder, HadoopPath, folder_at
 from flowql.runtime.spark.log_address import Address, KafkaAddress
-from flowql.runtime.spark.log_append import CommittedEpochs, Target, Writer, committed_epochs
+from flowql.runtime.spark.log_append import CommittedEpochs, Target, Writer, committed_epochs, drop_all
 from flowql.runtime.spark.log_offsets import Offsets, begun_at, bounds
-from flowql.runtime.spark.log_replace import drop_all
 from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.settings import SparkSettings
 

@@ -57,7 +57,7 @@ def faults_of(source: SourceDef, made: Prepared) -> DataFrame:
 
 
 def bad_rows(made: Prepared) -> DataFrame | None:
-    """Rows of `native.expressions.LETTERS_DDL`, one for each that is left out, with its file and number in it; None where none can be."""
+    """Rows of `nodes.LETTERS_DDL`, one for each that is left out, with its file and number in it; None where none can be."""
     faults = (*made.bad, *made.unkeyed)
     if not faults:
         return None

@@ -10,8 +10,18 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Join, JoinShape, Node
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.spark.frames.pairs import kept_for_good, pairs_of
-from flowql.runtime.spark.frames.refusal import Refused, check_keys, sql_of
-from flowql.runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
+from flowql.runtime.spark.frames.relation import (
+    LIVE,
+    ORDER,
+    Refused,
+    Relation,
+    any_present,
+    check_keys,
+    key_of,
+    names,
+    sql_of,
+    state_of,
+)
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
 

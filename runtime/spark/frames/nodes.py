@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from flowql.compiler.functions.spark_sql import lower, lower_predicate
-from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
+from flowql.compiler.functions.spark_text import quoted, text
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, columns_of
@@ -32,22 +32,84 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.compiler.plan.types import Kind, array, spark_type
 from flowql.compiler.plan.visit import exprs_in
+from flowql.runtime.operators.projections import EXPRESSION_FAILED
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import aggregated, grown
 from flowql.runtime.spark.frames.joins import joined
-from flowql.runtime.spark.frames.refusal import Refused, check_names, check_time, sql_of
-from flowql.runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
+from flowql.runtime.spark.frames.relation import (
+    LIVE,
+    Fault,
+    Refused,
+    Relation,
+    check_names,
+    check_time,
+    images_of,
+    key_of,
+    names,
+    outside,
+    sql_of,
+    without,
+)
 from flowql.runtime.spark.frames.source import millis_of
-from flowql.runtime.spark.frames.times import Fault, outside, without
+from flowql.runtime.spark.native.udf import ERRORS, reference_udf
 from flowql.runtime.spark.outline import Outline, functions
 from flowql.runtime.spark.over_changes import why_not
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+REFERENCE, FAILED = "__reference", "__failed"
+LETTERS_DDL = "code STRING, messages ARRAY<STRING>, rowtime BIGINT"  # one for each row, whatever is wrong with it
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Spark SQL over `frame`, which holds the inputs (and what the UDF gave). letters: rows of LETTERS_DDL, or None.
+
+    Texts, as each column object is a call to Java more, and a query over little data is mostly its planning.
+    """
+
+    frame: DataFrame
+    columns: tuple[str, ...]
+    letters: DataFrame | None
+
+
+def compute(frame: DataFrame, schema: Schema, exprs: Sequence[NamedExpr], *, predicate: bool = False) -> Computed:
+    """Each expression over the rows of `frame` (of `schema`), in order. predicate: FALSE may stand for NULL and back."""
+    lowered = [(lower_predicate if predicate else lower)(e.expr) for e in exprs]
+    rest = [e for e, s in zip(exprs, lowered, strict=True) if s is None]
+    # A stage of its own: an argument must not be computed once more by whoever reads the struct.
+    made = frame.withColumn(REFERENCE, reference_udf(schema, rest)) if rest else frame
+    place = {id(e): i for i, e in enumerate(rest)}
+    columns = [s.sql if s is not None else f"{REFERENCE}.v{place[id(e)]}" for e, s in zip(exprs, lowered, strict=True)]
+    return Computed(made, tuple(columns), _letters(made, schema, exprs, lowered, rest))
+
+
+def _letters(
+    made: DataFrame,
+    schema: Schema,
+    exprs: Sequence[NamedExpr],
+    lowered: Sequence[SparkSql | None],
+    rest: Sequence[NamedExpr],
+) -> DataFrame | None:
+    """Rows at which an expression failed: those the lowerings point at, computed again by the reference for its words, and those of the UDF."""
+    failing = [(e, s.fails) for e, s in zip(exprs, lowered, strict=True) if s is not None and s.fails is not None]
+    if not failing and not rest:
+        return None
+    errors = [f"{REFERENCE}.{ERRORS}"] if rest else []
+    wrong = made.where(" OR ".join([*(f"({fails})" for _, fails in failing), *(f"size({e}) > 0" for e in errors)]))
+    if failing:
+        errors.append(f"{FAILED}.{ERRORS}")
+        wrong = wrong.withColumn(FAILED, reference_udf(schema, [e for e, _ in failing]))
+    code, messages = f"{text(EXPRESSION_FAILED)} AS code", f"concat({', '.join(errors)}) AS messages"
+    return wrong.selectExpr(code, messages, f"{quoted(ROWTIME)} AS rowtime")
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
     """The nodes of one query over relations by source name. read: names of columns that some expression or the result has.
 
-    letters: None where results are Spark's own operators alone. Else frames of `native.expressions.LETTERS_DDL` are added, of the
+    letters: None where results are Spark's own operators alone. Else frames of `LETTERS_DDL` are added, of the
     rows at which an expression failed, each to be computed in a pass of its own; and what has no form in Spark SQL is an Arrow UDF of
     the reference.
     """
@@ -85,7 +147,7 @@ class Nodes:
             check_time(e, relation)
         if isinstance(relation.frame, Outline):
             return relation, ["NULL"] * len(exprs)
-        from flowql.runtime.spark.native.expressions import compute  # needs Spark's functions
+        from flowql.runtime.spark.frames.nodes import compute  # needs Spark's functions
 
         called = [NamedExpr(n, e) for n, e in zip(named or [""] * len(exprs), exprs, strict=True)]
         made = compute(relation.frame, source, called, predicate=predicate)
@@ -100,7 +162,7 @@ class Nodes:
         lowered = [lower(e) for e in exprs]
         failed = [s.fails for s in lowered if s is not None and s.fails is not None]
         if self.letters is not None and any(s is None for s in lowered):
-            from flowql.runtime.spark.native.expressions import REFERENCE
+            from flowql.runtime.spark.frames.nodes import REFERENCE
             from flowql.runtime.spark.native.udf import ERRORS
 
             failed.append(f"size({REFERENCE}.{ERRORS}) > 0")

@@ -7,9 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from flowql.compiler.functions.spark_text import quoted
-from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.functions.spark_sql import SparkSql, lower
+from flowql.compiler.functions.spark_text import quoted, text
+from flowql.compiler.functions.user import plain_name
+from flowql.compiler.plan.event_times import EventTimes
+from flowql.compiler.plan.expr import ROWTIME, Call, Expr, columns_of, walk
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import SqlType
+from flowql.runtime.operators.decode import BAD_TIME
+from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
@@ -115,3 +121,92 @@ def images_of(relation: Relation, schema: Schema) -> Relation:
     were = ranked.where(f"{LIVE} AND NOT ({SEQUENCE} <=> __next)")
     made = were.selectExpr(*names(schema), quoted(ROWTIME), f"__rank = 1 AS {CURRENT}")
     return Relation(made, "images", timed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a row cannot be used, in Spark's SQL: a predicate, a message and a code of dead letters."""
+
+    condition: str
+    message: str
+    code: str
+
+
+def without(faults: Iterable[Fault]) -> str:
+    """Spark SQL of the rows that have none of these faults; "" for all rows.
+
+    Spark asks the statistics of Parquet's pages about the parts of an AND, which costs a tenth of a short job and saves nothing where hardly
+    a row has a fault. This is one condition, about which it asks nothing.
+    """
+    good = " AND ".join(f"NOT ({f.condition})" for f in faults)
+    return f"coalesce({good}, FALSE)" if good else ""
+
+
+def outside(times: EventTimes, rowtime: str, lead: str, *, of_column: bool = True) -> list[Fault]:
+    """The error about unusable times. rowtime: Spark SQL of a number of ms; lead: how messages begin."""
+    number, code = f"CAST({rowtime} AS STRING)", text(BAD_TIME)
+    some = times.why_not(times.latest_ms, 0, of_column=of_column).removeprefix(str(times.latest_ms))
+    beyond = f"({rowtime} < {times.first_ms(of_column=of_column)} OR {rowtime} >= {times.latest_ms})"
+    found = [Fault(beyond, f"concat({text(lead)}, {number}, {text(some)})", code)]
+    if times.ahead_ms is not None:
+        ahead = f"({rowtime} > unix_millis(current_timestamp()) + {times.ahead_ms})"
+        told = f" is ahead of the clock (MAX_AHEAD is {times.ahead_ms // 1000} s)"
+        found.append(Fault(ahead, f"concat({text(lead)}, {number}, {text(told)})", code))
+    return found
+
+
+ELSEWHERE = "run it on the runtime, or with `flowql run -t spark` on a target with `history: arrival`"
+
+
+class Refused(Exception):
+    """A node that has no form over frames. `lower` makes a `SparkUnsupported` of it that names node and query."""
+
+    def __init__(self, reason: str, way_round: str = ELSEWHERE) -> None:
+        super().__init__(reason)
+        self.reason, self.way_round = reason, way_round
+
+
+def check_keys(fields: Iterable[Field], way_round: str = ELSEWHERE) -> None:
+    """Raises Refused for keys that Spark neither groups nor joins as the reference does."""
+    for f in fields:
+        if not groups(f.type):
+            reason = f"the key {f.name} is {f.type}: Spark tells 0.0 from -0.0, and compares maps, in its own way"
+            raise Refused(reason, way_round)
+
+
+def sql_of(expr: Expr, relation: Relation, lowering: object = lower) -> str:
+    """The expression as Spark SQL over a relation. Values that fail are NULL."""
+    assert callable(lowering)
+    check_time(expr, relation)
+    found: SparkSql | None = lowering(expr)
+    if found is None:
+        raise Refused(f"{_culprits(expr)} has no exact form in Spark SQL")
+    return found.sql
+
+
+def check_time(expr: Expr, relation: Relation) -> None:
+    if not relation.timed and ROWTIME in columns_of(expr):
+        raise Refused("it reads ROWTIME, and rows of this table have no time of their own over complete history")
+
+
+def _culprits(expr: Expr) -> str:
+    """The innermost calls that cannot be lowered."""
+    calls = [e for e in walk(expr) if isinstance(e, Call) and lower(e) is None]
+    inner = [e for e in calls if not any(lower(a) is None for a in e.args if isinstance(a, Call))]
+    named = sorted({f"CAST to {e.type}" if e.name == "cast" else plain_name(e.name) for e in inner})
+    return ", ".join(named) or "an expression of this size"
+
+
+def check_names(schema: Schema) -> None:
+    """Whether names that differ by case alone are one is a setting of the session."""
+    for names in (schema.names, *(n for f in schema for n in _field_names(f.type))):
+        folded = [n.lower() for n in names]
+        for i, name in enumerate(names):
+            if folded.index(folded[i]) < i:
+                other = names[folded.index(folded[i])]
+                raise Refused(f"the columns {other} and {name} differ only in case", "rename one of them")
+
+
+def _field_names(t: SqlType) -> list[tuple[str, ...]]:
+    own = [tuple(n for n, _ in t.fields)] if t.fields else []
+    return own + [n for inner in (*t.args, *(f for _, f in t.fields)) for n in _field_names(inner)]

@@ -19,11 +19,13 @@ from flowql.runtime.spark.frames.relation import (
     LIVE,
     ORDER,
     SEQUENCE,
+    Fault,
     Relation,
     TableRows,
     key_of,
+    outside,
+    without,
 )
-from flowql.runtime.spark.frames.times import Fault, outside, without
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
 

@@ -62,14 +62,15 @@ from flowql.runtime.spark.frames.joins import parts_of, rows_here, with_versions
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
 from flowql.runtime.spark.frames.pairs import kept_for_good, pairs_of
-from flowql.runtime.spark.frames.refusal import Refused, check_keys
 from flowql.runtime.spark.frames.relation import (
     DEFAULT_ROWS,
     LIVE,
     ORDER,
+    Refused,
     Relation,
     TableRows,
     any_present,
+    check_keys,
     key_of,
     names,
 )

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from flowql.runtime.spark.shapes import EMITTED
-from flowql.runtime.spark.stage.envelope import DONE, ENVELOPE_DDL
+from flowql.runtime.spark.shapes import DONE, EMITTED, ENVELOPE_DDL
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.processor import TaskProcessor
 from flowql.runtime.spark.stage.worker import GroupedStage

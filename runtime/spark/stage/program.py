@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.partitioners import meeting_scans
-from flowql.compiler.plan.topology import ExchangeSource
+from flowql.compiler.plan.topology import ExchangeSource, StoreSpec
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.functions.metrics import counts_since
@@ -27,10 +27,14 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import suppress
 from flowql.runtime.spark.function_counts import FUNCTIONS
 from flowql.runtime.spark.key_places import SampledKeys
-from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK, from_ipc, to_ipc
-from flowql.runtime.spark.stage.envelope import DONE, LOG, Row
+from flowql.runtime.spark.shapes import DEAD, DONE, EXCHANGE, LOG, NOTE, SINK, Row, from_ipc, to_ipc
 from flowql.runtime.spark.stage.layout import Layout
-from flowql.runtime.spark.stage.state import GroupState
+from flowql.runtime.spark.stage.pages import Changes, PagedRows
+from flowql.runtime.state.frozen import Drops, FrozenEpoch, FrozenStore
+from flowql.runtime.state.layout import StoreEntry, TaskRecord, segment_length
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.task_state import AbortCount, ManagedTask
+from flowql.runtime.state.task_store import TaskStore
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.id import TaskId
@@ -39,6 +43,59 @@ from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import MicroBatchResult, Task
 from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
+
+CACHED_ROWS_MAX = 200_000  # decoded rows kept in memory beyond what a batch touched
+
+
+def entries_of(stores: Sequence[StoreSpec], partition: int) -> list[StoreEntry]:
+    """Catalog entries of a sub-topology's stores: numbered in plan order, which a query keeps as long as it is the same."""
+    return [StoreEntry(n, spec, segment_length(spec), (partition,)) for n, spec in enumerate(stores, 1)]
+
+
+class GroupState:
+    """The state of one task inside a Spark group: the task state of the runtime over pages.
+
+    Stores and metadata of one task. Owned by one thread; `cut` makes what was published physical.
+    """
+
+    def __init__(
+        self, task_id: str, partition: int, stores: Sequence[StoreSpec], rows: PagedRows, metadata: bytes | None = None
+    ) -> None:
+        self.rows = rows
+        self.lock = NamedLock("epoch lock", guards="the one task of this group")
+        self._stores = [
+            TaskStore(e, partition, rows, detached=False, is_empty=lambda: not len(rows))
+            for e in entries_of(stores, partition)
+        ]
+        self._writes_cut = 0
+        record = None if metadata is None else TaskRecord(partition, tuple(s.name for s in stores), metadata)
+        self.task = ManagedTask(
+            task_id, partition, self._stores, record, self.lock, AbortCount(), lambda _task, _rows: None
+        )
+
+    def cut(self) -> tuple[Changes, bytes]:
+        """Everything published since the last cut as changed pages, and the task's metadata."""
+        assert self.task.is_dirty, "nothing was published"
+        with self.lock:
+            metadata = self.task.freeze()
+            overlays = [(s, s.freeze()) for s in self._stores]
+            frozen = [FrozenStore(self.task.id, s, o) for s, o in overlays if o is not None]
+            epoch = FrozenEpoch(
+                1, stores=frozen, tasks={}, drops=Drops(), catalog={}, entries=None, has_changelog=lambda _spec: False
+            )
+            changes = self.rows.apply(epoch.writes())
+            self.task.mark_applied()
+            if sum(s.cached for s in self._stores) > CACHED_ROWS_MAX:
+                for s in self._stores:
+                    s.age()
+        self._writes_cut = sum(s.metrics.writes for s in self._stores)
+        return changes, metadata
+
+    @property
+    def uncommitted_rows(self) -> int:
+        """How many rows were written since the last cut, each time counted."""
+        return sum(s.metrics.writes for s in self._stores) - self._writes_cut
+
 
 LOOK_S = 0.01  # between two looks whether a call is to be made again
 TOTALS = "totals"  # in a task's metadata

@@ -15,13 +15,11 @@ import pyarrow.compute as pc
 from flowql.runtime.functions.shipping import register_shipped
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.serde.registry import KNOWN
-from flowql.runtime.spark.shapes import to_ipc
+from flowql.runtime.spark.shapes import DONE, ENVELOPE, LOG, WAKE, Row, read_rows, to_ipc, write_rows
 from flowql.runtime.spark.stage import layout as layouts
-from flowql.runtime.spark.stage.envelope import DONE, ENVELOPE, LOG, WAKE, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
-from flowql.runtime.spark.stage.program import TOTALS, StageProgram
-from flowql.runtime.spark.stage.state import GroupState, entries_of
+from flowql.runtime.spark.stage.program import TOTALS, GroupState, StageProgram, entries_of
 from flowql.runtime.state.computed_history import ROWS, ROWS_PER_PAGE, TASK, changelog_rows, encode_page
 from flowql.runtime.state.values import decode_metadata, encode_metadata
 

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowql.runtime.batch import Ints
-from flowql.runtime.state.columns.index import NO_SLOT, KeyIndex
-from flowql.runtime.state.columns.packed import PackedKeys, Words, joined
+from flowql.runtime.state.columns.packed import NO_SLOT, KeyIndex, PackedKeys, Words, joined
 from flowql.runtime.state.columns.values import RowValues, ValueLayout, ValueTable, concatenated
 from flowql.runtime.state.rows import Value
 

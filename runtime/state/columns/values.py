@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.runtime.batch import Ints
-from flowql.runtime.state.columns.index import grown
-from flowql.runtime.state.columns.packed import Flags, ends_of, spread
+from flowql.runtime.state.columns.packed import Flags, ends_of, grown, spread
 from flowql.runtime.state.columns.wide import WIDE, fits, from_ints, in_bytes, narrowed, to_ints
 from flowql.runtime.state.rows import Value
 from flowql.runtime.state.values import (

@@ -16,12 +16,20 @@ from itertools import islice
 
 import numpy as np
 
-from flowql.runtime.state.chunks import chunk_sizes
 from flowql.runtime.state.columns.packed import hash_of, pack
-from flowql.runtime.state.physical import PhysicalReader, PhysicalSnapshot
-from flowql.runtime.state.runs.blocks import decode_blocks, find_in_block
-from flowql.runtime.state.runs.flat import FlatRows, newest
-from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, Run, keys_between, read_floor, read_runs
+from flowql.runtime.state.physical import PhysicalReader, PhysicalSnapshot, chunk_sizes
+from flowql.runtime.state.runs.run import (
+    AREA,
+    PREFIX_BYTES,
+    FlatRows,
+    Run,
+    decode_blocks,
+    find_in_block,
+    keys_between,
+    newest,
+    read_floor,
+    read_runs,
+)
 
 TOMBSTONE = b"\xc0"
 _SYSTEM = b"\0\0\0\0"

@@ -7,6 +7,9 @@ id(4) partition(2) ff 'l' run(10)       filter: which keys may be there
 id(4) partition(2) ff 'r' run(10)       where blocks are that are not here, see `flowql.runtime.state.runs.objects`
 id(4) partition(2) ff 'z' run(10) n(4)  block
 
+A block is count(4) key ends(4 each) value ends(4 each) keys values, little-endian, with the rows in order of their keys. A value of no bytes
+says that the row is deleted.
+
 A run's name has the sequence of the newest commit in it, and how often it was merged, so names rise with their age. Keys of rows
 begin with less than ff.
 """
@@ -22,13 +25,153 @@ from zlib import crc32
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from flowql.runtime.batch import Ints
 from flowql.runtime.errors import StateError
-from flowql.runtime.state.columns.packed import PackedKeys, Words
+from flowql.runtime.state.columns.packed import Bytes, PackedKeys, Words, ends_of, joined, pack, pack_bytes, spread
 from flowql.runtime.state.physical import ByteRange, PhysicalReader
-from flowql.runtime.state.runs.blocks import encode_blocks
-from flowql.runtime.state.runs.flat import FlatRows
 from flowql.runtime.state.runs.objects import RemoteBlocks, RunPlace, Tail, place_from_record
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRows:
+    """keys: of rows; values: binary, NULL where a row is deleted. Both have one entry per row."""
+
+    keys: PackedKeys
+    values: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @staticmethod
+    def of(keys: Sequence[bytes], values: Sequence[bytes | None]) -> FlatRows:
+        return FlatRows(pack(keys), pa.array(values, pa.binary()))
+
+    def take(self, at: Ints) -> FlatRows:
+        return FlatRows(self.keys.take(at), self.values.take(pa.array(at)))
+
+    def part(self, begin: int, end: int) -> FlatRows:
+        """The rows from one place to before another one, of rows whose keys lie one behind the other."""
+        return FlatRows(self.keys.part(begin, end), self.values.slice(begin, end - begin))
+
+    def without_deleted(self) -> FlatRows:
+        if not self.values.null_count:
+            return self
+        return self.take(np.flatnonzero(self.values.is_valid().to_numpy(zero_copy_only=False)))
+
+    def lists(self) -> tuple[list[bytes], list[bytes | None]]:
+        return self.keys.to_bytes(), self.values.to_pylist()
+
+    def sizes(self) -> Ints:
+        """Bytes of key and value of each row."""
+        lengths = pc.fill_null(pc.binary_length(self.values), 0).to_numpy().astype(np.int64)
+        total: Ints = self.keys.lengths + lengths
+        return total
+
+
+def newest(parts: Sequence[FlatRows]) -> FlatRows:
+    """The rows of several, older ones first, in order of their keys. Where several have a key, the last of them counts."""
+    rows = parts[0] if len(parts) == 1 else _concatenated(parts)
+    at = rows.keys.last_of_each()
+    return rows.take(at)
+
+
+def _concatenated(parts: Sequence[FlatRows]) -> FlatRows:
+    return FlatRows(joined([p.keys for p in parts]), pa.concat_arrays([p.values for p in parts]))
+
+
+def key_bytes(keys: PackedKeys) -> Bytes:
+    """The bytes of keys, one behind the other."""
+    packed = keys.compact()
+    filled = packed.words.astype(">u8").view(np.uint8)
+    return filled[spread(packed.starts * 8, packed.lengths)]
+
+
+def binary(data: Bytes, lengths: Ints, deleted: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """An array of values that lie one behind the other."""
+    offsets = ends_of(lengths).astype(np.int32)
+    valid = None
+    if deleted is not None and deleted.any():
+        valid = pa.py_buffer(np.packbits(~deleted, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.binary(), len(lengths), [valid, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    )
+
+
+def value_bytes(values: pa.Array) -> tuple[Bytes, Ints]:
+    """The bytes of values, one behind the other, and where each ends, after a first 0."""
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    inner = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    ends: Ints = bounds - bounds[0]
+    return inner, ends
+
+
+BLOCK_BYTES = 8_192  # a block has this many bytes, or one row
+
+
+def encode_blocks(rows: FlatRows) -> tuple[list[bytes], list[bytes]]:
+    """The first key of each block, and the blocks."""
+    keys, key_ends = key_bytes(rows.keys), ends_of(rows.keys.lengths)
+    values, value_ends = value_bytes(rows.values)
+    bounds = _bounds(key_ends + value_ends + 8 * np.arange(len(rows) + 1))
+    fences, blocks = [], []
+    all_keys, all_values = keys.tobytes(), values.tobytes()
+    ends_k, ends_v = key_ends.astype("<u4"), value_ends.astype("<u4")
+    for a, b in pairwise(bounds):
+        first, end = int(key_ends[a]), int(key_ends[b])
+        fences.append(all_keys[first : int(key_ends[a + 1])])
+        head = (b - a).to_bytes(4, "little")
+        of_keys, of_values = ends_k[a + 1 : b + 1] - ends_k[a], ends_v[a + 1 : b + 1] - ends_v[a]
+        inner = all_keys[first:end], all_values[int(value_ends[a]) : int(value_ends[b])]
+        blocks.append(b"".join((head, of_keys.tobytes(), of_values.tobytes(), *inner)))
+    return fences, blocks
+
+
+def decode_blocks(blocks: Sequence[bytes]) -> FlatRows:
+    """The rows of some blocks that follow each other; at least one block."""
+    keys, values, key_lengths, value_lengths = [], [], [], []
+    for block in blocks:
+        n = int.from_bytes(block[:4], "little")
+        ends = np.frombuffer(block, "<u4", 2 * n, 4).reshape(2, n)
+        split = 4 + 8 * n
+        middle = split + int(ends[0, -1])
+        keys.append(block[split:middle])
+        values.append(block[middle:])
+        lengths = np.diff(ends.astype(np.int64), prepend=0)
+        key_lengths.append(lengths[0])
+        value_lengths.append(lengths[1])
+    sizes = np.concatenate(value_lengths)
+    packed = pack_bytes(np.frombuffer(b"".join(keys), np.uint8), np.concatenate(key_lengths))
+    return FlatRows(packed, binary(np.frombuffer(b"".join(values), np.uint8), sizes, sizes == 0))
+
+
+def find_in_block(block: bytes, key: bytes) -> bytes | None:
+    """The value of a row; None if it is not here, empty if it is deleted."""
+    n = int.from_bytes(block[:4], "little")
+    ends = memoryview(block)[4 : 4 + 8 * n].cast("I")
+    keys = 4 + 8 * n
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        if block[keys + (ends[middle - 1] if middle else 0) : keys + ends[middle]] < key:
+            low = middle + 1
+        else:
+            high = middle
+    if low == n or block[keys + (ends[low - 1] if low else 0) : keys + ends[low]] != key:
+        return None
+    values = keys + ends[n - 1]
+    return block[values + (ends[n + low - 1] if low else 0) : values + ends[n + low]]
+
+
+def _bounds(ends: Ints) -> list[int]:
+    """0, and where each block ends. ends: bytes up to each row, after a first 0."""
+    number = ends[1:] // BLOCK_BYTES
+    cuts = np.flatnonzero(np.diff(number)) + 1
+    return [0, *cuts.tolist(), len(number)]
+
 
 PREFIX_BYTES = 6
 AREA = b"\xff"  # where a prefix has its runs

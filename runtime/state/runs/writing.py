@@ -9,10 +9,18 @@ import numpy as np
 
 from flowql.runtime.state.columns.packed import PackedKeys, pack, pack_rows
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry
-from flowql.runtime.state.runs.flat import FlatRows, newest
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import TOMBSTONE
-from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES, RunBuilder, floor_key, run_name, sequence_of
+from flowql.runtime.state.runs.run import (
+    AREA,
+    PREFIX_BYTES,
+    FlatRows,
+    RunBuilder,
+    floor_key,
+    newest,
+    run_name,
+    sequence_of,
+)
 
 TAKEN_IN_MIN = 10_000  # so many rows that are in no run a commit takes into its own at least
 
@@ -23,7 +31,7 @@ class RunWriter:
     """Asked between two commits. written: prefixes that have got runs, for the merger.
 
     loose: about how many rows of a prefix are in no run; to_fold: prefixes whose are wanted in one; folding: those that may get it at any time, see
-    `flowql.runtime.state.runs.folding`. versions: how often commits have written to a prefix (under the commit lock).
+    `flowql.runtime.state.runs.merging`. versions: how often commits have written to a prefix (under the commit lock).
     """
 
     def __init__(self, physical: RunsPhysical, rows_min: int) -> None:

@@ -14,7 +14,7 @@ from flowql.compiler.functions.comparison import distinct
 from flowql.compiler.functions.distinct_values import FEW, DistinctValues
 from flowql.compiler.functions.registry import lookup_aggregate
 from flowql.compiler.plan.types import STRING
-from flowql.runtime.operators.group_limit import kept_bytes
+from flowql.runtime.operators.fold import kept_bytes
 from flowql.runtime.state.values import decode_value, encode_value
 
 assert builtin.FAMILIES

@@ -38,7 +38,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.remote import folder
 from flowql.runtime.remote.errors import RemoteError
 from flowql.runtime.remote.objects import objects_at
-from flowql.runtime.state.remote import outage, pace
+from flowql.runtime.state.remote import pace
 from flowql.server.host import Host
 from flowql.server.prometheus import METRICS
 from tests.fake_s3 import BUCKET, KEY, SECRET, TOKEN, fake_s3
@@ -52,8 +52,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds follow each other, and files come to an end some times a second."""
     monkeypatch.setattr(uploads, "INTERVAL_MS", 50)
     monkeypatch.setattr(pace, "SHARE", 0.5)
-    monkeypatch.setattr(outage, "RETRY_MS", 50)
-    monkeypatch.setattr(outage, "RETRY_MS_MAX", 50)
+    monkeypatch.setattr(pace, "RETRY_MS", 50)
+    monkeypatch.setattr(pace, "RETRY_MS_MAX", 50)
     monkeypatch.setattr(uploads, "LAST_S", 60)
     monkeypatch.setattr(ledger, "ROLL_BYTES", 20_000)
     monkeypatch.setattr(writer, "REDO_FILE_BYTES", 100_000)

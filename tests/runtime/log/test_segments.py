@@ -12,12 +12,12 @@ import pytest
 
 from flowql.runtime.log import policy
 from flowql.runtime.log.base import HEADERS_TYPE, TopicPartition
-from flowql.runtime.log.embedded import compaction, ledger, segment
-from flowql.runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
+from flowql.runtime.log.embedded import ledger, segment, upkeep
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.records import SegmentImage
 from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, _tight, encode, numbered
 from flowql.runtime.log.embedded.state import Segment, segment_path
+from flowql.runtime.log.embedded.upkeep import Compactable, Compacted, compact, worthwhile
 from flowql.runtime.log.policy import TopicPolicy
 from tests.runtime.log.records import batch, produce, values
 from tests.simulated_disk import SimulatedDisk
@@ -314,7 +314,7 @@ def test_what_is_dirty_is_compacted_in_parts_of_a_limited_size(monkeypatch: pyte
     work = Compacting([A], [A], [A], [A], cleaned=(5,))
     length = work.segments[1].length
     for most, replaced in ((2 * length, 3), (2 * length - 1, 2), (1, 2), (3 * length, 4)):
-        monkeypatch.setattr(compaction, "DIRTY_BYTES", most)
+        monkeypatch.setattr(upkeep, "DIRTY_BYTES", most)
         done = work.run()
         assert done is not None
         assert len(done.replaced) == replaced, most
@@ -324,7 +324,7 @@ def test_records_are_stored_again_in_batches_of_some_size(monkeypatch: pytest.Mo
     contents = [[(b"%d" % n, b"v" * 100)] for n in range(6)]
     work = Compacting(*contents)
     each = next(SegmentFiles(work.disk).batches(work.segments[0])).nbytes
-    monkeypatch.setattr(compaction, "BATCH_BYTES", 2 * each)
+    monkeypatch.setattr(upkeep, "BATCH_BYTES", 2 * each)
     done = work.run()
     assert done is not None
     found = Segment(segment_path("/log/t", 0, 0, 1), done.images[0])

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.runtime.errors import BatchDamaged, LogError, LogFull
 from flowql.runtime.log.base import EARLIEST, Position, TopicPartition
-from flowql.runtime.log.embedded import compaction, ledger, upkeep
+from flowql.runtime.log.embedded import ledger, upkeep
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.policy import import_groups
 from tests.runtime.log.records import produce, read_all
@@ -59,7 +59,7 @@ def size_of(disk, part):
 @pytest.mark.parametrize("seed", range(12))
 def test_a_compacted_topic_is_the_same_table_to_every_reader(seed, monkeypatch):
     if seed % 2:  # the keys are compared in several parts
-        monkeypatch.setattr(compaction, "TABLE_BYTES", 400)
+        monkeypatch.setattr(upkeep, "TABLE_BYTES", 400)
     rng = random.Random(seed)
     disk = SimulatedDisk()
     log = EmbeddedLog("/log", disk)
@@ -106,9 +106,7 @@ def test_a_compaction_makes_one_table_of_keys_for_each_segment(monkeypatch):
     segments = len(partition.segments)
     made = []
     index_in = pc.index_in
-    monkeypatch.setattr(
-        compaction.pc, "index_in", lambda *args, **options: made.append(1) or index_in(*args, **options)
-    )
+    monkeypatch.setattr(upkeep.pc, "index_in", lambda *args, **options: made.append(1) or index_in(*args, **options))
     before = folded({}, read_all(log, T0))
     log.maintain(HOUR)
     assert folded({}, read_all(log, T0)) == before

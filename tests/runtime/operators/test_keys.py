@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import DATE, DOUBLE, TIME, TIMESTAMP, array
 from flowql.runtime.batch import from_rows
-from flowql.runtime.operators.changes.placement import PlacementKeys
+from flowql.runtime.operators.changes.group_deltas import PlacementKeys
 from flowql.runtime.operators.keys import NAN, freeze
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from flowql.compiler.functions.async_options import ORDERS, Order, Retry
 from flowql.runtime.functions.call_results import CallResult
-from flowql.runtime.operators.asynchronous import station
-from flowql.runtime.operators.asynchronous.station import PARK_MS, Pending, Stations, Waiting, from_value, to_value
+from flowql.runtime.operators.asynchronous import operator
+from flowql.runtime.operators.asynchronous.operator import PARK_MS, Pending, Stations, Waiting, from_value, to_value
 from flowql.runtime.operators.base import AT_ONCE, SourceRecord
 
 RETRY = Retry(3, 0.1, 2.0, 10.0)
@@ -111,7 +111,7 @@ def test_in_the_order_of_the_input_nothing_is_parked() -> None:
 
 
 def test_with_too_many_parked_rows_no_input_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(station, "PARKED_MAX", 3)
+    monkeypatch.setattr(operator, "PARKED_MAX", 3)
     of = stations("key")
     for n in range(3):
         of.add(issued(n, f"k{n}"))

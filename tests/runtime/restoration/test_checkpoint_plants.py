@@ -13,8 +13,7 @@ from flowql.runtime.app import checkpoints
 from flowql.runtime.app.checkpoints import INTERVAL_MS
 from flowql.runtime.remote.objects import OPENED
 from flowql.runtime.state.remote import upload
-from flowql.runtime.state.remote.collecting import KEPT_MS, garbage_of
-from flowql.runtime.state.remote.manifest import read_manifest
+from flowql.runtime.state.remote.manifest import KEPT_MS, garbage_of, read_manifest
 from tests.objects import MemoryObjects
 from tests.runtime.restoration.test_checkpoints import (
     COUNTS,

@@ -13,9 +13,17 @@ from flowql.runtime.app.checkpoints import COLLECT_MS, INTERVAL_MS
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.remote.objects import OPENED, RemoteError
 from flowql.runtime.state.remote import upload
-from flowql.runtime.state.remote.collecting import KEPT_MS, LEASE_MS, dropped, garbage_of, write_lease
 from flowql.runtime.state.remote.copying import BlockCopier
-from flowql.runtime.state.remote.manifest import encode_manifest, manifest_name, read_manifest
+from flowql.runtime.state.remote.manifest import (
+    KEPT_MS,
+    LEASE_MS,
+    dropped,
+    encode_manifest,
+    garbage_of,
+    manifest_name,
+    read_manifest,
+    write_lease,
+)
 from flowql.runtime.state.runs.run import blocks_area
 from flowql.runtime.state.runs.writing import RunWriter
 from flowql.runtime.task.status import TaskStatus

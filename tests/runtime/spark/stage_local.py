@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from flowql.runtime.log.base import RawBatch, TopicPartition
-from flowql.runtime.spark.shapes import from_ipc
-from flowql.runtime.spark.stage.durable import run_durable
-from flowql.runtime.spark.stage.envelope import Row, read_rows
+from flowql.runtime.spark.shapes import Row, from_ipc, read_rows
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import Changes
+from flowql.runtime.spark.stage.processor import run_durable
 from flowql.runtime.spark.stage.program import StageProgram
 from flowql.runtime.spark.stage.worker import GroupedStage, begun, grouped
 

@@ -14,8 +14,7 @@ from flowql.compiler.dialect.parser import DialectName
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.spark.shapes import DEAD, PACKED, SINK, from_ipc, to_ipc
-from flowql.runtime.spark.stage.envelope import Row
+from flowql.runtime.spark.shapes import DEAD, PACKED, SINK, Row, from_ipc, to_ipc
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.harness import InstanceHarness
 

@@ -15,6 +15,7 @@ from flowql.query.spark import SparkCommit
 from flowql.runtime.errors import OutsideRecords, StateError, TopicMissing
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicDescription, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.checkpoint_state import Pinned, SparkSnapshot, apart, pin, sequence_of
 from flowql.runtime.spark.engine.checkpoints import (
     NONE,
     Progress,
@@ -24,12 +25,9 @@ from flowql.runtime.spark.engine.checkpoints import (
     positions_after,
     progress_of,
 )
-from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import FILE, Deployed, Form, How, Record, checkpoint_of, load
-from flowql.runtime.spark.engine.deployment import check, prepare
-from flowql.runtime.spark.engine.rebuild import decide_rebuild
+from flowql.runtime.spark.engine.deployment import check, decide_rebuild, prepare
 from flowql.runtime.spark.engine.site import Site
-from flowql.runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, stopped_status
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
 from flowql.runtime.spark.log_append import CommittedEpochs, EmittedRecords, Target, append

@@ -16,7 +16,7 @@ from flowql.compiler.plan.topology import stores_of
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.errors import HandoverUnfit
-from flowql.runtime.spark.stage.envelope import DONE, Row, read_rows, write_rows
+from flowql.runtime.spark.shapes import DONE, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.stage.worker import GroupedStage
 from flowql.runtime.state.computed_history import (

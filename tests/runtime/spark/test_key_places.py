@@ -21,8 +21,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.key_places import PlacesOfKeys
-from flowql.runtime.spark.shapes import NOTE, to_ipc
-from flowql.runtime.spark.stage.envelope import Row
+from flowql.runtime.spark.shapes import NOTE, Row, to_ipc
 from flowql.runtime.spark.stage.layout import layout_of, loads
 from tests.crash.contents import records_of
 from tests.runtime.app.test_key_places import PARTITIONS, Place, crc32

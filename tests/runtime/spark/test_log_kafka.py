@@ -16,10 +16,9 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark import log_append
 from flowql.runtime.spark.log_address import KafkaAddress
-from flowql.runtime.spark.log_append import Target, append, committed_epochs, split
+from flowql.runtime.spark.log_append import Target, append, committed_epochs, drop_all, split
 from flowql.runtime.spark.log_letters import TopicLetters, put_letters
 from flowql.runtime.spark.log_offsets import LogRange, bounds, read_range
-from flowql.runtime.spark.log_replace import drop_all
 from flowql.runtime.spark.shapes import DEAD, SINK
 from tests.runtime.log.records import produce, read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records

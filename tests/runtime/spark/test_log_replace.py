@@ -6,9 +6,8 @@ import pytest
 
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.spark.log_append import Target, split
+from flowql.runtime.spark.log_append import Target, drop_all, split
 from flowql.runtime.spark.log_append import append as append_pieces
-from flowql.runtime.spark.log_replace import drop_all
 from flowql.runtime.spark.shapes import SINK
 from tests.runtime.log.records import read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records

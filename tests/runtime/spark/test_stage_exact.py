@@ -65,7 +65,7 @@ def test_portions_with_restarts_from_the_checkpoint(spark: SparkSession, tmp_pat
 
 
 def _assert_same_state(spark: SparkSession, reference: Reference, checkpoint: Path) -> None:
-    from flowql.runtime.spark.stage.checkpoint import CheckpointSnapshot
+    from flowql.runtime.spark.engine.checkpoint_state import CheckpointSnapshot
 
     layout = layout_of(reference.plan, reference.query, reference.partitions(), buckets=BUCKETS)
     got, want = CheckpointSnapshot(spark, checkpoint, layout, 2), reference.world.instance.snapshot()

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowql.runtime.errors import StateError, TopicMissing
-from flowql.runtime.spark.shapes import NOTE
+from flowql.runtime.spark.shapes import DONE, NOTE, Row
 from flowql.runtime.spark.stage import program
-from flowql.runtime.spark.stage.durable import Head, decode_head
-from flowql.runtime.spark.stage.envelope import DONE, Row
 from flowql.runtime.spark.stage.exact import hash_int, slots
 from flowql.runtime.spark.stage.layout import layout_of, loads
+from flowql.runtime.spark.stage.processor import Head, decode_head
 from flowql.runtime.spark.stage.worker import program_from
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import (
@@ -252,7 +251,7 @@ def test_every_group_has_a_partition_of_its_own(groups: int) -> None:
 
 
 def test_a_head_of_another_format_is_refused() -> None:
-    from flowql.runtime.spark.stage.durable import _encode
+    from flowql.runtime.spark.stage.processor import _encode
 
     with pytest.raises(StateError, match="format 99"):
         decode_head(_encode(Head(99, "q/0_0", b"v", b"m")))

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, INT, STRING
 from flowql.runtime.state.columns import wide
-from flowql.runtime.state.columns.index import KeyIndex
-from flowql.runtime.state.columns.key_columns import key_columns, packed_keys
-from flowql.runtime.state.columns.packed import hash_of, pack
+from flowql.runtime.state.columns.packed import KeyIndex, hash_of, key_columns, pack, packed_keys
 from flowql.runtime.state.columns.values import RowValues, Scaled, ValueLayout, ValueTable, Wide, concatenated
 from flowql.runtime.state.keys import decode_time, key_codec
 from flowql.runtime.state.values import decode_value, encode_value

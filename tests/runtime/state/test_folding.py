@@ -10,7 +10,7 @@ from flowql.runtime.state.columns.packed import pack
 from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.runs import blocks, folding, merging, writing
+from flowql.runtime.state.runs import merging, run, writing
 from flowql.runtime.state.runs.run import blocks_area, name_of_block, run_name
 from tests.runtime.state.support import commit, manager_on, publish, table, window
 
@@ -44,12 +44,12 @@ class Steps(SystemClock):
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
-        (blocks, "BLOCK_BYTES", 40),
+        (run, "BLOCK_BYTES", 40),
         (merging, "FAN_IN", 3),
         (merging, "ROWS_LEAST", 2),
-        (folding, "ROWS_MAX", 10),
-        (folding, "PART_ROWS", 2),
-        (folding, "DELETED_ROWS", 2),
+        (merging, "ROWS_MAX", 10),
+        (merging, "PART_ROWS", 2),
+        (merging, "DELETED_ROWS", 2),
     ):
         monkeypatch.setattr(module, name, value)
 

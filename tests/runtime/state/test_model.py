@@ -21,7 +21,7 @@ from flowql.runtime.state.layout import BEGINNING_MS, store_key_codec
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.runs import blocks, folding, merging, writing
+from flowql.runtime.state.runs import merging, run, writing
 from flowql.runtime.state.state_memory import FIRST_BYTES
 from tests.runtime.state.support import Forgetful, publish, table, window
 
@@ -40,14 +40,14 @@ ANY_KEY = st.one_of(*(KEYS[name].map(lambda k, name=name: (name, k)) for name in
 # A commit of a handful of rows is several batches, so that crashes fall inside commits, and few rows are a run, of several blocks.
 LIMITS = [
     (physical_module, "BATCH_ROWS_MAX", 3),
-    (blocks, "BLOCK_BYTES", 40),
+    (run, "BLOCK_BYTES", 40),
     (merging, "BATCH_ROWS_MAX", 3),
     (merging, "FAN_IN", 2),
     (merging, "ROWS_LEAST", 2),
     (writing, "TAKEN_IN_MIN", 1),
-    (folding, "ROWS_MAX", 6),
-    (folding, "PART_ROWS", 2),
-    (folding, "DELETED_ROWS", 2),
+    (merging, "ROWS_MAX", 6),
+    (merging, "PART_ROWS", 2),
+    (merging, "DELETED_ROWS", 2),
 ]
 
 
@@ -243,7 +243,7 @@ class Histories(RuleBasedStateMachine):
         self.start()
 
     def keep_folds(self):
-        """Redo comes back here, and it must not meet rows that were folded when it was written: see `folding`."""
+        """Redo comes back here, and it must not meet rows that were folded when it was written: see `merging`."""
         if self.folded:
             self.flush()
 

@@ -16,8 +16,8 @@ from flowql.runtime.state.changelog import Changelogs, WrittenTask
 from flowql.runtime.state.keys import key_codec
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.redo import merged
 from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.roll_forward import merged
 from flowql.runtime.state.values import encode_metadata, encode_value
 from tests.crash.simulated import LossyPhysical
 from tests.runtime.state.support import table

@@ -18,11 +18,19 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.runs.blocks import decode_blocks, encode_blocks, find_in_block
-from flowql.runtime.state.runs.flat import FlatRows, newest
 from flowql.runtime.state.runs.merging import FAN_IN, choose
 from flowql.runtime.state.runs.reader import RunsReader
-from flowql.runtime.state.runs.run import PREFIX_BYTES, Head, Run, run_name
+from flowql.runtime.state.runs.run import (
+    PREFIX_BYTES,
+    FlatRows,
+    Head,
+    Run,
+    decode_blocks,
+    encode_blocks,
+    find_in_block,
+    newest,
+    run_name,
+)
 from flowql.runtime.state.runs.writing import TAKEN_IN_MIN
 from tests.runtime.state.support import commit, manager_on, publish, put, table, window
 

@@ -11,7 +11,7 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.sizes import PASS_MS_MIN, REST, ROWS, StoreSizes
+from flowql.runtime.state.statistics import PASS_MS_MIN, REST, ROWS, StoreSizes
 from tests.runtime.state.support import commit, put, table
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.changelog import Changelogs, WrittenTask
-from flowql.runtime.state.drops import Drops
-from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
+from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Drops
 from flowql.runtime.state.layout import TaskRecord, encode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical

@@ -31,11 +31,10 @@ from flowql.runtime.log.embedded.journal import InDoubt
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.topology import table_writer
 from flowql.runtime.topology.query import ensure_sources
-from flowql.runtime.topology.table_declarations import check_tables
 from flowql.runtime.topology.table_groups import TableStatement
 from flowql.runtime.topology.table_image import table_ends
 from flowql.runtime.topology.table_rows import RowReader, Rows
-from flowql.runtime.topology.table_statements import carry_out
+from flowql.runtime.topology.table_statements import carry_out, check_tables
 from flowql.runtime.topology.table_writer import TableWriters
 
 APP, NOW = "app", 1_700_000_000_000

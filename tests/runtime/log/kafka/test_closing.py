@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from flowql.runtime.log.clients import OpenClients
 from flowql.runtime.log.kafka import fetching
 from flowql.runtime.log.kafka.fetching import FetchClient
 from flowql.runtime.log.kafka.reading import GroupClients
-from flowql.runtime.log.open_clients import OpenClients
 
 
 class Client:

@@ -6,7 +6,7 @@ import pytest
 
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable
 from flowql.runtime.log.base import EARLIEST, LATEST, TopicPartition
-from flowql.runtime.log.kafka.consumer import KafkaConsumer
+from flowql.runtime.log.kafka.log import KafkaConsumer
 from flowql.runtime.log.kafka.reading import SharedReading
 from tests.runtime.log.kafka.test_reading import A0, A1, B0, Fetches, records, shared
 

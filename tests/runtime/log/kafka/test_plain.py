@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from flowql.runtime.errors import LogDenied, LogUnavailable, RecordRefused
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.log.kafka import plain
+from flowql.runtime.log.kafka import at_least_once
+from flowql.runtime.log.kafka.at_least_once import PlainWriter
 from flowql.runtime.log.kafka.connection import Connection
-from flowql.runtime.log.kafka.plain import PlainWriter
 from flowql.runtime.log.kafka.producer import COMMIT_S
 from tests.runtime.log.records import batch
 
@@ -48,7 +48,7 @@ class Client:
 
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> PlainWriter:
-    monkeypatch.setattr(plain, "ProducerClient", Client)
+    monkeypatch.setattr(at_least_once, "ProducerClient", Client)
     return PlainWriter(Connection("nowhere:1"), "c")
 
 

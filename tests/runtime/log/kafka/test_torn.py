@@ -12,10 +12,10 @@ from confluent_kafka import Producer as KafkaClient
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.kafka import torn
-from flowql.runtime.log.kafka.commit_ends import CHARS_MAX, WrittenEnd, decode, encode, mark_of
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.producer import count, sequence_partition
+from flowql.runtime.log.kafka.torn import CHARS_MAX, WrittenEnd, decode, encode, mark_of
 from tests.runtime.log.records import batch
 
 ROWS = batch([b"1", b"2"])
