@@ -25,7 +25,7 @@ from tests.flowql.pg.clients import (
     tcp_to,
 )
 from tests.flowql.pg.conftest import Shop, started
-from tests.flowql.pg.wire import SYNC, Wire, bind, describe, execute, fields_of, parse
+from tests.flowql.pg.wire import ANSWER_S, SYNC, Wire, bind, describe, execute, fields_of, parse
 from tests.one_meaning import postgres
 
 pytestmark = [
@@ -127,7 +127,7 @@ def run(script: str, **where: str) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=ANSWER_S * 3,
     )
     return done.stdout.split("=====\n")[1:]
 

@@ -6,6 +6,8 @@ import socket
 import struct
 from typing import Any
 
+ANSWER_S = 120  # the process of the protocol has a low priority, so that it waits where all processors are busy
+
 
 class Wire:
     """One connection. `ask` and `extended` return (kind, body) of all messages until ReadyForQuery."""
@@ -14,10 +16,10 @@ class Wire:
         """path: of a socket in the file system, instead of a port."""
         if path:
             self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.settimeout(20)
+            self.socket.settimeout(ANSWER_S)
             self.socket.connect(path)
         else:
-            self.socket = socket.create_connection(("127.0.0.1", port), 20)
+            self.socket = socket.create_connection(("127.0.0.1", port), ANSWER_S)
         self.stream = self.socket.makefile("rb")
         self.key = (0, 0)
         if start:

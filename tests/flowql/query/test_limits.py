@@ -68,7 +68,7 @@ def world() -> QueryHarness:
 @pytest.fixture
 def database(tmp_path: Path):
     """Interactive queries with less memory than the relations need."""
-    made = QueryDatabase(QueryLimits(16 * MB, InteractiveQuerySettings(rows=60_000, time_ms=30_000), tmp_path))
+    made = QueryDatabase(QueryLimits(16 * MB, InteractiveQuerySettings(rows=60_000, time_ms=300_000), tmp_path))
     yield made
     made.close()
     assert list(tmp_path.iterdir()) == []  # nothing that was spilled stays

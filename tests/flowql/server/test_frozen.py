@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from flowql.runtime.app.watchdog_process import LIMITS
 from flowql.server import ending, running
 from flowql.server.address import is_alive
 from tests.flowql.cli.program import Program
-from tests.flowql.server.frozen_project import BLOCK, CRITICAL, FREEZE, POISONED, PRUNED, SQL, FrozenProject
+from tests.flowql.server.frozen_project import BLOCK, CRITICAL, FREEZE, POISONED, PRUNED, SQL, WAIT_S, FrozenProject
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.turns("processes")
@@ -68,7 +69,9 @@ def test_a_function_that_freezes_the_instance_is_held_after_the_next_start(
         project.connection.resume("poisoned")
     project.until(lambda s: s.frozen_s > 0 or s.pid != second)
     project.write(SQL.replace(PRUNED, ""))  # and removed while it is frozen
-    pruned = program("deploy", "--prune", "-p", str(project.folder))
+    limit = time.monotonic() + WAIT_S
+    while (pruned := program("deploy", "--prune", "-p", str(project.folder))).code and "it is starting" in pruned.err:
+        assert time.monotonic() < limit, pruned
     assert (pruned.code, "CTAS_POISONED" in pruned.out + pruned.err) == (0, True), pruned
     assert [q["id"] for q in project.connection.status()["queries"]] == [CRITICAL]
     assert len(events(project, "instance.frozen")) == 2
