@@ -28,7 +28,7 @@ from flowql.compiler.dialect.parser import declared_names, parse_query, parse_st
 from flowql.compiler.dialect.request_size import check_request
 from flowql.compiler.dialect.standard.parser import parse_fragment, parse_trees
 from flowql.compiler.dialect.standard.queries import parse_query as parse_tree
-from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement, is_row_statement
+from flowql.compiler.dialect.standard.statement_tree import CreateView, QueryStatement, is_row_statement
 from flowql.compiler.dialect.standard.tree import Expr, number_text
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue

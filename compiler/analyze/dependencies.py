@@ -30,11 +30,10 @@ from flowql.compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
-from flowql.compiler.dialect.standard.query_statements import CreateView, InsertSelect
+from flowql.compiler.dialect.standard.statement_tree import Change, CopyRows, CreateTable, CreateView, Insert
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
-from flowql.compiler.dialect.standard.tree import TypeName
+from flowql.compiler.dialect.standard.tree import TypeName, Values
 from flowql.compiler.dialect.standard.walks import walk
-from flowql.compiler.dialect.table_statements import CopyRows, CreateTable, DeleteRows, InsertRows, UpdateRows
 from flowql.compiler.plan.topology import NO_ROWS
 
 _TYPE = "type "  # types have names of their own
@@ -209,15 +208,16 @@ def _needed(statement: Statement) -> Iterator[str]:
         case InsertInto():
             yield statement.target
             yield from _query_names(statement.query)
-        case InsertRow() | InsertRows() | UpdateRows() | DeleteRows() | CopyRows():
+        case InsertRow() | Change() | CopyRows():
             yield statement.target
-        case InsertSelect():
+        case Insert():
             yield statement.target
-            if statement.query is not None:
+            if statement.query is not None and not isinstance(statement.query.body, Values):
                 yield from _tree_names(statement.query)
         case CreateTable():
-            for column in statement.columns:
-                yield from _types(column.type)
+            yield from (
+                _TYPE + n.name for column in statement.columns for n in walk(column.type) if isinstance(n, TypeName)
+            )
         case CreateType() if statement.type is not None:
             yield from _types(statement.type)
 

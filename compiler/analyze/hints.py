@@ -9,7 +9,7 @@ from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import CreateAs, CreateSource, Func, Lit, Statement
-from flowql.compiler.dialect.standard.query_statements import CreateView
+from flowql.compiler.dialect.standard.statement_tree import CreateView
 from flowql.compiler.dialect.standard.tree import Query, TableFunction
 from flowql.compiler.dialect.standard.walks import walk
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes

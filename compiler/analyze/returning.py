@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing
@@ -12,9 +12,11 @@ from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.standard_limits import refuse_intervals
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import did_you_mean, listing
-from flowql.compiler.diagnostics.source import NOWHERE
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, Name, SelectItem, Star
-from flowql.compiler.dialect.table_statements import Beside
+from flowql.compiler.dialect.ast import LambdaFn, Name, Star
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.tree_names import tree_name
+from flowql.compiler.dialect.standard.walks import walk
 from flowql.compiler.plan.expr import Expr, Literal, columns_of
 from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.tables import HIDDEN
@@ -25,16 +27,16 @@ _BESIDE = (
 )
 
 
-def bind_returning(items: Sequence[SelectItem], scope: Scope, catalog: Catalog) -> tuple[NamedExpr, ...]:
+def bind_returning(items: Sequence[t.Item], scope: Scope, catalog: Catalog) -> tuple[NamedExpr, ...]:
     """The columns in order. Raises CompileError, also for an expression that fails for every row."""
     binder = Binder(scope, catalog, "RETURNING")
     found: list[NamedExpr] = []
     for item in items:
-        if isinstance(item.expr, Star):
-            found += _star(item.expr, scope)
+        node = lower_expr(item.expr)
+        if isinstance(node, Star):
+            found += _star(node, scope)
         else:
-            assert item.alias is not None, "every item has a name"
-            found.append(NamedExpr(item.alias, _typed(kept(binder.bind(item.expr)))))
+            found.append(NamedExpr(item.alias or tree_name(item.expr), _typed(kept(binder.bind(node)))))
     refuse_intervals(c.expr for c in found)
     refuse_failing(c.expr for c in found)
     return tuple(found)
@@ -57,38 +59,54 @@ def _star(star: Star, scope: Scope) -> list[NamedExpr]:
 # --- columns of FROM and USING ---
 
 
-def with_beside(scope: Scope, items: Sequence[SelectItem], beside: Sequence[Beside], catalog: Catalog) -> Scope:
-    """The columns of the table that is changed, and of the relations of FROM or USING.
+def with_beside(
+    scope: Scope, items: Sequence[t.Item], relation: t.Relation | None, common: Set[str], catalog: Catalog
+) -> Scope:
+    """The columns that RETURNING may name: those of the table that is changed, and of the relations of FROM or USING.
 
-    Raises UnsupportedError where an item may mean a column of a sub-query or another relation without a name of its own.
+    common: names of the tables of WITH. Raises UnsupportedError where an item may mean a column of a sub-query or of another relation without a
+    name of its own.
     """
     columns, aliases = [*scope.columns], [*scope.aliases]
-    unknown = [b for b in beside if not b.name]
+    beside = [*_beside(relation, common)] if items and relation is not None else []
+    unknown = {alias for alias, table in beside if table is None}
     for item in items if unknown else ():
-        _refuse_unknown(item.expr, {b.alias for b in unknown}, scope)
-    for i, b in enumerate(beside):
-        if not b.name:
-            continue
-        source = find_source(catalog, b.name, b.span)
-        fields = {f.name: f for f in source.schema}
-        columns += [ScopeColumn(b.alias, n, fields[n].type, f"{_BESIDE}{i}_{n}", "value") for n in source.visible]
-        aliases.append(b.alias)
+        _refuse_unknown(item.expr, unknown, scope)
+    for i, (alias, table) in enumerate(beside):
+        if table is not None:
+            source = find_source(catalog, table.name[-1], table.span)
+            fields = {f.name: f for f in source.schema}
+            columns += [ScopeColumn(alias, n, fields[n].type, f"{_BESIDE}{i}_{n}", "value") for n in source.visible]
+            aliases.append(alias)
     return Scope(tuple(columns), tuple(aliases))
 
 
-def _refuse_unknown(node: Ast, unknown: Set[str], scope: Scope) -> None:
+def _beside(relation: t.Relation, common: Set[str]) -> Iterator[tuple[str, t.Table | None]]:
+    """Relations by their aliases; None for a relation whose columns are not known here, such as a sub-query."""
+    if isinstance(relation, t.Join) and not (relation.using or relation.natural or relation.variant):
+        yield from _beside(relation.left, common)
+        yield from _beside(relation.right, common)
+    elif isinstance(relation, t.Table) and (relation.alias is None or not relation.alias.columns):
+        name = relation.name[-1]
+        yield relation.alias.name if relation.alias is not None else name, None if name in common else relation
+    else:
+        alias = None if isinstance(relation, t.Join) else relation.alias
+        yield alias.name if alias is not None else "", None
+
+
+def _refuse_unknown(item: t.Expr, unknown: Set[str], scope: Scope) -> None:
     """unknown: aliases of relations whose columns are not known here."""
-    qualifier, named = None, isinstance(node, Name | Star)
-    if isinstance(node, Name) and len(node.parts) > 1:
-        qualifier = node.parts[0]
-    if isinstance(node, Star):
-        qualifier = node.source
-    if named and (qualifier is None or qualifier in unknown):
-        title = "a column of anything but a relation by its name, in FROM or USING, is not supported in RETURNING"
-        help = f"write the name of the table before the column:  {scope.aliases[0]}.column"
-        raise unsupported(title, getattr(node, "span", NOWHERE), "may be of the sub-query", help=help)
-    for child in node.args if isinstance(node, Func) else (node.operand,) if isinstance(node, CastTo) else ():
-        _refuse_unknown(child, unknown, scope)
+    for node in walk(item, LambdaFn):
+        if isinstance(node, Star):
+            qualifier = node.source
+        elif isinstance(node, Name):
+            qualifier = node.parts[0] if len(node.parts) > 1 else None
+        else:
+            continue
+        if qualifier is None or qualifier in unknown:
+            title = "a column of anything but a relation by its name, in FROM or USING, is not supported in RETURNING"
+            help = f"write the name of the table before the column:  {scope.aliases[0]}.column"
+            raise unsupported(title, node.span, "may be of the sub-query", help=help)
 
 
 def named_beside(returning: Sequence[NamedExpr], scope: Scope) -> list[ScopeColumn]:

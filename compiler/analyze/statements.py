@@ -24,12 +24,13 @@ from flowql.compiler.analyze.relations.retention import Retention
 from flowql.compiler.analyze.relations.streams import partitioned, split_keys, stream_of
 from flowql.compiler.analyze.relations.view import bind_view, consolidated
 from flowql.compiler.analyze.row_changes import (
+    bind_change,
     bind_copy,
-    bind_delete,
     bind_insert,
     bind_insert_select,
-    bind_update,
     refuse_view,
+    row_statements,
+    rows_given,
 )
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
@@ -53,18 +54,11 @@ from flowql.compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
-from flowql.compiler.dialect.standard.query_statements import CreateView, InsertSelect
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.statement_tree import Change, CopyRows, CreateTable, CreateView, Insert
 from flowql.compiler.dialect.standard.type_names import in_standard_words
 from flowql.compiler.dialect.standard.write_expressions import quoted
 from flowql.compiler.dialect.standard.write_queries import query_sql
-from flowql.compiler.dialect.table_statements import (
-    CopyRows,
-    CreateTable,
-    DeleteRows,
-    InsertRows,
-    UpdateRows,
-    row_statements,
-)
 from flowql.compiler.dialect.texts import statement_text
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.plan.logical import ChangeKind, Format, Node, Rekey, Scan, Sink, walk_nodes
@@ -214,12 +208,10 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case CreateTable():
             source = bind_table(statement, catalog, session, at)
             return BoundSource(source, statement.or_replace, statement.if_not_exists, at)
-        case InsertRows() | InsertSelect():
+        case Insert():
             return _insert(statement, catalog, at)
-        case UpdateRows():
-            return BoundChange(bind_update(statement, catalog, at), at)
-        case DeleteRows():
-            return BoundChange(bind_delete(statement, catalog, at), at)
+        case Change():
+            return BoundChange(bind_change(statement, catalog, at), at)
         case CopyRows():
             return BoundChange(bind_copy(statement, catalog, at), at)
         case Drop():
@@ -466,13 +458,14 @@ def _keeps_null(node: Node) -> bool:
 # --- INSERT of standard SQL: the target decides what it is ---
 
 
-def _insert(statement: InsertRows | InsertSelect, catalog: Catalog, at: Span) -> BoundChange | BoundRows | BoundQuery:
+def _insert(statement: Insert, catalog: Catalog, at: Span) -> BoundChange | BoundRows | BoundQuery:
     """A change of a table of one's own; for all else records that are written once, or a query that keeps running."""
+    rows = rows_given(statement)
     target = known_target(statement.target, catalog, at)
     refuse_view(target, at, "INSERT")
+    if target.is_own_table and rows is not None:
+        return BoundChange(bind_insert(statement, rows, target, catalog, at), at)
     if target.is_own_table:
-        if isinstance(statement, InsertRows):
-            return BoundChange(bind_insert(statement, target, catalog, at), at)
         return BoundChange(bind_insert_select(statement, target, catalog, at), at)
     if statement.on_conflict is not None:
         raise unsupported(
@@ -488,12 +481,12 @@ def _insert(statement: InsertRows | InsertSelect, catalog: Catalog, at: Span) ->
             f"{target.name} is over a topic",
             help="leave it out",
         )
-    if isinstance(statement, InsertSelect):
-        return _insert_relation(statement, target, catalog, at)
-    rows = row_statements(statement)
     if rows is None:
+        return _insert_relation(statement, target, catalog, at)
+    inserts = row_statements(statement, rows)
+    if inserts is None:
         raise unsupported("DEFAULT is for local tables", at, f"{target.name} is over a topic", help="give the value")
-    return BoundRows(tuple(insert_row(r, catalog, at) for r in rows))
+    return BoundRows(tuple(insert_row(i, catalog, at) for i in inserts))
 
 
 # --- INSERT INTO ... SELECT ---
@@ -520,11 +513,12 @@ def _inserting(node: Node, target: SourceDef, properties: Properties, text: str,
     return BoundQuery(with_sink(node, target), target, reads, properties.options, False, sql=text, span=at)
 
 
-def _insert_relation(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> BoundQuery:
+def _insert_relation(statement: Insert, target: SourceDef, catalog: Catalog, at: Span) -> BoundQuery:
     """A query of standard SQL that keeps running, and appends the rows of its relation."""
     properties = read_properties(statement.properties, FOR_INSERT)
     check_insertable(target, at)
-    if statement.query is None:
+    assert statement.query is not None
+    if isinstance(statement.query.body, t.Values):
         title = "a sub-query in VALUES for a stream is not supported yet"
         raise unsupported(title, at, "not supported yet", help="write  INSERT INTO stream SELECT ...")
     view, columns = bind_view(statement.query, (), catalog, at, Retention())

@@ -42,7 +42,7 @@ def parse_statements(
     ('S', 'expected STREAM, TABLE or TYPE after DROP, found `STREM`')
     """
     if dialect == "standard":
-        return standard.parse_lowered(source, variables)
+        return standard.parse_trees(source, variables)
     known = {} if variables is None else variables
     return read_statements(
         source, known, lambda body, at: parse_statement(Cursor(source, body, at), known), check_size=check_tokens

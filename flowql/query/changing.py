@@ -46,7 +46,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Lit, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import parse_trees
-from flowql.compiler.dialect.standard.query_statements import QueryStatement
+from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 
 FUNCTION = "FQ3012"
 FILES_HELP = "run  flowql exec  where the file is, or send the rows:  psql -c \"\\copy t FROM 'file.csv' CSV HEADER\""

@@ -18,12 +18,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.constants import constants
+from flowql.compiler.analyze.row_changes import row_statements, rows_given
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.dialect.ast import AssertRow, InsertRow, Statement
 from flowql.compiler.dialect.cursor import Positions
 from flowql.compiler.dialect.parser import parse_statements
-from flowql.compiler.dialect.table_statements import CreateTable, InsertRows, row_statements
+from flowql.compiler.dialect.standard.statement_tree import CreateTable, Insert
 from flowql.compiler.driver import DialectName
 from flowql.compiler.plan.topology import Plan
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Row
@@ -74,8 +75,8 @@ def _case(
         own = {s.name for s in statements if isinstance(s, CreateTable)}
         own |= {s.name for s in plan.sources if s.is_own_table}
         for s in statements:
-            rows = _rows_of(s, own)
             try:
+                rows = _rows_of(s, own)
                 parts.rows += [s.span] if rows else []
                 for row in rows:
                     _row(row, parts, plan)
@@ -97,8 +98,9 @@ def _rows_of(statement: Statement, own: Collection[str]) -> Sequence[InsertRow |
     """The rows that a statement gives or expects. Rows of tables of one's own are changed by the statement itself."""
     if isinstance(statement, InsertRow | AssertRow):
         return [statement]
-    if isinstance(statement, InsertRows) and statement.target not in own and statement.on_conflict is None:
-        return row_statements(statement) or []
+    if isinstance(statement, Insert) and statement.target not in own and statement.on_conflict is None:
+        rows = rows_given(statement)
+        return [] if rows is None else row_statements(statement, rows) or []
     return []
 
 

@@ -10,7 +10,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.parser import parse_trees
-from flowql.compiler.dialect.standard.query_statements import QueryStatement
+from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from tests.one_meaning.check import CHANGED, Difference, Outcome, run
 from tests.one_meaning.postgres import Postgres

@@ -15,8 +15,8 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.parser import parse_trees
-from flowql.compiler.dialect.standard.query_statements import CreateView
 from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.dialect.standard.statement_tree import CreateView
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.topology import SourceDef
 

@@ -1,6 +1,5 @@
 """Standard SQL (`dialect: standard`): its own tokens, reserved words, grammar and syntax tree.
 
-Entry points: `parser.parse_trees` gives the statements as written, `parser.parse_lowered` those that the analyzer reads: the trees of CREATE
-TABLE, INSERT, UPDATE and DELETE become others (`lower_*`). What the analyzer cannot do is refused by its name, never by the grammar.
-Knows no catalog and no types of columns.
+Entry point: `parser.parse_trees` gives the statements as written. The analyzer reads them, and takes their expressions as `lower_expressions` makes
+them. It refuses what it cannot do by its name; the grammar never does. Knows no catalog and no types of columns.
 """

@@ -11,13 +11,19 @@ from flowql.compiler.dialect.standard.expressions import parse_expr
 from flowql.compiler.dialect.standard.queries import parse_items, parse_query, parse_with
 from flowql.compiler.dialect.standard.reader import Reader, expect_relation
 from flowql.compiler.dialect.standard.relations import parse_relations
-from flowql.compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, OnConflict, Statement, Update
+from flowql.compiler.dialect.standard.statement_tree import (
+    Assignment,
+    CopyRows,
+    Delete,
+    Insert,
+    OnConflict,
+    Update,
+)
 from flowql.compiler.dialect.standard.tree import Item
-from flowql.compiler.dialect.table_statements import CopyRows
 from flowql.compiler.plan.tables import CopyFrom, RowFormat
 
 
-def parse_insert(cur: Reader, start: Tok) -> Statement:
+def parse_insert(cur: Reader, start: Tok) -> Insert:
     """`[WITH ...] INSERT INTO target [AS alias] [(columns)] [WITH (...)] query | DEFAULT VALUES [RETURNING ...]`."""
     recursive, tables = parse_with(cur)
     with_text = cur.text_since(start) if tables else ""
@@ -42,18 +48,18 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
         if tables:
             query = replace(query, with_=tables, recursive=recursive)
             query_text = f"{with_text} {query_text}"
-    on_conflict = _on_conflict(cur)
+    on_conflict, returning = _on_conflict(cur), _returning(cur)
     return Insert(
-        target,
-        columns,
-        query,
-        properties,
-        _returning(cur),
-        on_conflict,
-        alias,
-        query_text,
-        text=cur.text_since(start),
-        span=cur.span_since(start),
+        cur.text_since(start),
+        cur.span_since(start),
+        target=target,
+        columns=columns,
+        query=query,
+        properties=properties,
+        returning=returning,
+        on_conflict=on_conflict,
+        alias=alias,
+        query_text=query_text,
         name_span=name_span,
     )
 
@@ -78,7 +84,7 @@ def _on_conflict(cur: Reader) -> OnConflict | None:
     return OnConflict(columns, assignments, where, span=cur.span_since(start))
 
 
-def parse_update(cur: Reader, start: Tok) -> Statement:
+def parse_update(cur: Reader, start: Tok) -> Update:
     """`[WITH ...] UPDATE target SET column = value, ... [FROM ...] [WHERE ...] [RETURNING ...]`."""
     recursive, tables = parse_with(cur)
     cur.next()
@@ -88,17 +94,18 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
     assignments = cur.listed(_assignment)
     source = parse_relations(cur) if cur.accept_words("FROM") else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
+    returning = _returning(cur)
     return Update(
-        target,
-        assignments,
-        alias,
-        source,
-        where,
-        _returning(cur),
-        tables,
-        recursive,
-        text=cur.text_since(start),
-        span=cur.span_since(start),
+        cur.text_since(start),
+        cur.span_since(start),
+        target=target,
+        assignments=assignments,
+        alias=alias,
+        source=source,
+        where=where,
+        returning=returning,
+        with_=tables,
+        recursive=recursive,
         name_span=name_span,
     )
 
@@ -112,7 +119,7 @@ def _assignment(cur: Reader) -> Assignment:
     return Assignment(columns, parse_expr(cur), span=cur.span_since(start))
 
 
-def parse_delete(cur: Reader, start: Tok) -> Statement:
+def parse_delete(cur: Reader, start: Tok) -> Delete:
     """`[WITH ...] DELETE FROM target [USING ...] [WHERE ...] [RETURNING ...]`."""
     recursive, tables = parse_with(cur)
     cur.next()
@@ -121,16 +128,17 @@ def parse_delete(cur: Reader, start: Tok) -> Statement:
     alias = _alias(cur)
     source = parse_relations(cur) if cur.accept_words("USING") else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
+    returning = _returning(cur)
     return Delete(
-        target,
-        alias,
-        source,
-        where,
-        _returning(cur),
-        tables,
-        recursive,
-        text=cur.text_since(start),
-        span=cur.span_since(start),
+        cur.text_since(start),
+        cur.span_since(start),
+        target=target,
+        alias=alias,
+        source=source,
+        where=where,
+        returning=returning,
+        with_=tables,
+        recursive=recursive,
         name_span=name_span,
     )
 

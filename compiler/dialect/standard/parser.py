@@ -1,4 +1,4 @@
-"""From text to trees of standard SQL, and to the statements the analyzer reads: the entry points."""
+"""From text to trees of standard SQL: the entry points."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from typing import TypeVar
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.ast import Ast, TypeRef
-from flowql.compiler.dialect.ast import Statement as Plain
+from flowql.compiler.dialect.ast import Ast, Statement, TypeRef
 from flowql.compiler.dialect.cursor import Positions, Tok
 from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.standard.calls import parse_window
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_statements import lower_statement
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.queries import parse_items, parse_order_items, parse_query
 from flowql.compiler.dialect.standard.reader import Reader, Rules
 from flowql.compiler.dialect.standard.refuse import check_depth
 from flowql.compiler.dialect.standard.relations import parse_join_alone, parse_relation
-from flowql.compiler.dialect.standard.statement_tree import StandardStatement
 from flowql.compiler.dialect.standard.statements import parse_statement, verb_behind_tables
 from flowql.compiler.dialect.standard.tokens import tokenize
 from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Relation
@@ -32,26 +29,26 @@ STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memor
 RULES = Rules(parse_expr, lambda cur: parse_expr(cur, OTHER), parse_query, parse_order_items, parse_window)
 
 
-def parse_trees(source: SourceText) -> tuple[list[StandardStatement], list[Diagnostic]]:
+def parse_trees(
+    source: SourceText, variables: MutableMapping[str, str] | None = None
+) -> tuple[list[Statement], list[Diagnostic]]:
     """All statements that could be read, and every mistake; after one, reading goes on behind the next semicolon.
 
-    >>> statements, mistakes = parse_trees(SourceText("a.sql", "SELECT 1; SELECT FROM; SELECT a FROM b"))
-    >>> len(statements), mistakes[0].title
-    (2, 'expected an expression, found `FROM`')
+    >>> statements, mistakes = parse_trees(SourceText("a.sql", "SELECT 1; SELECT FROM; CREATE INDEX i ON b (a)"))
+    >>> len(statements), [m.title for m in mistakes]
+    (1, ['expected an expression, found `FROM`', 'CREATE INDEX is not supported yet'])
     """
-    return _parse(source, None, lambda tree: tree)
+    known = {} if variables is None else variables
 
+    def read(body: list[Tok], positions: Positions) -> list[Statement]:
+        reader = Reader(source, body, positions, RULES)
+        _check_length(reader, body)
+        statements = [*parse_statement(reader, known)]
+        for statement in statements:
+            check_depth(statement)
+        return statements
 
-def parse_lowered(
-    source: SourceText, variables: MutableMapping[str, str] | None = None
-) -> tuple[list[Plain], list[Diagnostic]]:
-    """As `parse_trees`, with the statements the analyzer reads; what it cannot do is refused by its name.
-
-    >>> statements, mistakes = parse_lowered(SourceText("a.sql", "CREATE INDEX i ON b (a)"))
-    >>> mistakes[0].title
-    'CREATE INDEX is not supported yet'
-    """
-    return _parse(source, variables, lower_statement)
+    return read_statements(source, known, read, tokenize, check_size=check_tokens)
 
 
 def readers(source: SourceText, positions: Positions) -> list[Reader]:
@@ -71,22 +68,6 @@ def verb_of(text: str) -> str:
         return ""
     first = found[0].tok.upper
     return verb_behind_tables(found[0]) or "SELECT" if first == "WITH" else first
-
-
-def _parse(
-    source: SourceText, variables: MutableMapping[str, str] | None, made_of: Callable[[StandardStatement], T]
-) -> tuple[list[T], list[Diagnostic]]:
-    known = {} if variables is None else variables
-
-    def read(body: list[Tok], positions: Positions) -> list[T]:
-        reader = Reader(source, body, positions, RULES)
-        _check_length(reader, body)
-        statements = parse_statement(reader, known)
-        for statement in statements:
-            check_depth(statement)
-        return [made_of(s) for s in statements]
-
-    return read_statements(source, known, read, tokenize, check_size=check_tokens)
 
 
 def _check_length(cur: Reader, tokens: list[Tok]) -> None:

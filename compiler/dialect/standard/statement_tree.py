@@ -1,4 +1,4 @@
-"""Statements of standard SQL that define tables and change rows, as trees; queries and expressions inside them are those of `tree`."""
+"""Statements of standard SQL; queries and expressions inside them are those of `tree`, as they were written."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Property
-from flowql.compiler.dialect.ast import Statement as Plain
+from flowql.compiler.dialect.ast import CreateAs, InsertRow, OtherStatement, Property, Statement
 from flowql.compiler.dialect.standard.tree import Expr, Form, Item, Query, Relation, TypeName, With
+from flowql.compiler.plan.tables import CopyFrom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement(Form):
-    """Base of all statements. text: as written, without the semicolon. name_span: of the name of what it is about."""
+class CreateView(CreateAs):
+    """A view; of the kind "stream" it has to be one. columns: names of its first columns."""
 
-    text: str = field(default="", compare=False, repr=False)
-    name_span: Span = field(default=NOWHERE, compare=False, repr=False)
+    tree: Query
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatement(OtherStatement):
+    """A query that stands alone."""
+
+    query: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +60,17 @@ class Watermark(Form):
     bound: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(Statement):
     """CREATE [OR REPLACE] [SOURCE] TABLE|STREAM [IF NOT EXISTS] name (columns ...) [APPEND ONLY] [WITH (...)].
 
-    columns: None without a list. primary_key: of the table as a whole. constraints: other ones of the table and clauses behind the
+    primary_key: of the table as a whole. constraints: other ones of the table and clauses behind the
     list, by name, with their spans. versions: columns of RisingWave's WITH VERSION COLUMN. checks: of the table as a whole.
     """
 
     name: str
     kind: Literal["stream", "table"] = "table"
-    columns: tuple[ColumnDefinition, ...] | None = None
+    columns: tuple[ColumnDefinition, ...] = ()
     primary_key: tuple[str, ...] = ()
     watermarks: tuple[Watermark, ...] = ()
     append_only: bool = False
@@ -74,6 +81,7 @@ class CreateTable(Statement):
     read_only: bool = False
     versions: tuple[str, ...] = field(default=(), compare=False)
     checks: tuple[Check, ...] = ()
+    name_span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,7 @@ class OnConflict(Form):
     where: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Insert(Statement):
     """INSERT INTO target [AS alias] [(columns)] query [ON CONFLICT ...] [RETURNING ...].
 
@@ -108,33 +116,45 @@ class Insert(Statement):
     on_conflict: OnConflict | None = None
     alias: str | None = None
     query_text: str = field(default="", compare=False, repr=False)
+    name_span: Span = field(default=NOWHERE, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Update(Statement):
-    """[WITH ...] UPDATE target [AS alias] SET ... [FROM ...] [WHERE ...] [RETURNING ...]."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Statement):
+    """[WITH ...] verb target [AS alias] [FROM|USING source] [WHERE ...] [RETURNING ...]: a change of rows that exist."""
 
     target: str
+    alias: str | None = None
+    source: Relation | None = None
+    where: Expr | None = None
+    returning: tuple[Item, ...] = ()
+    with_: tuple[With, ...] = ()
+    recursive: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update(Change):
+    """UPDATE ... SET ... FROM."""
+
     assignments: tuple[Assignment, ...]
-    alias: str | None = None
-    source: Relation | None = None
-    where: Expr | None = None
-    returning: tuple[Item, ...] = ()
-    with_: tuple[With, ...] = ()
-    recursive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete(Change):
+    """DELETE FROM ... USING."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delete(Statement):
-    """[WITH ...] DELETE FROM target [AS alias] [USING ...] [WHERE ...] [RETURNING ...]."""
+class CopyRows(Statement):
+    """COPY target [(columns)] FROM a file or a client. columns empty: those that the rows have."""
 
-    target: str
-    alias: str | None = None
-    source: Relation | None = None
-    where: Expr | None = None
-    returning: tuple[Item, ...] = ()
-    with_: tuple[With, ...] = ()
-    recursive: bool = False
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    origin: CopyFrom = field(default_factory=lambda: CopyFrom(""))
+    name_span: Span = field(default=NOWHERE, compare=False)
 
 
-StandardStatement = Plain | Statement
+def is_row_statement(statement: Statement) -> bool:
+    """Whether it changes rows, and defines nothing."""
+    return isinstance(statement, InsertRow | Insert | Change | CopyRows)

@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import Ast, ColumnDef, Drop, TypeRef
+from flowql.compiler.dialect.ast import Ast, ColumnDef, Drop, Statement, TypeRef
 from flowql.compiler.dialect.controls import (
     Kind,
     apply_variable,
@@ -34,13 +34,12 @@ from flowql.compiler.dialect.standard.foreign_statements import (
     refuse_with_refresh,
 )
 from flowql.compiler.dialect.standard.lower_expressions import lower_exprs
-from flowql.compiler.dialect.standard.lower_statements import added_column
 from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.over_topics import added_column, is_own_table, over_topic
 from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
-from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
 from flowql.compiler.dialect.standard.reader import Reader, expect_relation
 from flowql.compiler.dialect.standard.refuse import check_depth
-from flowql.compiler.dialect.standard.statement_tree import CreateTable, StandardStatement
+from flowql.compiler.dialect.standard.statement_tree import CreateTable, CreateView, QueryStatement
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import VERBS
 from flowql.compiler.dialect.words import OTHER_VERBS
@@ -55,7 +54,7 @@ _DROPPED: dict[str, Literal["stream", "table", "type", "view"]] = {
 _OBJECTS = ("TABLE", "STREAM", "VIEW", "MATERIALIZED", "INDEX", "TYPE")
 
 
-def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Sequence[StandardStatement]:
+def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Sequence[Statement]:
     """One statement up to its end. DEFINE and UNDEFINE act on `variables` and give none; DROP and ASSERT give one per name and row."""
     tok = cur.tok
     if cur.tok.op == "(" and cur.at_query():
@@ -77,7 +76,7 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Sequenc
     return _finished(cur, rule(cur, tok))
 
 
-def _finished(cur: Reader, statements: Sequence[StandardStatement]) -> Sequence[StandardStatement]:
+def _finished(cur: Reader, statements: Sequence[Statement]) -> Sequence[Statement]:
     cur.expect_end()
     return statements
 
@@ -85,7 +84,7 @@ def _finished(cur: Reader, statements: Sequence[StandardStatement]) -> Sequence[
 # --- CREATE ---
 
 
-def _create(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _create(cur: Reader, start: Tok) -> Sequence[Statement]:
     cur.next()
     or_replace = cur.tok.upper == "OR"
     if or_replace and cur.after.upper == "ALTER":
@@ -109,7 +108,7 @@ def _create(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
     return _create_table(cur, start, or_replace=or_replace, read_only=read_only)
 
 
-def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Sequence[StandardStatement]:
+def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Sequence[Statement]:
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = expect_relation(cur, f"the name of the {kind}")
@@ -147,26 +146,25 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     if listed is None and not properties:
         cur.expected(f"columns, WITH or AS after the name of the {kind}", words=["WITH", "AS"])
     check_window_properties(cur, properties)
-    return [
-        CreateTable(
-            name,
-            kind,
-            tuple(listed.columns) if listed else None,
-            listed.primary_key if listed else (),
-            tuple(listed.watermarks) if listed else (),
-            append_only,
-            tuple(constraints),
-            properties,
-            or_replace,
-            if_not_exists,
-            read_only,
-            versions=tuple(versions),
-            checks=tuple(listed.checks) if listed else (),
-            text=cur.text_since(start),
-            span=cur.span_since(start),
-            name_span=name_span,
-        )
-    ]
+    made = CreateTable(
+        cur.text_since(start),
+        cur.span_since(start),
+        name=name,
+        kind=kind,
+        columns=tuple(listed.columns) if listed else (),
+        primary_key=listed.primary_key if listed else (),
+        watermarks=tuple(listed.watermarks) if listed else (),
+        append_only=append_only,
+        constraints=tuple(constraints),
+        properties=properties,
+        or_replace=or_replace,
+        if_not_exists=if_not_exists,
+        read_only=read_only,
+        versions=tuple(versions),
+        checks=tuple(listed.checks) if listed else (),
+        name_span=name_span,
+    )
+    return [made if is_own_table(made) else over_topic(made)]
 
 
 def _key(listed: ColumnList | None) -> tuple[str, ...]:
@@ -196,7 +194,7 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: 
     return append_only
 
 
-def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[StandardStatement]:
+def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[Statement]:
     cur.accept_words("MATERIALIZED")
     cur.expect_word("VIEW")
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
@@ -250,7 +248,7 @@ def _declared_type(cur: Reader) -> TypeRef:
 # --- the other verbs ---
 
 
-def _drop(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _drop(cur: Reader, start: Tok) -> Sequence[Statement]:
     cur.next()
     kind = "VIEW" if cur.accept_words("MATERIALIZED", "VIEW") else cur.tok.upper
     if kind not in _DROPPED and kind != "INDEX":
@@ -281,7 +279,7 @@ def _added_column(cur: Reader, kind: Kind) -> ColumnDef:
     return added_column(parse_column(cur))
 
 
-def _query(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _query(cur: Reader, start: Tok) -> Sequence[Statement]:
     query = parse_query(cur)
     return [QueryStatement(cur.text_since(start), cur.span_since(start), verb="SELECT", query=query)]
 
@@ -289,15 +287,15 @@ def _query(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
 _CHANGES = {"INSERT": parse_insert, "UPDATE": parse_update, "DELETE": parse_delete}
 
 
-def _change(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _change(cur: Reader, start: Tok) -> Sequence[Statement]:
     return [_CHANGES[start.upper](cur, start)]
 
 
-def _copy(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _copy(cur: Reader, start: Tok) -> Sequence[Statement]:
     return [parse_copy(cur, start)]
 
 
-def _with(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _with(cur: Reader, start: Tok) -> Sequence[Statement]:
     """A query, or a statement that changes rows and may name the tables of WITH."""
     verb = verb_behind_tables(cur)
     if verb in _CHANGES:
@@ -320,7 +318,7 @@ def verb_behind_tables(cur: Reader) -> str:
     return ""
 
 
-def _assert(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _assert(cur: Reader, start: Tok) -> Sequence[Statement]:
     return parse_assert(cur, start, _asserted_rows)
 
 
@@ -331,14 +329,14 @@ def _asserted_rows(cur: Reader) -> list[tuple[Ast, ...]]:
     return [lower_exprs(row) for row in rows]
 
 
-def _set(cur: Reader, start: Tok) -> Sequence[StandardStatement]:
+def _set(cur: Reader, start: Tok) -> Sequence[Statement]:
     if cur.after.kind == "word":
         help = "write a property of FlowQL in quotes:  SET 'name' = 'value'"
         cur.unsupported(f"{start.upper} {cur.after.text}", help=help)
     return parse_set(cur, start)
 
 
-_RULES: dict[str, Callable[[Reader, Tok], Sequence[StandardStatement]]] = {
+_RULES: dict[str, Callable[[Reader, Tok], Sequence[Statement]]] = {
     "CREATE": _create,
     "INSERT": _change,
     "UPDATE": _change,

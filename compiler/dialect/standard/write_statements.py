@@ -18,14 +18,9 @@ from flowql.compiler.dialect.standard.write_queries import (
 )
 
 
-def change_sql(s: st.Insert | st.Update | st.Delete) -> str:
+def change_sql(s: st.Insert | st.Change) -> str:
     """A statement on one line, without a semicolon."""
-    match s:
-        case st.Insert():
-            return _insert(s)
-        case st.Update():
-            return _update(s)
-    return _delete(s)
+    return _insert(s) if isinstance(s, st.Insert) else _change(s)
 
 
 def properties_sql(properties: tuple[Property, ...]) -> str:
@@ -69,27 +64,22 @@ def _settings(assignments: Sequence[st.Assignment]) -> str:
     )
 
 
-def _update(s: st.Update) -> str:
-    source = f" FROM {relation_sql(s.source)}" if s.source is not None else ""
-    return f"{_with(s)}UPDATE {quoted(s.target)}{_alias(s)} SET {_settings(s.assignments)}{source}{_where(s)}{_returning(s)}"
+def _change(s: st.Change) -> str:
+    head, word = f"DELETE FROM {quoted(s.target)}{_alias(s)}", "USING"
+    if isinstance(s, st.Update):
+        head, word = f"UPDATE {quoted(s.target)}{_alias(s)} SET {_settings(s.assignments)}", "FROM"
+    source = f" {word} {relation_sql(s.source)}" if s.source is not None else ""
+    with_ = f"{with_sql(s.with_, recursive=s.recursive)} ".lstrip()
+    return f"{with_}{head}{source}{_where(s)}{_returning(s)}"
 
 
-def _delete(s: st.Delete) -> str:
-    source = f" USING {relation_sql(s.source)}" if s.source is not None else ""
-    return f"{_with(s)}DELETE FROM {quoted(s.target)}{_alias(s)}{source}{_where(s)}{_returning(s)}"
-
-
-def _with(s: st.Update | st.Delete) -> str:
-    return f"{with_sql(s.with_, recursive=s.recursive)} ".lstrip()
-
-
-def _alias(s: st.Insert | st.Update | st.Delete) -> str:
+def _alias(s: st.Insert | st.Change) -> str:
     return f" AS {quoted(s.alias)}" if s.alias is not None else ""
 
 
-def _where(s: st.Update | st.Delete | st.OnConflict) -> str:
+def _where(s: st.Change | st.OnConflict) -> str:
     return f" WHERE {WRITER.expr(s.where)}" if s.where is not None else ""
 
 
-def _returning(s: st.Insert | st.Update | st.Delete) -> str:
+def _returning(s: st.Insert | st.Change) -> str:
     return f" RETURNING {items_sql(s.returning)}" if s.returning else ""

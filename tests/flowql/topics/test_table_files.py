@@ -205,6 +205,7 @@ def test_what_does_not_fit_is_told_with_its_line(
         ("COPY r (no) FROM 'f.csv'", "FQ2002", "column no does not exist in r"),
         ("COPY clicks FROM 'f.csv'", "FQ2090", "it is over the topic clicks"),
         ("INSERT INTO r (id) SELECT id FROM read_csv('missing.csv')", "FQ5010", "INSERT INTO r: .*missing.csv"),
+        ("INSERT INTO r (id) VALUES ((SELECT id FROM read_csv('missing.csv')))", "FQ5010", "INSERT INTO r: .*missing.csv"),
     ],
 )  # fmt: skip
 def test_statements_that_cannot_be_carried_out(sql: str, code: str, why: str) -> None:

@@ -9,10 +9,10 @@ import sqlglot
 
 from flowql.compiler.diagnostics.render import render
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText
+from flowql.compiler.dialect.ast import Statement
 from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.dialect.standard.parser import parse_trees
-from flowql.compiler.dialect.standard.query_statements import QueryStatement
-from flowql.compiler.dialect.standard.statement_tree import StandardStatement
+from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.tree import Node
 from flowql.compiler.dialect.standard.walks import children, walk
 from tests.compiler.dialect.standard.shapes import ours, theirs
@@ -26,7 +26,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-def tree_of(text: str) -> StandardStatement:
+def tree_of(text: str) -> Statement:
     """The tree of one statement."""
     statements, mistakes = parse_trees(SourceText("q.sql", text))
     assert not mistakes, f"{mistakes[0].title}\n{text}"
@@ -34,13 +34,12 @@ def tree_of(text: str) -> StandardStatement:
     return tree
 
 
-def nodes_of(statement: StandardStatement) -> list[Node]:
+def nodes_of(statement: Statement) -> list[Node]:
     """The nodes of its tree."""
-    top = [statement] if isinstance(statement, Node) else []
-    return [*top, *(node for child in children(statement) for node in walk(child))]
+    return [node for child in children(statement) for node in walk(child)]
 
 
-def without_text(statement: StandardStatement) -> StandardStatement:
+def without_text(statement: Statement) -> Statement:
     """The statement without its text as written."""
     return replace(statement, text="")
 

@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.dialect.ast import Drop, Func, LambdaFn, Lit, Name, Star, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Drop, Func, LambdaFn, Lit, Name, Star, Statement, WindowClause, WithinClause
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
+from flowql.compiler.dialect.standard.statement_tree import CreateView, QueryStatement
 
 NAMES = [
     "a",
@@ -383,7 +383,7 @@ class TreeMaker:
 
     # --- statements ---
 
-    def statement(self, depth: int) -> st.StandardStatement:
+    def statement(self, depth: int) -> Statement:
         name = self.name()
         shape = self._rng.randrange(7)
         if shape == 0:
@@ -402,13 +402,15 @@ class TreeMaker:
             )
         if shape == 2:
             columns = self._names() if self._flag() else ()
-            return st.Insert(name, columns, self.query(depth), on_conflict=self._maybe(lambda: self._conflict(depth)))
+            query, conflict = self.query(depth), self._maybe(lambda: self._conflict(depth))
+            return st.Insert("", target=name, columns=columns, query=query, on_conflict=conflict)
         if shape == 3:
             sets = self._assignments(depth)
             source = self._maybe(lambda: self.relation(1))
-            return st.Update(name, sets, self._maybe(self.name), source, self._maybe(lambda: self.expr(depth)))
+            alias, where = self._maybe(self.name), self._maybe(lambda: self.expr(depth))
+            return st.Update("", target=name, assignments=sets, alias=alias, source=source, where=where)
         if shape == 4:
-            return st.Delete(name, self._maybe(self.name), None, self._maybe(lambda: self.expr(depth)))
+            return st.Delete("", target=name, alias=self._maybe(self.name), where=self._maybe(lambda: self.expr(depth)))
         if shape == 5:
             kind = self._one("table", "stream", "view", "type")
             return Drop("", name=name, kind=kind, if_exists=self._flag(), delete_topic=kind != "type" and self._flag())
@@ -426,7 +428,7 @@ class TreeMaker:
     def _checks(self) -> tuple[st.Check, ...]:
         return self._one((), (), (st.Check(self.expr(0)),), (st.Check(self.expr(0), self.name()),))
 
-    def _create_table(self, name: str) -> st.Statement:
+    def _create_table(self, name: str) -> Statement:
         columns = tuple(
             st.ColumnDefinition(
                 n,
@@ -440,5 +442,11 @@ class TreeMaker:
         key = (columns[0].name,) if self._flag() else ()
         mark = st.Watermark("ts", f("sub", Name(("ts",)), t.Interval("5", ("SECOND",))))
         return st.CreateTable(
-            name, "table", columns, key, (mark,) if self._flag() else (), self._flag(), checks=self._checks()
+            "",
+            name=name,
+            columns=columns,
+            primary_key=key,
+            watermarks=(mark,) if self._flag() else (),
+            append_only=self._flag(),
+            checks=self._checks(),
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.dialect.ast import Drop
+from flowql.compiler.dialect.ast import Drop, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import OTHER
-from flowql.compiler.dialect.standard.query_statements import CreateView, QueryStatement
+from flowql.compiler.dialect.standard.statement_tree import CreateView, QueryStatement
 from flowql.compiler.dialect.standard.write_expressions import quoted, text, write_type
 from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql
 from flowql.compiler.dialect.standard.write_statements import change_sql, check_sql, properties_sql
@@ -18,7 +18,7 @@ _ROLES = {"value": "", "key": " KEY", "primary_key": " PRIMARY KEY", "header": "
 _CONSTRAINTS = {"REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}
 
 
-def to_sql(node: t.Query | st.StandardStatement) -> str:
+def to_sql(node: t.Query | Statement) -> str:
     """A statement or a query on one line, without a semicolon."""
     return query_sql(node) if isinstance(node, t.Query) else _RULES[type(node)](node)
 
@@ -47,7 +47,7 @@ def _create_table(s: st.CreateTable) -> str:
     made = (
         f"CREATE {_or_replace(s)}{'SOURCE ' if s.read_only else ''}{s.kind.upper()} {_if_not_exists(s)}{quoted(s.name)}"
     )
-    if s.columns is not None:
+    if s.columns:
         entries = [_column(c) for c in s.columns]
         entries += [f"PRIMARY KEY{names(s.primary_key)}"] if s.primary_key else []
         entries += map(check_sql, s.checks)

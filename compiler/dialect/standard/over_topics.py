@@ -1,0 +1,108 @@
+"""CREATE STREAM and CREATE TABLE over a topic, and columns that ALTER adds, as in ksqlDB's dialect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from flowql.compiler.diagnostics.edits import renamed
+from flowql.compiler.diagnostics.suggest import closest
+from flowql.compiler.dialect.ast import Check, ColumnDef, CreateSource, Func, Lit, Name
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import REALS, SMALL, lower_expr
+from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.refuse import check_depth, fail, unsupported
+from flowql.compiler.dialect.standard.watermarks import watermark_of
+from flowql.compiler.dialect.standard.write_expressions import write_type
+
+_CONSTRAINTS = {
+    "NOT NULL": "leave it out; a column may be NULL unless it is of the key",
+    "UNIQUE": "a table has one key, its PRIMARY KEY",
+}
+_TEXTS = ("varchar", "char")
+
+
+def is_own_table(s: st.CreateTable) -> bool:
+    """Whether a table holds rows of its own: it is over no topic."""
+    over_topic = not s.columns or s.read_only or any(p.name != "PARTITIONS" for p in s.properties)
+    return s.kind == "table" and not over_topic and all(c.role != "header" for c in s.columns)
+
+
+def over_topic(s: st.CreateTable) -> CreateSource:
+    """The statement about the topic. Raises CompileError."""
+    check_depth(s)
+    watermark = watermark_of(s)
+    keyed = s.primary_key or any(c.role in ("key", "primary_key") for c in s.columns)
+    if s.append_only and keyed:
+        unsupported("APPEND ONLY of a table over a topic with a PRIMARY KEY", s.name_span, "write  CREATE STREAM")
+    kind = "stream" if s.append_only or watermark is not None else s.kind
+    for check in (*s.checks, *(c for column in s.columns for c in column.checks)):
+        unsupported("CHECK of a relation over a topic", check.span, "leave it out, and filter with WHERE")
+    for constraint, span in s.constraints:
+        unsupported(constraint, span, _CONSTRAINTS.get(constraint, "leave it out"))
+    return CreateSource(
+        s.text,
+        s.span,
+        name=s.name,
+        kind=kind,
+        columns=_columns(s),
+        properties=s.properties,
+        or_replace=s.or_replace,
+        if_not_exists=s.if_not_exists,
+        read_only=s.read_only,
+        watermark=watermark,
+        name_span=s.name_span,
+    )
+
+
+def _columns(s: st.CreateTable) -> tuple[ColumnDef, ...]:
+    """Those of a key in the order in which it names them, each where it stands."""
+    check_key(s)
+    return tuple(_column(c, "primary_key" if c.name in s.primary_key else c.role) for c in s.columns)
+
+
+def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key", "header"]) -> ColumnDef:
+    if c.default is not None:
+        unsupported("DEFAULT of a column", c.default.span, "give the value in INSERT")
+    if c.generated is not None:
+        unsupported("a generated column", c.generated.span, "compute it in a view")
+    others = [o for o in c.constraints if not (o == "NOT NULL" and role in ("key", "primary_key"))]
+    if others:
+        unsupported(f"{others[0]} of a column", c.span, _CONSTRAINTS.get(others[0], "leave it out"))
+    return ColumnDef(c.name, lower_type(c.type), role, c.header_key, c.span, c.properties)
+
+
+def check_key(s: st.CreateTable) -> None:
+    """Raises CompileError where the PRIMARY KEY names another column than those of the table."""
+    names = [c.name for c in s.columns]
+    for key in s.primary_key:
+        if key not in names:
+            title = f"the PRIMARY KEY names {key}, which is not a column of the table"
+            help = f"columns are {', '.join(names)}"
+            near = closest(key, names)
+            edit = renamed(s.span, key, near[0]) if near else None
+            fail("FQ2002", title, s.name_span, label="unknown key column", help=help, edit=edit)
+
+
+def added_column(c: st.ColumnDefinition) -> ColumnDef:
+    """A column of ALTER. Raises CompileError."""
+    check_depth(c)
+    for check in c.checks:
+        unsupported("CHECK of a column that is added", check.span, "say it where the table is created")
+    return replace(_column(c, c.role), limit=limit_of(c))
+
+
+def limit_of(c: st.ColumnDefinition) -> Check | None:
+    """The limits that `VARCHAR(3)`, `SMALLINT` and `REAL` set for values. A CHAR(n) is not filled up with blanks."""
+    value, made = Name((c.name,)), c.type
+    condition: t.Expr
+    if made.name in _TEXTS and len(made.parameters) == 1:
+        condition = Func("le", (t.Call(("char_length",), (value,)), Lit("number", str(made.parameters[0]))))
+    elif made.name in SMALL:
+        condition = Func("between", (value, *(Lit("int", n) for n in SMALL[made.name])))
+    elif made.name in REALS:
+        condition = Func("eq", (Func("sql_real", (value,)), value))
+    else:
+        return None
+    return Check(lower_expr(condition), f"{c.name} {write_type(made).upper()}", c.span)
