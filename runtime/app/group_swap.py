@@ -14,7 +14,7 @@ translated exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.plan.deployed import Deployed, SwapGroup, is_held
@@ -27,7 +27,6 @@ from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    NEAR_RECORDS,
     MoveExecutor,
     begun,
     group_of_swap,
@@ -78,7 +77,6 @@ class GroupSwap:
         self._since_ms = 0  # of the swap
         self._goals_ms = 0
         self._far_at_ms = 0
-        self._marks: dict[str, dict[TopicPartition, int]] = {}  # group -> where the serving generation was at a look
         self._near: SwapGroup | None = None
         self._turns = SwapTurns(host)
         self._writer: PlanWriter | None = None
@@ -212,9 +210,6 @@ class GroupSwap:
     def _highest(self, written: Mapping[str, WrittenTask], names: Iterable[str]) -> dict[TopicPartition, int]:
         return {tp: max(at) for tp, at in _positions(written, names, self._host.deployed).items()}
 
-    def _lowest(self, written: Mapping[str, WrittenTask], names: Iterable[str]) -> dict[TopicPartition, int]:
-        return {tp: min(at) for tp, at in _positions(written, names, self._host.deployed).items()}
-
     # -- the leader
 
     def _look_how_far(self, written: Mapping[str, WrittenTask], now_ms: int) -> None:
@@ -246,29 +241,12 @@ class GroupSwap:
         tasks = {str(t) for q in queries for t in facts.tasks(q)}
         if missing := sorted(tasks - written.keys()):
             return f"{missing[0]}: not started"
-        inside = {*group.topics, *group.staging.values()} | {
-            topic_of(self._app, r) for q in host.running.queries for r in q.repartitions
-        }
-        serving = {tp: at for tp, at in self._highest(written, old).items() if tp.topic not in inside}
-        built = self._lowest(written, new)
-        outside = {tp: at for tp, at in built.items() if tp.topic not in inside}
-        missing_ends = host.admin.end_offsets(sorted(outside.keys() - serving.keys()))
-        marks = self._marks.setdefault(group.name, {})
-        marks |= {tp: at for tp, at in {**missing_ends, **serving}.items() if tp not in marks}
-        short = {tp: marks[tp] - at for tp, at in outside.items() if at < marks.get(tp, 0)}
+        built = {tp: min(at) for tp, at in _positions(written, new, host.deployed).items()}
         # Records of tasks do not move over markers of transactions, positions of the group do.
-        all_at = host.admin.stable_positions(self._app, sorted(short)) if short else {}
-        short = {tp: n for tp, n in short.items() if tp not in all_at or all_at[tp].offset < marks[tp]}
-        if short:
-            return f"{sum(short.values()):,} records behind"
-        staged = {tp: at for tp, at in built.items() if tp.topic in group.staging.values()}
-        ends = host.admin.end_offsets(sorted(staged))
-        behind = sum(max(0, at - outside.get(tp, 0)) for tp, at in serving.items() if tp in outside)
-        behind += sum(max(0, ends.get(tp, 0) - at) for tp, at in staged.items())
-        if behind > NEAR_RECORDS:
-            del self._marks[group.name]
-            return f"{behind:,} records behind"
-        return ""
+        return self._turns.lag(group, self._highest(written, old), built, self._passed)
+
+    def _passed(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: at.offset for tp, at in self._host.admin.stable_positions(self._app, tps).items()}
 
     def lead(self) -> Coroutine | None:
         """The coroutine that the leader has to run, if any."""
@@ -357,7 +335,6 @@ class GroupSwap:
             raise
         self.release()
         self._turns.done(self._group)
-        self._marks.pop(self._group.name, None)
         for query in self._group.queries:
             say(INFO, "query.swapped", query=query.id, generation=query.generation)
 

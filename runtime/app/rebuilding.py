@@ -37,7 +37,6 @@ from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    NEAR_RECORDS,
     MoveExecutor,
     begun,
     compact_tables,
@@ -62,7 +61,6 @@ class Rebuilding:
 
     def __init__(self, host: DeploymentHost, tasks: QueryTasks, deployment: Deployment) -> None:
         self._host, self._tasks, self._deployment = host, tasks, deployment
-        self._goals: dict[str, dict[TopicPartition, int]] = {}  # group -> ends when it was first looked at
         self._turns = SwapTurns(host)
         self.why = self._turns.why
 
@@ -89,8 +87,7 @@ class Rebuilding:
                 trouble = record.reason or trouble
             if trouble:
                 return f"{query}: {trouble}"
-        behind = self._behind(group) + self._staged(group)
-        return f"{behind:,} records behind" if behind > NEAR_RECORDS else ""
+        return self._turns.lag(group, self._lowest(group.gone), self._lowest(group.queries))
 
     def _damaged(self, group: SwapGroup, look: Callable[[Admin, Collection[str]], str]) -> GenerationDamaged | None:
         """The error that stops a generation whose results lack records: its topics would lose those rows with the swap."""
@@ -102,26 +99,6 @@ class Rebuilding:
         for query in group.queries:
             self._host.query_states.stop(runtime_name(query), error)
         return error
-
-    def _behind(self, group: SwapGroup) -> int:
-        """Records of outside topics that the serving generation has processed and the new one has not.
-
-        Where nothing serves that reads a partition, those it held when the group was first looked at.
-        """
-        serving = _positions(self._tasks_of(map(runtime_name, group.gone)), group)
-        new = _positions(self._tasks_of(map(runtime_name, group.queries)), group)
-        goals = self._goals.setdefault(group.name, {})
-        missing = sorted(new.keys() - serving.keys() - goals.keys())
-        goals |= self._host.admin.end_offsets(missing) if missing else {}
-        return sum(max(0, serving.get(tp, goals.get(tp, 0)) - position) for tp, position in new.items())
-
-    def _staged(self, group: SwapGroup) -> int:
-        """Records of staging topics that their readers have not processed."""
-        staging = set(group.staging.values())
-        inputs = [i for t in self._tasks_of(map(runtime_name, group.queries)) for i in t.logs.values()]
-        inside = [i for i in inputs if i.tp.topic in staging]
-        ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
-        return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inside)
 
     def side_by_side(self, group: SwapGroup, look: Callable[[], None]) -> Coroutine:
         """Both generations at one place, everything committed that follows from what they have read; `look` is called there.
@@ -139,33 +116,13 @@ class Rebuilding:
         both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
         try:
             limit_ms = host.clock.timer_ms() + TOGETHER_MS
-            yield from self._at_one_place(group, limit_ms)
+            yield from self._together(group, limit_ms, exact=True)
             while not results_are_seen(host.admin, group):
                 self._check_time(limit_ms, "results are not to be seen yet")
                 yield None
             look()
         finally:
             host.query_states.release_after_swap(both)
-
-    def _at_one_place(self, group: SwapGroup, limit_ms: int) -> Coroutine:
-        """Both generations have read the same of topics outside the group, and all of those inside, and are held.
-
-        `_together` lets the new one be ahead, for which a swap has no need to wait.
-        """
-        host, ids = self._host, {q.id for q in group.queries}
-        leaving = [runtime_name(q) for q in group.gone if q.id not in ids]  # they have no counterpart
-        host.query_states.hold_for_swap(leaving)
-        yield from at_rest(host, leaving, lambda: self._check_time(limit_ms, "a slice takes too long"))
-        yield host.commit.request(withdrawable=True)
-        for level in _levels(group):
-            names = [runtime_name(q) for q in (*group_of(level, group).gone, *level)]
-            while self._unread(names, group):
-                self._check(names, limit_ms)
-                yield None
-            yield from self._drained(names, limit_ms)
-            yield host.commit.request(withdrawable=True)
-        if self._unread([runtime_name(q) for q in (*group.gone, *group.queries)], group):
-            raise ComparisonUnavailable("a topic of it has got more records")
 
     def _unread(self, names: Sequence[str], group: SwapGroup) -> bool:
         """Whether these queries have not read all that is committed to the topics of a group, be it to be seen already or not."""
@@ -182,7 +139,6 @@ class Rebuilding:
         try:
             if not host.log.drops_with_commits:  # first: a process that may not write the plan topic holds no query up
                 writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
-            host.query_states.hold_for_swap(old)
             yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
         except Exception as error:
             if writer is not None:
@@ -219,7 +175,6 @@ class Rebuilding:
         """Starts the tasks of a new generation that is recorded as serving."""
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         self._turns.done(group)
-        self._goals.pop(group.name, None)
         self._tasks.forget([*old, *new])
         yield from self._deployment.started([under_own_name(q) for q in group.queries], retried=True)
         self._deployment.delete_leftovers()
@@ -231,21 +186,44 @@ class Rebuilding:
         self._tasks.forget(queries)
         yield from self._deployment.started(plans, retried=True)
 
-    def _together(self, group: SwapGroup, limit_ms: int) -> Coroutine:
-        """The new generation at the positions of the old or beyond, everything of it read and committed, and held."""
-        host = self._host
-        gone = [runtime_name(q) for q in group.gone]
-        yield from at_rest(host, gone, lambda: self._check_time(limit_ms, "a slice takes too long"))
-        yield host.commit.request()
+    def _together(self, group: SwapGroup, limit_ms: int, *, exact: bool = False) -> Coroutine:
+        """The new generation at the positions of the old one or beyond, everything of it read and committed, and held.
+
+        exact: both have read the same of topics outside the group, and all of those inside. A swap has no need to wait for that.
+        """
+        host, ids = self._host, {q.id for q in group.queries}
+        resting = [runtime_name(q) for q in group.gone if not exact or q.id not in ids]  # others have no counterpart
+        host.query_states.hold_for_swap(resting)
+        yield from at_rest(host, resting, lambda: self._check_time(limit_ms, "a slice takes too long"))
+        yield host.commit.request(withdrawable=True)
         for level in _levels(group):
-            part, names = group_of(level, group), [runtime_name(q) for q in level]
-            while self._behind(part) or self._staged(part):
+            of = {q.id for q in level}
+            names = [runtime_name(q) for q in (*(q for q in group.gone if exact and q.id in of), *level)]
+            while self._unread(names, group) or (not exact and self._are_short(level, group)):
                 self._check(names, limit_ms)
                 yield None
             yield from self._drained(names, limit_ms)
-            yield host.commit.request()
-        if self._staged(group):
-            raise ComparisonUnavailable("a staging topic has got more records")
+            yield host.commit.request(withdrawable=True)
+        if self._unread([runtime_name(q) for q in (*(group.gone if exact else ()), *group.queries)], group):
+            raise ComparisonUnavailable("a topic of it has got more records")
+
+    def _are_short(self, level: Iterable[QueryPlan], group: SwapGroup) -> bool:
+        """Whether one of these new queries has read less than its serving one, which has stopped, or than any did when it was near enough."""
+        serving = {q.id: self._lowest([q]) for q in group.gone}
+        marks = self._turns.marks[group.name]
+        return any(
+            at < serving.get(q.id, marks).get(tp, marks.get(tp, 0))
+            for q in level
+            for tp, at in self._lowest([q]).items()
+        )
+
+    def _lowest(self, queries: Iterable[QueryPlan]) -> dict[TopicPartition, int]:
+        """The lowest position of their tasks in each partition."""
+        found: dict[TopicPartition, int] = {}
+        for task in self._tasks_of(map(runtime_name, queries)):
+            for i in task.logs.values():
+                found[i.tp] = min(i.position, found.get(i.tp, i.position))
+        return found
 
     def _drained(self, names: Sequence[str], limit_ms: int) -> Coroutine:
         return drained(
@@ -387,17 +365,6 @@ def _staging_tp(group: SwapGroup, tp: TopicPartition) -> TopicPartition:
     return TopicPartition(group.staging[tp.topic], tp.partition)
 
 
-def _positions(tasks: Iterable[Task], group: SwapGroup) -> dict[TopicPartition, int]:
-    """The lowest position in each partition of topics outside the group."""
-    inside = {*group.topics, *group.staging.values()}
-    found: dict[TopicPartition, int] = {}
-    for task in tasks:
-        for i in task.logs.values():
-            if i.tp.topic not in inside:
-                found[i.tp] = min(i.position, found.get(i.tp, i.position))
-    return found
-
-
 def _moved(task: Task, ends: dict[TopicPartition, tuple[TopicPartition, int]]) -> dict[str, object]:
     """The task's metadata with its positions in staging topics, which it has read to their ends, as those in the topics."""
     metadata = task.state.metadata
@@ -419,9 +386,3 @@ def _levels(group: SwapGroup) -> list[list[QueryPlan]]:
         levels.append(level)
         left = [q for q in left if q not in level]
     return levels
-
-
-def group_of(queries: Sequence[QueryPlan], group: SwapGroup) -> SwapGroup:
-    """A part of a group, against the serving queries of the same ids."""
-    ids = {q.id for q in queries}
-    return replace(group, queries=tuple(queries), gone=tuple(q for q in group.gone if q.id in ids))

@@ -20,7 +20,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.decision import decide
 from flowql.deploy.request import DeployRequest
-from flowql.runtime.app import group, group_swap, rebuilding
+from flowql.runtime.app import group, group_swap, rebuilding, swap_turns
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.exchanges import ChannelKey
 from flowql.runtime.app.instance import Instance
@@ -48,8 +48,8 @@ def swaps(*, near_records: int, together_ms: int) -> Iterator[None]:
     """What is built anew swaps in when it is so many records behind, if it comes together with what serves in that time."""
     members_ms = max(together_ms, 2_000)  # they look at the plan every 300 ms
     with ExitStack() as patched:
+        patched.enter_context(patch.object(swap_turns, "NEAR_RECORDS", near_records))
         for module, ms in ((rebuilding, together_ms), (group_swap, members_ms)):
-            patched.enter_context(patch.object(module, "NEAR_RECORDS", near_records))
             patched.enter_context(patch.object(module, "TOGETHER_MS", ms))
         patched.enter_context(patch.object(group, "TIDY_MS", 0))
         yield

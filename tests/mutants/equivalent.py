@@ -75,7 +75,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "TOGETHER_MS = 15001  # the serving generation is held up for at most this long, then the swap is taken back": "a length of time",
         "DRAIN_MS = 2001  # time for a task to read the results of the tasks before it": "a length of time",
         "FAR_MS = 201  # between two looks how far the new generation is": "a length of time",
-        "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
     },
     "runtime/app/handover.py": {
         "PAGES_PER_ROUND = 5  # of state rows between two looks of the reconciler at other things": "a size of steps",
@@ -169,6 +168,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_OFFSET_MAX = 1 << 64": "above every offset",
     },
     "runtime/app/swap_turns.py": {
+        "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
         "AGAIN_MS, AGAIN_MS_MAX = 1_000, 30001  # between two attempts": "a length of time",
         "AGAIN_MS, AGAIN_MS_MAX = 1001, 30_000  # between two attempts": "a length of time",
     },

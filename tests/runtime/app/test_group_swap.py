@@ -9,7 +9,7 @@ import pytest
 
 from flowql.compiler.plan.deployed import Deployed, Moved, SwapGroup, groups_of
 from flowql.compiler.plan.generations import runtime_name
-from flowql.runtime.app import group_swap
+from flowql.runtime.app import group_swap, swap_turns
 from flowql.runtime.app.group_swap import PARKED, GroupSwap, _before, _positions
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
@@ -142,9 +142,9 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
 def test_what_a_generation_waits_for_is_said(site: Site) -> None:
     assert site.far() == ""
     instance, found = site.world.instance, list[str]()
-    site.patch.setattr(group_swap, "NEAR_RECORDS", -1)
+    site.patch.setattr(swap_turns, "NEAR_RECORDS", -1)
     assert site.far() == "0 records behind"
-    site.patch.setattr(group_swap, "NEAR_RECORDS", 50_000)
+    site.patch.setattr(swap_turns, "NEAR_RECORDS", 50_000)
     instance.query_states.set_hung({"CTAS_SOME@2": "its function"})
     found.append(site.far())
     instance.running = type(instance.running)(**{**_fields(instance.running), "paused": ("CTAS_COUNTS@2",)})
@@ -171,13 +171,13 @@ def test_tasks_that_no_member_has_written_have_not_started(site: Site) -> None:
 
 
 def test_records_that_serving_tasks_have_read_are_those_that_it_is_behind(site: Site) -> None:
-    site.patch.setattr(group_swap, "NEAR_RECORDS", 9)
+    site.patch.setattr(swap_turns, "NEAR_RECORDS", 9)
     for query in site.group.queries:
         site.world.instance.manager.hold(runtime_name(query))
     site.world.send("s", sent(40, 10))
     site.rounds(60)
     assert site.far() == "10 records behind"
-    site.patch.setattr(group_swap, "NEAR_RECORDS", 10)
+    site.patch.setattr(swap_turns, "NEAR_RECORDS", 10)
     assert site.far() == "10 records behind", "until it has come to where the serving one was at the last look"
     for query in site.group.queries:
         site.world.instance.manager.resume(runtime_name(query))

@@ -13,7 +13,7 @@ from flowql.runtime.app import rebuilding
 from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.query_state import STOPPED
-from flowql.runtime.app.rebuilding import _levels, _moved, _positions, group_of
+from flowql.runtime.app.rebuilding import _levels, _moved
 from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, COUNTS, SOURCE, as_from_the_beginning, same, sent
@@ -62,25 +62,6 @@ def test_queries_in_a_circle_come_together_and_writers_of_one_topic_before_its_r
     assert (len(levels), levels[-1], len(levels[0])) == (2, ["CTAS_COUNTS"], 2)
 
 
-def test_a_part_of_a_group_has_the_serving_queries_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, group = built(monkeypatch)
-    part = group_of(group.queries[1:2], group)
-    assert (ids(part.queries), ids(part.gone)) == (["CTAS_COUNTS"], ["CTAS_COUNTS"])
-    assert (part.topics, part.staging) == (group.topics, group.staging)
-    assert group_of((), group).gone == ()
-
-
-def test_positions_outside_are_the_lowest_of_all_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, group = built(monkeypatch)
-    tasks = [t for q in world.instance.queries.values() for t in q.built.tasks]
-    found = _positions(tasks, group)
-    assert {tp.topic for tp in found} == {"s"}, "topics of the group, and its staging topics, are inside"
-    (first, *_) = [i for t in tasks for i in t.logs.values() if i.tp == S0]
-    first.position -= 3
-    assert _positions(tasks, group)[S0] == found[S0] - 3
-    assert _positions([], group) == {}
-
-
 def test_positions_in_staging_topics_become_those_in_the_topics() -> None:
     staging, topic = TopicPartition("BIG@2", 1), TopicPartition("BIG", 1)
     read = SimpleNamespace(tp=staging, name="BIG@2", name_in=lambda name: f"now {name}")
@@ -92,46 +73,6 @@ def test_positions_in_staging_topics_become_those_in_the_topics() -> None:
         "stream_times": {"x": 1},
     }
     assert metadata["positions"] == {"BIG@2": 7, "s": 3}, "of the last commit"
-
-
-def test_what_the_serving_generation_has_read_and_the_new_one_has_not_is_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world, group = built(monkeypatch)
-    of = world.instance.rebuilding
-    assert (of._behind(group), of._staged(group)) == (0, 0)
-    new = [t for t in world.instance.queries["CSAS_BIG@2"].built.tasks]
-    for task in new:
-        for i in task.logs.values():
-            i.position -= 4
-    assert of._behind(group) == 8
-    (reader, *_) = world.instance.queries["CTAS_COUNTS@2"].built.tasks
-    (staged,) = reader.logs.values()
-    assert staged.tp.topic == "BIG@2"
-    staged.position -= 1
-    assert (of._staged(group), of._unread(["CTAS_COUNTS@2"], group), of._unread(["CTAS_SOME@2"], group)) == (
-        1,
-        True,
-        False,
-    )
-    serving = [t for t in world.instance.queries["CSAS_BIG"].built.tasks]
-    for task in serving:
-        for i in task.logs.values():
-            i.position = 0
-    assert of._behind(group) == 0, "the new one may be ahead"
-
-
-def test_where_nothing_serves_a_generation_reads_up_to_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, group = built(monkeypatch)
-    of, alone = world.instance.rebuilding, replace(group, gone=(), name="alone")
-    for task in world.instance.queries["CSAS_BIG@2"].built.tasks:
-        for i in task.logs.values():
-            i.position = 0
-    assert of._behind(alone) == 40
-    world.send("s", sent(40, 20))
-    assert of._behind(alone) == 40, "as it was at the first look"
-    del of._goals["alone"]
-    assert of._behind(alone) == 60
 
 
 def test_a_generation_whose_results_lack_records_is_stopped_and_does_not_take_over(

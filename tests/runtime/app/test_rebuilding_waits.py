@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flowql.compiler.plan.deployed import groups_of
-from flowql.runtime.app import group_swap, rebuilding
+from flowql.runtime.app import group_swap
 from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.errors import TopicMissing
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import CHAIN, as_from_the_beginning, same, sent
@@ -49,20 +51,36 @@ def rounds(world: InstanceHarness, n: int) -> None:
         world.driver.round()
 
 
-@pytest.mark.parametrize(("near", "waits"), [(39, True), (40, False)])
-def test_a_generation_takes_over_when_it_is_no_further_behind(
-    near: int, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rebuilding, "NEAR_RECORDS", near)
+def test_a_generation_takes_over_where_the_serving_one_has_stopped() -> None:
+    """It is near enough before that, and reads the rest while the serving one stands still."""
+    world = built("embedded")
+    with pytest.MonkeyPatch.context() as never:
+        never.setattr(Rebuilding, "next", lambda self, now_ms: None)
+        rounds(world, 60)
+        world.instance.manager.hold("CSAS_BIG@2")
+        world.send("s", sent(40, 20))
+        rounds(world, 60)
+    rounds(world, 30)
+    assert world.instance.query_states.of("CSAS_BIG").swapping
+    assert world.instance.plan.queries[0].generation == 1
+    world.instance.manager.resume("CSAS_BIG@2")
+    rounds(world, 30)
+    assert world.instance.plan.queries[0].generation == 2
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
+
+
+def test_where_nothing_serves_a_generation_reads_up_to_what_was_there() -> None:
     world = built("embedded")
     (group,) = groups_of(world.instance.deployed)
-    rest = world.instance.rebuilding
-    world.instance.manager.hold("CSAS_BIG@2")
-    rounds(world, 2)
-    assert rest.far(group) == ("40 records behind" if waits else "")
-    world.instance.manager.resume("CSAS_BIG@2")
-    world.settle()
-    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
+    turns, alone = world.instance.rebuilding._turns, replace(group, gone=(), name="alone")
+    at = {TopicPartition("s", p): 0 for p in range(2)}
+    ends = world.log.admin().end_offsets(list(at))
+    assert turns.lag(alone, {}, at) == "40 records behind"
+    world.send("s", sent(40, 20))
+    assert turns.lag(alone, {}, at) == "40 records behind", "as it was at the first look"
+    assert turns.lag(alone, {}, ends) == ""
+    assert turns.lag(replace(alone, name="other"), {}, at) == "60 records behind"
 
 
 def test_what_a_swap_waits_for_is_said_with_the_query(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -359,7 +359,7 @@ def test_rows_of_windows_are_told_apart_by_their_bounds() -> None:
 
 
 def test_what_is_not_built_yet_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowql.runtime.app.rebuilding.NEAR_RECORDS", 0)
+    monkeypatch.setattr("flowql.runtime.app.swap_turns.NEAR_RECORDS", 0)
     world = started(0)
     world.shadow(CHAIN.format(over=10))
     world.service.pause(["BIG"], paused=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.runtime.app import group, group_swap
+from flowql.runtime.app import group, group_swap, swap_turns
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.group_swap import GroupSwap
@@ -102,7 +102,7 @@ def test_status_says_how_many_records_a_new_generation_is_behind(monkeypatch: py
     world.settle()
     said = list[str]()
     with monkeypatch.context() as never:
-        never.setattr(group_swap, "NEAR_RECORDS", -1)
+        never.setattr(swap_turns, "NEAR_RECORDS", -1)
         world.deploy(CHAIN.format(over=15))
         for _ in range(200):
             world.driver.round()
