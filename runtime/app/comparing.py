@@ -8,13 +8,13 @@ and the tasks go on. An instance that dies meanwhile leaves that to the leader, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
-from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held
+from flowql.compiler.plan.deployed import SwapGroup, groups_of, is_held
 from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.hosts import PlanHost
-from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.plan_writer import write_after, writer_of
 from flowql.runtime.app.swapping import BUILT, begun, results_are_seen, taken_back
 from flowql.runtime.errors import LogError, RuntimeFailure
 
@@ -70,7 +70,7 @@ def _begun(host: PlanHost, group: SwapGroup, wait: Callable[[], None]) -> int:
         before = host.deployed
         if group not in groups_of(before) or not is_held(before, group):
             raise ComparisonUnavailable("another deployment came first")
-        if before.swap is None and _write(host, before, begun(before, group)):
+        if before.swap is None and write_after(host, before, begun(before, group)):
             numbers.append(before.swaps + 1)
         return bool(numbers)
 
@@ -101,26 +101,9 @@ def _await(host: PlanHost, done: Callable[[], bool], why: str, wait: Callable[[]
 
 def _let_go(host: PlanHost, number: int) -> bool:
     """Lets the tasks continue. Returns whether they were parked. Leaves failures to the leader."""
-    with suppress(LogError, RuntimeFailure):
-        writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
-        try:
-            now = writer.deployed
-            if now.swap is None or now.swap.id != number:
-                return False
+    with suppress(LogError, RuntimeFailure), closing(writer_of(host)) as writer:
+        now = writer.deployed
+        if now.swap is not None and now.swap.id == number:
             writer.write(taken_back(now), host.clock.wall_ms())
             return True
-        finally:
-            writer.close()
     return False
-
-
-def _write(host: PlanHost, before: Deployed, after: Deployed) -> bool:
-    """False if `before` is not the newest record any more."""
-    writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
-    try:
-        if writer.deployed != before:
-            return False
-        writer.write(after, host.clock.wall_ms())
-        return True
-    finally:
-        writer.close()

@@ -39,7 +39,7 @@ from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost, QueryHost
 from flowql.runtime.app.plan_topic import other_applications, read_deployed, read_others
-from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.plan_writer import write_after, writer_of
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import CoroutineRequest, Reconciler
 from flowql.runtime.app.recovery import check_deployment_lost
@@ -136,7 +136,7 @@ class Deployer:
         """The stored deployment, read after the previous owner of this role can no longer write its swap."""
         if stored.wanted is None or self._host.log.drops_with_commits:
             return stored
-        writer = PlanWriter(self._host.log, self._host.config.application_id, self._host.placement.written)
+        writer = writer_of(self._host)
         writer.close()
         return writer.deployed
 
@@ -407,14 +407,7 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
     ensure_changelogs([q for q in queries if q.id not in runs], host, facts)
     ensure_repartitions(whole, host, facts, runs)
     records = inserted(host, after)
-    writer = PlanWriter(host.log, app, host.placement.written)
-    try:
-        if writer.deployed != before:
-            return None
-        writer.write(after, host.clock.wall_ms(), entry, records)
-    finally:
-        writer.close()
-    return change
+    return change if write_after(host, before, after, entry, records) else None
 
 
 def _reads_missing(query: QueryPlan, facts: LogFacts) -> bool:

@@ -14,8 +14,7 @@ translated exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flowql.compiler.plan.deployed import Deployed, SwapGroup, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
@@ -23,20 +22,19 @@ from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.hosts import QueryHost
-from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.plan_writer import write_after
 from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    MoveExecutor,
+    SwapCarrier,
     begun,
     group_of_swap,
     let_delete,
     missing_topics,
-    moves_of,
     taken_back,
+    with_moves,
 )
 from flowql.runtime.errors import LogDenied, PartitionsUneven, RuntimeFailure, TopicMissing
-from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.task.id import TaskId
@@ -79,8 +77,8 @@ class GroupSwap:
         self._far_at_ms = 0
         self._near: SwapGroup | None = None
         self._turns = SwapTurns(host)
-        self._writer: PlanWriter | None = None
-        self._carrier: MoveExecutor | None = None
+        self._carrier = SwapCarrier(host)
+        self.release = self._carrier.release
         self._outdated: Deployed | None = (
             None  # what is deployed, of which a newer record is written that was not read here
         )
@@ -263,12 +261,6 @@ class GroupSwap:
         late = self._host.clock.timer_ms() > self._since_ms + TOGETHER_MS
         return self._take_back(self._group) if late else None
 
-    def release(self) -> None:
-        """Closes the writer of the plan topic, once another member leads or no swap has to be carried out."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = self._carrier = None
-
     def _begin(self, group: SwapGroup) -> Coroutine:
         yield from ()
         self._near = None
@@ -295,48 +287,27 @@ class GroupSwap:
         tasks = [
             (t.query, t.partition, self._parked[str(t)].record.read()["positions"]) for t in self._tasks_of(self._new)
         ]
-        moves = moves_of(before, group, self._host.admin, self._app, tasks)
-        assert before.swap is not None
+        after = with_moves(before, group, self._host.admin, self._app, tasks)
         self._all_parked = False  # until it is looked at again
-        self._write(replace(before, swap=replace(before.swap, moves=moves)), group)
+        self._write(after, lambda: let_delete(before, group, self._host.admin))
 
-    def _write(self, after: Deployed, to_move: SwapGroup | None = None) -> None:
-        """Only if nothing else has been written in between; this member learns of it as all others. to_move: its topics are prepared."""
-        writer = PlanWriter(self._host.log, self._app, self._host.placement.written)
-        try:
-            if writer.deployed == self._host.deployed:
-                if to_move is not None:
-                    let_delete(self._host.deployed, to_move, self._host.admin)
-                writer.write(after, self._host.clock.wall_ms())
-            self._outdated = self._host.deployed
-        finally:
-            writer.close()
+    def _write(self, after: Deployed, prepare: Callable[[], None] = lambda: None) -> None:
+        """Only if nothing else has been written in between; this member learns of it as all others."""
+        write_after(self._host, self._host.deployed, after, prepare=prepare)
+        self._outdated = self._host.deployed
 
     def _carry_out(self) -> Coroutine:
         """Carries out one transaction of the swap, so that partitions can be revoked between two of them."""
         yield from ()
-        host, now_ms = self._host, self._host.clock.wall_ms()
         assert self._group is not None
         try:
-            if self._carrier is None:
-                self._writer = PlanWriter(host.log, self._app, host.placement.written)
-                if self._writer.deployed != host.deployed:  # it is done already
-                    self._outdated = host.deployed
-                    self.release()
-                    return
-                self._carrier = MoveExecutor(host.log, self._app, self._writer)
-            if not self._carrier.step(now_ms):
+            if self._carrier.step() is None:
                 return
-            self._carrier.finish(now_ms)
-            self._outdated = host.deployed
         except RuntimeFailure as error:
             self.why[self._group.name] = str(error)
-            self.release()
             raise
-        self.release()
+        self._outdated = self._host.deployed
         self._turns.done(self._group)
-        for query in self._group.queries:
-            say(INFO, "query.swapped", query=query.id, generation=query.generation)
 
 
 def _before(plan: Plan, names: Iterable[str], app: str) -> dict[tuple[str, int], frozenset[tuple[str, int]]]:

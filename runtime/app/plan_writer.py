@@ -8,7 +8,7 @@ producer for the transactions of a swap; it records deployments in commits of it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime import formats
+from flowql.runtime.app.hosts import PlanHost
 from flowql.runtime.app.plan_topic import read_deployed, write_deployed
 from flowql.runtime.errors import Fenced, StaleMember
 from flowql.runtime.log.base import Log, TopicPartition
@@ -60,6 +61,28 @@ class PlanWriter:
 
     def close(self) -> None:
         self._producer.close()
+
+
+def writer_of(host: PlanHost) -> PlanWriter:
+    """Makes an instance the writer of its plan topic."""
+    return PlanWriter(host.log, host.config.application_id, host.placement.written)
+
+
+def write_after(
+    host: PlanHost,
+    before: Deployed,
+    after: Deployed,
+    entry: Entry | None = None,
+    records: Records = (),
+    prepare: Callable[[], None] = lambda: None,
+) -> bool:
+    """Writes a record that was decided on `before`; False if that is no longer the newest one. prepare: called just before the record is written."""
+    with closing(writer_of(host)) as writer:
+        if writer.deployed != before:
+            return False
+        prepare()
+        writer.write(after, host.clock.wall_ms(), entry, records)
+        return True
 
 
 def _in_format(plan: Plan, number: int) -> Plan:

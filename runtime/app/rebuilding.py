@@ -19,7 +19,6 @@ On a log whose commits cannot replace records (Kafka) step 3 is a procedure that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from flowql.compiler.plan.deployed import SwapGroup, swapped, takes_difference
@@ -31,20 +30,19 @@ from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.draining import at_rest, drained, task_set
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.plan_topic import write_deployed
-from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    MoveExecutor,
+    SwapCarrier,
     begun,
     compact_tables,
     group_of_swap,
     let_delete,
     missing_topics,
-    moves_of,
     results_are_seen,
+    with_moves,
 )
 from flowql.runtime.commit.replacement import PartitionChange, Replacement
 from flowql.runtime.errors import GenerationDamaged, LogError, RuntimeFailure
@@ -61,7 +59,7 @@ class Rebuilding:
 
     def __init__(self, host: DeploymentHost, tasks: QueryTasks, deployment: Deployment) -> None:
         self._host, self._tasks, self._deployment = host, tasks, deployment
-        self._turns = SwapTurns(host)
+        self._turns, self._carrier = SwapTurns(host), SwapCarrier(host)
         self.why = self._turns.why
 
     def next(self, now_ms: int) -> Coroutine | None:
@@ -135,14 +133,13 @@ class Rebuilding:
     def _swap(self, group: SwapGroup) -> Coroutine:
         host = self._host
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
-        writer: PlanWriter | None = None
+        recorded = not host.log.drops_with_commits
         try:
-            if not host.log.drops_with_commits:  # first: a process that may not write the plan topic holds no query up
-                writer = PlanWriter(host.log, host.config.application_id, host.placement.written)
+            if recorded:  # first: a process that may not write the plan topic holds no query up
+                self._carrier.open()
             yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
         except Exception as error:
-            if writer is not None:
-                writer.close()
+            self._carrier.release()
             self._turns.postpone(group, str(error))
             host.query_states.release_after_swap([*old, *new])
             if isinstance(error, ComparisonUnavailable):
@@ -151,25 +148,18 @@ class Rebuilding:
         old_tasks, new_tasks = list(self._tasks_of(old)), list(self._tasks_of(new))
         try:
             yield from stopped(host, [*old_tasks, *new_tasks])
-            if writer is not None:
-                yield from self._record(writer, group, new_tasks)
-            else:
-                yield from self._commit(group, old_tasks, new_tasks)
+            yield from self._record(group, new_tasks) if recorded else self._commit(group, old_tasks, new_tasks)
         except Exception as error:  # as it was: tasks as of the last commit
-            if writer is not None:
-                writer.close()
+            self._carrier.release()
             self._turns.postpone(group, str(error))
             with host.state.epoch_lock:
                 self._tasks.close([*old_tasks, *new_tasks])
             if host.deployed.swap is None:
                 yield from self._begin_again([*old, *new])
             raise
-        if writer is not None:
-            with host.state.epoch_lock:
-                self._tasks.close([*old_tasks, *new_tasks])
-            yield from self._carry_out(writer)
-            return
-        yield from self._begin_new(group)
+        with host.state.epoch_lock:
+            self._tasks.close([*old_tasks, *new_tasks])
+        yield from self._carry_out() if recorded else self._begin_new(group)
 
     def _begin_new(self, group: SwapGroup) -> Coroutine:
         """Starts the tasks of a new generation that is recorded as serving."""
@@ -178,8 +168,6 @@ class Rebuilding:
         self._tasks.forget([*old, *new])
         yield from self._deployment.started([under_own_name(q) for q in group.queries], retried=True)
         self._deployment.delete_leftovers()
-        for query in group.queries:
-            say(INFO, "query.swapped", query=query.id, generation=query.generation)
 
     def _begin_again(self, queries: Sequence[str]) -> Coroutine:
         plans = [self._host.queries[q].plan for q in queries]
@@ -278,48 +266,37 @@ class Rebuilding:
             compact_tables(before, group, host.admin)
         except LogError as error:  # it serves: nothing must be taken back any more
             say(WARNING, "topic.policy", f"cleanup.policy of {', '.join(sorted(group.topics))} may be wrong: {error}")
-        with host.state.epoch_lock:
-            self._tasks.close(new_tasks)
+        for query in group.queries:
+            say(INFO, "query.swapped", query=query.id, generation=query.generation)
 
     # -- where a commit cannot replace records
 
-    def _record(self, writer: PlanWriter, group: SwapGroup, new_tasks: Sequence[Task]) -> Coroutine:
+    def _record(self, group: SwapGroup, new_tasks: Sequence[Task]) -> Coroutine:
         """From here on there is no way back. If it raises with a swap in `deployed`, the swap may or may not be on record."""
-        host, app = self._host, self._host.config.application_id
+        host = self._host
         yield host.commit.request()
         places = [(t.id.query, t.id.partition, t.state.metadata["positions"]) for t in new_tasks]
         let_delete(host.deployed, group, host.admin)
         after = begun(host.deployed, group)
-        assert after.swap is not None
-        after = replace(after, swap=replace(after.swap, moves=moves_of(after, group, host.admin, app, places)))
-        host.deployed = after
-        writer.write(after, host.clock.wall_ms())
+        host.deployed = with_moves(after, group, host.admin, host.config.application_id, places)
+        self._carrier.open().write(host.deployed, host.clock.wall_ms())
 
-    def _carry_out(self, writer: PlanWriter | None = None) -> Coroutine:
+    def _carry_out(self) -> Coroutine:
         """A swap that may be on record, to its end. No task of its group runs."""
         host = self._host
         group = group_of_swap(host.deployed)
         assert group is not None
         assert host.deployed.swap is not None
-        names = [runtime_name(q) for q in (*group.gone, *group.queries)]
         try:
-            writer = writer or PlanWriter(host.log, host.config.application_id, host.placement.written)
-            after = writer.deployed
-            if after.swaps < host.deployed.swap.id:  # it is not: as it was
-                host.deployed = after
-                yield from self._begin_again(names)
-                return
-            if after.swap is not None:
-                carrier = MoveExecutor(host.log, host.config.application_id, writer)
-                while not carrier.step(host.clock.wall_ms()):
-                    yield None
-                after = carrier.finish(host.clock.wall_ms())
+            while (after := self._carrier.step()) is None:
+                yield None
         except RuntimeFailure as error:
             self._turns.postpone(group, str(error))
             raise
-        finally:
-            if writer is not None:
-                writer.close()
+        if after.swaps < host.deployed.swap.id:  # it is not on record: as it was
+            host.deployed = after
+            yield from self._begin_again([runtime_name(q) for q in (*group.gone, *group.queries)])
+            return
         old = {runtime_name(q) for q in group.gone}
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]
         old_tasks = list(self._tasks_of(old))

@@ -50,11 +50,12 @@ from flowql.compiler.plan.deployed import (
 )
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import sink_of
+from flowql.runtime.app.hosts import PlanHost
 from flowql.runtime.app.plan_topic import topic_name
-from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.plan_writer import PlanWriter, writer_of
 from flowql.runtime.app.replacing import difference
 from flowql.runtime.errors import LogDenied, LogUnavailable
-from flowql.runtime.events import WARNING, say
+from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.position_names import topic_named
@@ -181,6 +182,15 @@ def begun(deployed: Deployed, group: SwapGroup) -> Deployed:
     return replace(deployed, swap=swap, swaps=swap.id)
 
 
+def with_moves(
+    deployed: Deployed, group: SwapGroup, admin: Admin, application_id: str, tasks: TaskPositions
+) -> Deployed:
+    """Step 2. See `moves_of`."""
+    assert deployed.swap is not None, "nothing swaps in"
+    moves = moves_of(deployed, group, admin, application_id, tasks)
+    return replace(deployed, swap=replace(deployed.swap, moves=moves))
+
+
 def taken_back(deployed: Deployed) -> Deployed:
     """The deployment record as before step 1."""
     assert deployed.swap is not None, "nothing swaps in"
@@ -232,6 +242,8 @@ class MoveExecutor:
         after = moved_in(deployed, group, places)
         gone = [(self._plan_topic, _records([(_key(m), None) for m in self._moves], now_ms))]
         self._writer.write(after, now_ms, records=gone)
+        for query in group.queries:
+            say(INFO, "query.swapped", query=query.id, generation=query.generation)
         return after
 
     @property
@@ -286,6 +298,45 @@ class MoveExecutor:
             return (), limit
         rows = int(np.searchsorted(batch.records.column(0).to_numpy(), limit))
         return [batch.records.slice(0, rows).select(PRODUCE_SCHEMA.names)], min(batch.next_offset, limit)
+
+
+class SwapCarrier:
+    """Carries a recorded swap to its end, as the writer of the plan. Owned by the reconciler's thread."""
+
+    def __init__(self, host: PlanHost) -> None:
+        self._host = host
+        self._writer: PlanWriter | None = None
+        self._executor: MoveExecutor | None = None
+
+    def open(self) -> PlanWriter:
+        """Becomes the writer of the plan, unless it is already."""
+        if self._writer is None:
+            self._writer = writer_of(self._host)
+        return self._writer
+
+    def release(self) -> None:
+        """Closes the writer: another member leads, an attempt has failed, or nothing is left to do."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._executor = None
+
+    def step(self) -> Deployed | None:
+        """Carries out the next transaction of the swap in `deployed`. Returns the newest record if that has no such swap, or no longer."""
+        host, ours = self._host, self._host.deployed.swap
+        assert ours is not None, "nothing swaps in"
+        try:
+            newest = self.open().deployed
+            if newest.swap is not None and newest.swap.id == ours.id:
+                if self._executor is None:
+                    self._executor = MoveExecutor(host.log, host.config.application_id, self.open())
+                if not self._executor.step(host.clock.wall_ms()):
+                    return None
+                newest = self._executor.finish(host.clock.wall_ms())
+        except BaseException:
+            self.release()
+            raise
+        self.release()
+        return newest
 
 
 def read_progress(log: Log, application_id: str) -> dict[bytes, MoveProgress]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from flowql.compiler.plan.deployed import groups_of
-from flowql.runtime.app import comparing, group_swap
-from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable, _await, _let_go, _write, side_by_side
-from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app import comparing, group_swap, plan_writer
+from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable, _let_go, side_by_side
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import BUILT, begun
-from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogUnavailable
 from tests.runtime.app.test_rebuilding import CHAIN
 from tests.runtime.app.test_shadow import Shadow, started
@@ -35,24 +32,6 @@ def compared(world: Shadow, look: Any = lambda: None, wait: Any = None) -> int:
     return side_by_side(world.instance, world.instance.group.swap, group, look, wait or world.driver.round)
 
 
-@pytest.mark.parametrize(("done_at_ms", "comes"), [(0, True), (100, True), (102, False)])
-def test_it_waits_as_long_as_it_may_and_no_longer(done_at_ms: int, comes: bool) -> None:
-    clock = VirtualClock(0)
-    host = cast(Any, SimpleNamespace(clock=clock))
-    begin = clock.timer_ms()
-
-    def done() -> bool:
-        return clock.timer_ms() - begin >= done_at_ms
-
-    if comes:
-        _await(host, done, "never", lambda: clock.advance(1), 100)
-        assert clock.timer_ms() - begin == done_at_ms
-    else:
-        with pytest.raises(ComparisonUnavailable, match="never"):
-            _await(host, done, "never", lambda: clock.advance(1), 100)
-        assert clock.timer_ms() - begin == 101
-
-
 def test_both_generations_stand_still_while_they_are_looked_at_and_go_on(world: Shadow) -> None:
     seen = list[Any]()
 
@@ -69,7 +48,6 @@ def test_both_generations_stand_still_while_they_are_looked_at_and_go_on(world: 
 
 
 def test_writers_of_the_plan_are_closed(world: Shadow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a comparison that comes off, and of a record that is not written as another one came first."""
     opened, closed = list[PlanWriter](), list[PlanWriter]()
 
     class Writer(PlanWriter):
@@ -81,23 +59,9 @@ def test_writers_of_the_plan_are_closed(world: Shadow, monkeypatch: pytest.Monke
             super().close()
             closed.append(self)
 
-    monkeypatch.setattr(comparing, "PlanWriter", Writer)
+    monkeypatch.setattr(plan_writer, "PlanWriter", Writer)
     compared(world)
-    assert len(opened) == 2, "it begins, and lets go"
-    _write(world.instance, replace(world.instance.deployed, id=0), world.instance.deployed)
-    _let_go(world.instance, 99)
-    assert (len(opened), opened) == (4, closed)
-
-
-def test_a_look_that_fails_lets_both_go_on(world: Shadow) -> None:
-    def look() -> None:
-        raise ValueError("a bug of the caller")
-
-    with pytest.raises(ValueError, match="a bug of the caller"):
-        compared(world, look)
-    stored = read_deployed(world.log, "flowql")
-    assert stored is not None
-    assert (stored.swap, world.instance.deployed.swap) == (None, None)
+    assert (len(opened), opened) == (2, closed), "it begins, and lets go"
 
 
 def test_what_is_not_held_back_is_not_compared(world: Shadow) -> None:
@@ -150,15 +114,6 @@ def test_another_deployment_ends_it(world: Shadow) -> None:
         compared(world, look)
 
 
-def test_a_record_is_written_only_behind_the_one_it_was_decided_on(world: Shadow) -> None:
-    before = world.instance.deployed
-    older = replace(before, id=before.id - 1)
-    assert not _write(world.instance, older, replace(before, held=()))
-    assert read_deployed(world.log, "flowql") == before
-    assert _write(world.instance, before, replace(before, held=()))
-    assert read_deployed(world.log, "flowql") == replace(before, held=())
-
-
 def test_letting_go_is_left_to_the_leader_where_brokers_are_away(
     world: Shadow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,5 +121,5 @@ def test_letting_go_is_left_to_the_leader_where_brokers_are_away(
         raise LogUnavailable("no answer")
 
     assert not _let_go(world.instance, 5), "another swap, or none"
-    monkeypatch.setattr(comparing, "PlanWriter", away)
+    monkeypatch.setattr(plan_writer, "PlanWriter", away)
     assert not _let_go(world.instance, 5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowql.runtime.app import group, group_swap, hung
+from flowql.runtime.app import group, hung, plan_writer
 from flowql.runtime.app.hung_topic import HungMicroBatch, release, write_hung
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.progress import state_of
@@ -138,7 +138,7 @@ def test_a_swap_is_begun_once_and_not_again_until_its_record_is_read(monkeypatch
             super().__init__(*of)
 
     world.deploy(CHAIN.format(over=15))
-    monkeypatch.setattr(group_swap, "PlanWriter", Writer)
+    monkeypatch.setattr(plan_writer, "PlanWriter", Writer)
     world.settle()
     assert world.instance.plan.queries[0].generation == 2
     assert opened[:2] == [True, False]

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.compiler.plan.deployed import Deployed, Moved, SwapGroup, groups_of
 from flowql.compiler.plan.generations import runtime_name
-from flowql.runtime.app import group_swap, swap_turns
+from flowql.runtime.app import group_swap, plan_writer, swap_turns
 from flowql.runtime.app.group_swap import PARKED, GroupSwap, _before, _positions
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
@@ -73,7 +73,7 @@ def test_a_leader_becomes_the_writer_of_the_plan_once_for_each_step(monkeypatch:
             super().__init__(*of)
             writers.append(self.deployed.swap)
 
-    monkeypatch.setattr(group_swap, "PlanWriter", Counted)
+    monkeypatch.setattr(plan_writer, "PlanWriter", Counted)
     world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
@@ -272,7 +272,7 @@ def test_what_keeps_the_moves_from_being_carried_out_is_said_until_they_are(
         assert site.world.instance.deployed.swap is not None
         assert site.world.instance.group is not None
         assert "no answer" in site.world.instance.group.trouble
-        assert (site.swap._writer, site.swap._carrier) == (None, None), "of no more use"
+        assert (site.swap._carrier._writer, site.swap._carrier._executor) == (None, None), "of no more use"
     site.world.settle()
     assert site.swap.why == {}
     assert same(site.world, as_from_the_beginning(CHAIN.format(over=15), 40))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from flowql.compiler.plan.deployed import DEPLOY, Deployed, Entry
 from flowql.compiler.plan.topology import Plan
+from flowql.runtime import formats
 from flowql.runtime.app.plan_topic import deployed_ms, read_deployed, read_entries
-from flowql.runtime.app.plan_writer import PlanWriter, writer_id
+from flowql.runtime.app.plan_writer import PlanWriter, write_after, writer_id
+from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogError, LogUnavailable, StaleMember
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -88,6 +93,16 @@ def test_records_alone_leave_the_plan_as_it_is(log: Refusing) -> None:
     PlanWriter(log, "app")
     with pytest.raises(StaleMember, match="another member"):
         writer.transact([])
+
+
+def test_a_record_is_written_only_behind_the_one_it_was_decided_on(log: Refusing) -> None:
+    placement = SimpleNamespace(written=formats.newest)
+    config = SimpleNamespace(application_id="app")
+    host: Any = SimpleNamespace(log=log, config=config, placement=placement, clock=VirtualClock(1_000))
+    prepared: list[int] = []
+    assert write_after(host, Deployed(), Deployed(id=1), prepare=lambda: prepared.append(1))
+    assert not write_after(host, Deployed(), Deployed(id=2), prepare=lambda: prepared.append(2))
+    assert (read_deployed(log, "app"), prepared) == (Deployed(id=1), [1])
 
 
 def test_a_writer_that_is_closed_writes_no_more(log: Refusing) -> None:

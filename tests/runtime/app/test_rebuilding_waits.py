@@ -57,6 +57,8 @@ def test_a_generation_takes_over_where_the_serving_one_has_stopped() -> None:
     with pytest.MonkeyPatch.context() as never:
         never.setattr(Rebuilding, "next", lambda self, now_ms: None)
         rounds(world, 60)
+        (group,) = groups_of(world.instance.deployed)
+        assert world.instance.rebuilding.far(group) == ""
         world.instance.manager.hold("CSAS_BIG@2")
         world.send("s", sent(40, 20))
         rounds(world, 60)
