@@ -21,7 +21,6 @@ from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
-from flowql.runtime.app.group_upstream import CommittedProgress
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.kept_rows import kept_rows
 from flowql.runtime.app.member_copies import MemberCopies
@@ -31,7 +30,7 @@ from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
-from flowql.runtime.app.upstream import UpstreamWaits
+from flowql.runtime.app.upstream import CommittedProgress, UpstreamWaits
 from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
 from flowql.runtime.events import INFO, say

@@ -103,14 +103,14 @@ class Rebuilding:
 
         Then both go on. ComparisonUnavailable if they do not come together.
         """
-        if far := self.far(group):
-            raise ComparisonUnavailable(far)
         host = self._host
         lost = {name for name, _ in host.deployed.lost}
         if still := next((q.id for q in group.gone if runtime_name(q) in lost), ""):
             raise ComparisonUnavailable(
                 f"{still} stopped where its state was lost, and the new generation continues beyond it"
             )
+        if far := self.far(group):
+            raise ComparisonUnavailable(far)
         both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
         try:
             limit_ms = host.clock.timer_ms() + TOGETHER_MS

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from flowql.runtime.app import group_upstream
+from flowql.runtime.app import upstream
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
 from tests.runtime.app.harness import plan_of
@@ -152,7 +152,7 @@ def test_a_join_waits_for_a_query_whose_tasks_are_elsewhere() -> None:
 
 
 def test_a_join_that_served_before_goes_on_when_nothing_upstream_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_upstream, "STALLED_MS", 2_000)
+    monkeypatch.setattr(upstream, "STALLED_MS", 2_000)
     world = World(2, "repartitioned")
     assert world.wrong() == []
     for process in list(world.cluster.processes)[1:]:

@@ -73,11 +73,11 @@ def test_a_leader_becomes_the_writer_of_the_plan_once_for_each_step(monkeypatch:
             super().__init__(*of)
             writers.append(self.deployed.swap)
 
-    monkeypatch.setattr(plan_writer, "PlanWriter", Counted)
     world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
     world.deploy(CHAIN.format(over=15))
+    monkeypatch.setattr(plan_writer, "PlanWriter", Counted)
     world.settle()
     begins, records, moves = writers
     assert begins is None

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from flowql.runtime.app.group import GroupStep
-from flowql.runtime.app.group_upstream import STALLED_MS, CommittedProgress
-from flowql.runtime.app.upstream import UpstreamWaits
+from flowql.runtime.app.upstream import STALLED_MS, CommittedProgress, UpstreamWaits
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import TopicPartition
