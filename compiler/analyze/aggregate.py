@@ -27,8 +27,9 @@ from flowql.compiler.analyze.select import Item, bind_items
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import NOWHERE
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, Name, Query, WindowClause
+from flowql.compiler.dialect.ast import Ast, Func, LambdaFn, Name, Query, WindowClause
 from flowql.compiler.dialect.texts import text_of
+from flowql.compiler.dialect.walks import walk
 from flowql.compiler.functions.registry import lookup_aggregate
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.event_times import EventTimes
@@ -53,9 +54,7 @@ class _Group:
 
 def has_aggregates(node: Ast, catalog: Catalog) -> bool:
     """Whether an expression calls an aggregate anywhere."""
-    if isinstance(node, Func):
-        return catalog.aggregate(node.name) is not None or any(has_aggregates(a, catalog) for a in node.args)
-    return has_aggregates(node.operand, catalog) if isinstance(node, CastTo) else False
+    return any(isinstance(n, Func) and catalog.aggregate(n.name) is not None for n in walk(node, LambdaFn))
 
 
 def aggregate_query(query: Query, relation: Relation, catalog: Catalog, session: Mapping[str, str], sink: str) -> Node:
@@ -116,7 +115,7 @@ def _groups(query: Query, relation: Relation, catalog: Catalog) -> list[_Group]:
             raise mistake(
                 "FQ2004",
                 f"duplicate GROUP BY expression: {text_of(node)}",
-                getattr(node, "span", query.span),
+                node.span,
                 "given before",
             )
         groups.append(_Group(node, expr))
@@ -124,18 +123,10 @@ def _groups(query: Query, relation: Relation, catalog: Catalog) -> list[_Group]:
 
 
 def _refuse_bounds(node: Ast) -> None:
-    for n in _names(node):
-        if n.parts[-1] in (WINDOW_START, WINDOW_END):
+    for n in walk(node, LambdaFn):
+        if isinstance(n, Name) and n.parts[-1] in (WINDOW_START, WINDOW_END):
             title = f"window bounds column {n.parts[-1]} can only be used in the SELECT clause of windowed aggregations"
             raise mistake("FQ2020", title, n.span, "only in SELECT", why="the window is part of the group already")
-
-
-def _names(node: Ast) -> list[Name]:
-    if isinstance(node, Name):
-        return [node]
-    if isinstance(node, Func):
-        return [n for a in node.args for n in _names(a)]
-    return _names(node.operand) if isinstance(node, CastTo) else []
 
 
 def _having(query: Query, binder: Binder) -> Expr | None:
@@ -166,7 +157,7 @@ def _grouped_items(items: Sequence[Item], groups: Sequence[_Group]) -> list[Item
 def _check_grouped(exprs: Sequence[Expr], node: Ast | None, clause: str, groups: Sequence[_Group]) -> None:
     loose = [n for e in exprs for n in _loose_columns(e)]
     if loose:
-        span = getattr(node, "span", NOWHERE)
+        span = node.span if node is not None else NOWHERE
         title = f"non-aggregate {clause} expression not part of GROUP BY: {listing(loose)}"
         raise mistake(
             "FQ2021", title, span, "not grouped", help=f"grouped are {listing([text_of(g.node) for g in groups])}"

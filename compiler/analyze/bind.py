@@ -118,7 +118,7 @@ class Binder:
             return Literal(BOOLEAN, None, e.span)
         if e.type.kind is not Kind.BOOLEAN:
             title = f"type error in {self._clause} expression: should evaluate to boolean but is {text_of(node)} ({e.type}) instead"
-            span = getattr(node, "span", NOWHERE)
+            span = node.span
             edit = behind(span, " <> 0") if e.type.is_numeric and self.standard and span != NOWHERE else None
             raise mistake("FQ2007", title, span, f"this is {e.type}", help="compare it with something", edit=edit)
         return e

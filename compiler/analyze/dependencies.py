@@ -15,25 +15,20 @@ from flowql.compiler.analyze.relations.definitions import relations_read
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import (
-    Ast,
-    CastTo,
     CreateAs,
     CreateSource,
     CreateType,
     Drop,
-    Func,
     InsertInto,
     InsertRow,
-    Query,
     QueryControl,
     Statement,
     TableRef,
     TypeRef,
 )
 from flowql.compiler.dialect.standard.statement_tree import Change, CopyRows, CreateTable, CreateView, Insert
-from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.dialect.standard.tree import TypeName, Values
-from flowql.compiler.dialect.standard.walks import walk
+from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.topology import NO_ROWS
 
 _TYPE = "type "  # types have names of their own
@@ -197,68 +192,21 @@ def _defined(statement: Statement) -> Iterator[str]:
 
 
 def _needed(statement: Statement) -> Iterator[str]:
+    if isinstance(statement, InsertInto | InsertRow | Insert | Change | CopyRows):
+        yield statement.target
     match statement:
-        case CreateSource():
-            for c in statement.columns:
-                yield from _types(c.type)
         case CreateView():
-            yield from _tree_names(statement.tree)
-        case CreateAs():
-            yield from _query_names(statement.query)
-        case InsertInto():
-            yield statement.target
-            yield from _query_names(statement.query)
-        case InsertRow() | Change() | CopyRows():
-            yield statement.target
-        case Insert():
-            yield statement.target
-            if statement.query is not None and not isinstance(statement.query.body, Values):
-                yield from _tree_names(statement.query)
-        case CreateTable():
-            yield from (
-                _TYPE + n.name for column in statement.columns for n in walk(column.type) if isinstance(n, TypeName)
-            )
-        case CreateType() if statement.type is not None:
-            yield from _types(statement.type)
-
-
-def _tree_names(query: StandardQuery) -> Iterator[str]:
-    """The relations that a query of standard SQL reads, and the types that it names."""
-    yield from relations_read(query)
-    yield from (_TYPE + n.name for n in walk(query) if isinstance(n, TypeName))
-
-
-def _types(ref: TypeRef) -> Iterator[str]:
-    if ref.custom:
-        yield _TYPE + ref.custom
-    for a in ref.args:
-        yield from _types(a)
-    for _, t in ref.fields:
-        yield from _types(t)
-
-
-def _query_names(query: Query | None) -> Iterator[str]:
-    if query is None:
-        return
-    for ref in (query.source, *(j.right for j in query.joins)):
-        yield from _table_names(ref)
-    nodes = [*(s.expr for s in query.select), query.where, query.having, *query.group_by, *query.partition_by]
-    for n in nodes:
-        if n is not None:
-            yield from _cast_types(n)
-
-
-def _table_names(ref: TableRef) -> Iterator[str]:
-    if ref.query is not None:
-        yield from _query_names(ref.query)
-    else:
-        yield ref.name
-
-
-def _cast_types(node: Ast) -> Iterator[str]:
-    if isinstance(node, CastTo):
-        yield from _types(node.type)
-        yield from _cast_types(node.operand)
-    elif isinstance(node, Func):
-        for a in node.args:
-            yield from _cast_types(a)
+            yield from relations_read(statement.tree)
+        case Insert(query=query) if query is not None and not isinstance(query.body, Values):
+            yield from relations_read(query)
+        case CreateSource() | CreateAs() | CreateTable() | CreateType() | InsertInto():
+            pass
+        case _:
+            return
+    for node in walk(statement):
+        if isinstance(node, TableRef) and node.query is None:
+            yield node.name
+        elif isinstance(node, TypeRef) and node.custom:
+            yield _TYPE + node.custom
+        elif isinstance(node, TypeName):
+            yield _TYPE + node.name

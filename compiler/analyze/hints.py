@@ -11,7 +11,7 @@ from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import CreateAs, CreateSource, Func, Lit, Statement
 from flowql.compiler.dialect.standard.statement_tree import CreateView
 from flowql.compiler.dialect.standard.tree import Query, TableFunction
-from flowql.compiler.dialect.standard.walks import walk
+from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
 from flowql.compiler.plan.watermarks import AppendOnly

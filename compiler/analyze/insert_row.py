@@ -10,7 +10,7 @@ from flowql.compiler.analyze.scope import Scope
 from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
-from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import (
     Ast,
     InsertRow,
@@ -82,9 +82,7 @@ def checked_columns(names: Sequence[str], target: SourceDef, at: Span) -> tuple[
 def _rowtime(e: Expr, node: Ast) -> int:
     if isinstance(e, Literal) and isinstance(e.value, int) and not isinstance(e.value, bool):
         return e.value
-    raise mistake(
-        "FQ2005", "ROWTIME needs a whole number of milliseconds", getattr(node, "span", NOWHERE), "not milliseconds"
-    )
+    raise mistake("FQ2005", "ROWTIME needs a whole number of milliseconds", node.span, "not milliseconds")
 
 
 def check_writable(target: SourceDef, at: Span, verb: str) -> None:

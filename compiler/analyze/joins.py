@@ -17,8 +17,9 @@ from flowql.compiler.analyze.relation import KeyColumn, Relation, filtered, proj
 from flowql.compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of, without_hidden
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import listing
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, JoinClause, Name, Query, TableRef, WithinClause
+from flowql.compiler.dialect.ast import Ast, Func, JoinClause, LambdaFn, Name, Query, TableRef, WithinClause
 from flowql.compiler.dialect.texts import text_of
+from flowql.compiler.dialect.walks import rebuilt
 from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node, Project
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
@@ -189,7 +190,7 @@ class _Joiner:
         on, *others = _conjuncts(self._clause.on)
         self._others = self._bind_others(others, catalog)
         if not isinstance(on, Func) or on.name != "eq":
-            span = getattr(on, "span", self._clause.span)
+            span = on.span
             raise mistake(
                 "FQ2030",
                 f"unsupported join expression {text_of(on)}: a join needs an equality",
@@ -209,7 +210,7 @@ class _Joiner:
             raise mistake(
                 "FQ2030",
                 title,
-                getattr(node, "span", on.span),
+                node.span,
                 f"of {listing(sorted(owners))}" if owners else "of no source",
             )
         return _Side(node, expr, owners, _qualified(node, self._scope))
@@ -340,7 +341,7 @@ class _Joiner:
             raise mistake(
                 "FQ2030",
                 f"an outer join is on one equality; {text_of(others[0])} is a second condition",
-                getattr(others[0], "span", self._clause.span),
+                others[0].span,
                 "more than one condition",
                 why="rows that meet the first and not the second would have to come out unmatched",
                 help="join on an expression of all columns: ON STRUCT(a := l.a, b := l.b) = STRUCT(a := r.a, b := r.b)",
@@ -433,15 +434,11 @@ def _synthetic_name(scope: Scope) -> str:
 
 def _qualified(node: Ast, scope: Scope) -> str:
     """The text of `node` with every column qualified by its source."""
-    return text_of(_qualify(node, scope))
 
+    def qualified(n: Name | LambdaFn) -> Ast:
+        if isinstance(n, LambdaFn) or len(n.parts) > 1:
+            return n
+        owner = next((c.source for c in scope.columns if c.name == n.parts[0] and c.source), None)
+        return Name((owner, *n.parts), n.span) if owner else n
 
-def _qualify(node: Ast, scope: Scope) -> Ast:
-    if isinstance(node, Name) and len(node.parts) == 1:
-        owner = next((c.source for c in scope.columns if c.name == node.parts[0] and c.source), None)
-        return Name((owner, *node.parts), node.span) if owner else node
-    if isinstance(node, Func):
-        return replace(node, args=tuple(_qualify(a, scope) for a in node.args))
-    if isinstance(node, CastTo):
-        return replace(node, operand=_qualify(node.operand, scope))
-    return node
+    return text_of(rebuilt(node, qualified, Name, LambdaFn))

@@ -8,7 +8,8 @@ from flowql.compiler.analyze.joins import refuse_self_join
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.properties import Properties
 from flowql.compiler.catalog.catalog import Catalog
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, Query
+from flowql.compiler.dialect.ast import Func, LambdaFn, Lit, Query
+from flowql.compiler.dialect.walks import walk
 
 SUPPRESS = "ksql.suppress.enabled"
 # Aggregates whose state is a STRUCT, an ARRAY or a MAP. ksqlDB writes it in the value format of the source.
@@ -58,16 +59,10 @@ def _refuse_nested_state(query: Query, catalog: Catalog) -> None:
     if source is None or source.value_format.name != "DELIMITED":
         return
     nodes = [i.expr for i in query.select] + ([query.having] if query.having is not None else [])
-    for call in (c for n in nodes for c in _calls(n)):
-        if call.name.upper() in _NESTED_STATE:
+    for call in (c for n in nodes for c in walk(n, LambdaFn)):
+        if isinstance(call, Func) and call.name.upper() in _NESTED_STATE:
             title = f"the state of {call.name.upper()} is nested, which the value format DELIMITED of {source.name} cannot write"
             help = (
                 f"copy {source.name} first: CREATE STREAM ... WITH (VALUE_FORMAT='JSON') AS SELECT * FROM {source.name}"
             )
             raise mistake("FQ2013", title, call.span, "needs another format", help=help)
-
-
-def _calls(node: Ast) -> list[Func]:
-    if isinstance(node, CastTo):
-        return _calls(node.operand)
-    return [node, *(c for a in node.args for c in _calls(a))] if isinstance(node, Func) else []

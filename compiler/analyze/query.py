@@ -163,9 +163,7 @@ def _exploded(relation: Relation, collected: Collected, query: Query) -> Node:
 def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) -> Node:
     if relation.is_table:
         title = f"PARTITION BY is only supported on streams; {relation.sources[0].name} is a table"
-        raise mistake(
-            "FQ2025", title, getattr(query.partition_by[0], "span", query.span), "not a stream", help="use GROUP BY"
-        )
+        raise mistake("FQ2025", title, query.partition_by[0].span, "not a stream", help="use GROUP BY")
     nodes = query.partition_by
     binder = Binder(relation.scope, catalog, "PARTITION BY")
     exprs = [binder.bind(n) for n in nodes]
@@ -174,7 +172,7 @@ def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) 
         at = next(n for n in nodes if _is_null(n))
         help = "NULL alone leaves rows without a key"
         title = "PARTITION BY several expressions of which one is NULL"
-        raise mistake("FQ2022", title, getattr(at, "span", query.span), "no key column", help=help)
+        raise mistake("FQ2022", title, at.span, "no key column", help=help)
     _refuse_windowed(query, relation, [e for _, e in pairs])
     collected = Collected()
     select = Binder(relation.scope, catalog, "SELECT", collected=collected)
@@ -205,7 +203,7 @@ def _refuse_windowed(query: Query, relation: Relation, keys: Sequence[Expr]) -> 
         return
     name = relation.sources[0].name
     title = f"PARTITION BY is not supported on the windowed stream {name}: rows would lose their windows"
-    at = getattr(query.partition_by[0], "span", query.span)
+    at = query.partition_by[0].span
     raise mistake("FQ2025", title, at, "another key", help=f"partition the stream that {name} is made from")
 
 

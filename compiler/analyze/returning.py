@@ -16,7 +16,7 @@ from flowql.compiler.dialect.ast import LambdaFn, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.tree_names import tree_name
-from flowql.compiler.dialect.standard.walks import walk
+from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.expr import Expr, Literal, columns_of
 from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.tables import HIDDEN

@@ -16,9 +16,9 @@ from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import InsertRow, Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.file_functions import reads_files
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr, lower_exprs
 from flowql.compiler.dialect.standard.refuse import fail

@@ -10,7 +10,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.sources import RESERVED
 from flowql.compiler.catalog.names import did_you_mean, listing
-from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, SelectItem, Star
 from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.plan.expr import Expr
@@ -28,7 +28,7 @@ class Item:
 
     @property
     def span(self) -> Span:
-        return getattr(self.node, "span", NOWHERE)
+        return self.node.span
 
     @property
     def text(self) -> str:
@@ -98,7 +98,7 @@ def _item(s: SelectItem, scope: Scope, binder: Binder, names: _Names) -> Item:
         raise mistake(
             "FQ2008",
             title,
-            getattr(node, "span", s.span),
+            node.span,
             "reserved",
             help=f"remove the column or give it an alias, as in {name} AS MY_{name}",
         )

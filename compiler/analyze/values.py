@@ -8,7 +8,6 @@ from typing import NoReturn
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept
-from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func
 from flowql.compiler.functions import assignment
 from flowql.compiler.functions.casts import can_cast
@@ -56,7 +55,7 @@ def _in_ksql(e: Expr, field: Field, node: Ast) -> Expr:
     to_text = field.type.kind is Kind.STRING and e.type.kind is not Kind.STRING and not isinstance(e, Literal)
     loses = e.type.kind in (Kind.DECIMAL, Kind.DOUBLE) and field.type.kind in (Kind.INT, Kind.BIGINT)
     unknown = field.type.kind is Kind.STRUCT and any(field.type.field(n) is None for n, _ in e.type.fields)
-    span = getattr(node, "span", NOWHERE)
+    span = node.span
     if loses or unknown or to_text or not can_cast(e.type, field.type):
         title = f"expected type {field.type} for column {field.name}, got {e.type}"
         raise mistake("FQ2005", title, span, f"this is {e.type}")
@@ -87,7 +86,7 @@ def _interval(e: Literal, field: Field) -> Literal:
 
 
 def _refuse(node: Ast, e: Expr, field: Field) -> NoReturn:
-    span = getattr(node, "span", NOWHERE)
+    span = node.span
     title = f"column {field.name} is {field.type}, the value is {e.type}"
     raise mistake("FQ2005", title, span, f"this is {e.type}", help=assignment.advice(e.type, field.type))
 

@@ -24,7 +24,7 @@ from flowql.compiler.plan.watermarks import Watermark
 
 
 class Node:
-    """Base of the nodes of expressions, and of queries of standard SQL. Spans do not count in comparisons."""
+    """Base of the nodes of expressions, types and queries. Spans do not count in comparisons."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]]  # each kind of node is a dataclass
@@ -95,7 +95,7 @@ Ast = Node
 
 
 @dataclass(frozen=True, slots=True)
-class TypeRef:
+class TypeRef(Node):
     """A type as written: either known, or the name of a custom type to look up in the catalog.
 
     A container of custom types keeps its shape in `text` parts: args/fields mirror SqlType's.
@@ -124,7 +124,7 @@ class SelectItem(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class TableRef:
+class TableRef(Node):
     """A source in FROM or JOIN: a named source, or a nested query (standard SQL)."""
 
     name: str
@@ -144,7 +144,7 @@ class WithinClause:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinClause:
+class JoinClause(Node):
     """One JOIN: kind as written, the right side, its ON expression, WITHIN."""
 
     kind: Literal["inner", "left", "right", "full"]
@@ -167,7 +167,7 @@ class WindowClause:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(Node):
     """A SELECT. `emit` None when neither CHANGES nor FINAL was written."""
 
     select: tuple[SelectItem, ...]
@@ -203,7 +203,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDef:
+class ColumnDef(Node):
     """A column of CREATE STREAM/TABLE. role: value, key, primary_key, header (header_key: `HEADER('x')`). properties: of its WITH.
     limit: what its type says of values, where ALTER adds it.
     """

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
+from flowql.compiler.dialect.walks import walk
 
 
 def fold(name: str, case: str) -> str:
@@ -65,12 +66,4 @@ def names_in(ast: Ast, bound: frozenset[str] = frozenset()) -> Iterator[Name]:
 
 def calls_in(asts: Iterable[Ast]) -> Iterator[str]:
     """The names of the functions and operators that they call."""
-    for ast in asts:
-        match ast:
-            case Func():
-                yield ast.name
-                yield from calls_in(ast.args)
-            case CastTo():
-                yield from calls_in((ast.operand,))
-            case LambdaFn():
-                yield from calls_in((ast.body,))
+    return (n.name for ast in asts for n in walk(ast) if isinstance(n, Func))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.ast import Statement, TypeRef
 from flowql.compiler.dialect.cursor import Positions
 from flowql.compiler.dialect.generator import quote_name, type_sql
+from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import SqlType
@@ -44,8 +44,8 @@ class Rewriting:
 
     def expand_type(self, statement: Statement, name: str, type_: SqlType) -> None:
         """Write a custom type out where the statement names it."""
-        for ref in _type_refs(statement):
-            if ref.custom == name:
+        for ref in walk(statement):
+            if isinstance(ref, TypeRef) and ref.custom == name:
                 self._edits[self._range(ref.span)] = type_sql(type_)
 
     def __str__(self) -> str:
@@ -57,17 +57,6 @@ class Rewriting:
     def _range(self, span: Span) -> tuple[int, int]:
         start = self._positions.offset(span)
         return start, start + span.length
-
-
-def _type_refs(node: object) -> Iterator[TypeRef]:
-    if isinstance(node, TypeRef):
-        yield node
-    if isinstance(node, tuple):
-        for part in node:
-            yield from _type_refs(part)
-    elif is_dataclass(node) and not isinstance(node, Span):
-        for f in fields(node):
-            yield from _type_refs(getattr(node, f.name))
 
 
 def with_values(text: str, variables: Mapping[str, str]) -> str:

@@ -10,8 +10,8 @@ from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, names_
 from flowql.compiler.analyze.relations.relation import Names, with_identity
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.functions.numeric import INT_MAX, INT_MIN

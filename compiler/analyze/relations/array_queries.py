@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowql.compiler.analyze.relations.grouping import has_aggregates
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
 
 _SOURCE, _COLUMN = "array_query", "element"

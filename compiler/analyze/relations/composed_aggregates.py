@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Func, Lit
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.tree_names import tree_name
 
 N = TypeVar("N", bound=t.Node)

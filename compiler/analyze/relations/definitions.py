@@ -12,8 +12,8 @@ from flowql.compiler.analyze.relations.relation import Names, Rel, copied, renam
 from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.statement_tree import CreateView

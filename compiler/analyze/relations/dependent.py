@@ -17,9 +17,9 @@ from flowql.compiler.analyze.relations.relation import OUTER, Names, Rel, RelCol
 from flowql.compiler.analyze.relations.set_operations import operation
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, columns_of, conjunction, conjuncts, walk

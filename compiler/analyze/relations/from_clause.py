@@ -53,9 +53,9 @@ from flowql.compiler.analyze.relations.tree_parts import and_parts
 from flowql.compiler.analyze.relations.using import equal, merged_columns, names_of
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Lit
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.file_functions import FILE_FUNCTIONS
 from flowql.compiler.dialect.standard.reader import plain_name
 from flowql.compiler.dialect.standard.refuse import unsupported

@@ -16,9 +16,9 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.relation import Rel, RelColumn
 from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_duration
 from flowql.compiler.dialect.standard.parser import parse_fragment
 from flowql.compiler.dialect.standard.queries import parse_query

@@ -24,9 +24,9 @@ from flowql.compiler.analyze.relations.relation import Rel, selected
 from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import nodes
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import BIGINT, INT, Kind
 

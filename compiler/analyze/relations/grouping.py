@@ -15,9 +15,9 @@ from flowql.compiler.analyze.relations.expressions import OuterAggregate, Placeh
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.edits import Edit, behind
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.change_aggregates import aggregate, result_type
 from flowql.compiler.functions.coercion import convert

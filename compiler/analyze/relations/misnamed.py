@@ -8,9 +8,9 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Lit, Name
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.dialect.texts import text_of
 

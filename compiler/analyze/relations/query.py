@@ -27,9 +27,9 @@ from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import nodes, operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.functions.folding import folded

@@ -20,9 +20,9 @@ from flowql.compiler.analyze.relations.relation import (
 )
 from flowql.compiler.analyze.standard_functions import beside_typed
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Func, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.signatures import FunctionTypeError

@@ -17,9 +17,9 @@ from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, w
 from flowql.compiler.analyze.relations.row_sources import is_unnest
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Func, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.sql_single_row import SINGLE_ROW
 from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TopN

@@ -23,9 +23,9 @@ from flowql.compiler.catalog.catalog import Catalog, no_rows
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted, renamed
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.user import plain_names
 from flowql.compiler.plan.changes import Consolidate, EquiJoin

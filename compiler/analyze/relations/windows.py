@@ -12,8 +12,8 @@ from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinde
 from flowql.compiler.analyze.relations.grouping import Aggregates, function_of, order_of
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.names import correction, did_you_mean
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.lower_expressions import lower_duration
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.functions.change_aggregates import names as aggregate_names

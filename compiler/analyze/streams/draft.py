@@ -99,7 +99,7 @@ def _select(draft: Draft) -> tuple[SelectItem, ...]:
 
 
 def _item(name: str, expr: Ast, at: Span) -> SelectItem:
-    span = getattr(expr, "span", at)
+    span = expr.span
     alias = None if isinstance(expr, Name) and expr.parts == (name,) else name
     return SelectItem(expr, alias, span if span != NOWHERE else at)
 
@@ -117,7 +117,7 @@ def filtered(draft: Draft, condition: Ast) -> Draft:
 
 
 def _both(first: Ast | None, second: Ast) -> Ast:
-    return second if first is None else Func("and", (first, second), getattr(second, "span", NOWHERE))
+    return second if first is None else Func("and", (first, second), second.span)
 
 
 def with_items(draft: Draft, items: Mapping[str, Ast], keys: Sequence[str] | None = None) -> Draft:

@@ -13,6 +13,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.ast import Ast, Name, TypeRef
 from flowql.compiler.dialect.parser import parse_type
+from flowql.compiler.dialect.walks import with_children
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.plan.types import STRING
@@ -108,5 +109,4 @@ class Resolver:
 
 def _placed(ref: TypeRef, at: Span) -> TypeRef:
     """With the place of the text that it was parsed from."""
-    args = tuple(_placed(a, at) for a in ref.args)
-    return replace(ref, span=at, args=args, fields=tuple((n, _placed(t, at)) for n, t in ref.fields))
+    return replace(with_children(ref, lambda part: _placed(part, at)), span=at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowql.compiler.dialect.standard.tree import Query, TableFunction
-from flowql.compiler.dialect.standard.walks import walk
+from flowql.compiler.dialect.walks import walk
 
 FILE_FUNCTIONS = frozenset({"READ_CSV", "READ_PARQUET", "READ_JSON"})
 

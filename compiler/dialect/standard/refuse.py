@@ -8,7 +8,7 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, Unsup
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Node, Statement
-from flowql.compiler.dialect.standard.walks import levels
+from flowql.compiler.dialect.walks import levels
 
 DEPTH_MAX = 120  # nodes below one another; the analyzer takes up to 6 Python frames of the 1,000 there are for each
 

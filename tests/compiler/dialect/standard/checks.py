@@ -14,7 +14,7 @@ from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.tree import Node
-from flowql.compiler.dialect.standard.walks import children, walk
+from flowql.compiler.dialect.walks import children, walk
 from tests.compiler.dialect.standard.shapes import ours, theirs
 from tests.compiler.dialect.standard.trees import TreeMaker
 from tests.compiler.dialect.standard.writing import to_sql

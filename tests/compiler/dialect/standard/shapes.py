@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard import walks
 from flowql.compiler.dialect.standard.expressions import LEVELS
 
 Shape = Counter[object]

@@ -1,4 +1,4 @@
-"""Walks over trees of standard SQL, and rewriting of them."""
+"""Walks over syntax trees, and rewriting of them."""
 
 from __future__ import annotations
 
@@ -80,11 +80,12 @@ def contains(node: Node | None, kind: type[Node]) -> bool:
     return node is not None and any(isinstance(n, kind) for n in walk(node))
 
 
-def walk(node: Node, *closed: type[Node]) -> list[Node]:
+def walk(node: Node | Statement, *closed: type[Node]) -> list[Node]:
     """The node and everything below it, a node before what is below it. closed: kinds of nodes below which nothing is looked for."""
-    found, waiting = [], [node]
+    found = [node] if isinstance(node, Node) else []
+    waiting = children(node)[::-1]
     while waiting:
         found.append(here := waiting.pop())
-        if here is node or not isinstance(here, closed):
+        if not isinstance(here, closed):
             waiting.extend(reversed(children(here)))
     return found
