@@ -76,8 +76,8 @@ def test_readers_of_a_statement_with_a_mistake_add_no_mistakes(dialect, text):
     (found,) = compile_project([SourceText("a.sql", text)], dialect=dialect).diagnostics
     assert found.span.line == 1
     assert found.code != "FQ2001"
-    (found, again) = compile_project([SourceText("a.sql", text + "SELEC 1;")], dialect=dialect).diagnostics
-    assert again.code == "FQ1001"
+    both = compile_project([SourceText("a.sql", text + "SELEC 1;")], dialect=dialect).diagnostics
+    assert sorted(d.code for d in both) == sorted([found.code, "FQ1001"])
 
 
 def test_plans_survive_the_codec():
