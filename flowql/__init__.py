@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowql.api.instance import Instance as Instance
     from flowql.api.notebook import load_ipython_extension as load_ipython_extension
     from flowql.api.result import Result as Result
-    from flowql.compiler.functions.async_options import RetryAfter as RetryAfter
+    from flowql.compiler.functions.asynchronous import RetryAfter as RetryAfter
     from flowql.compiler.functions.asynchronous import exponential as exponential
     from flowql.compiler.functions.asynchronous import fixed as fixed
     from flowql.compiler.functions.user import udf as udf
@@ -82,7 +82,7 @@ _HOMES = {
     "ProjectError": "flowql.errors",
     "Rebuilt": "flowql.query.change",
     "Result": "flowql.api.result",
-    "RetryAfter": "flowql.compiler.functions.async_options",
+    "RetryAfter": "flowql.compiler.functions.asynchronous",
     "RuntimeFailure": "flowql.errors",
     "SessionStore": "flowql.compiler.processors.stores",
     "SessionWindow": "flowql.compiler.streams.windows",

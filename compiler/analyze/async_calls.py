@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from flowql.compiler.analyze.mistakes import unsupported
 from flowql.compiler.diagnostics.diagnostic import UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.functions.async_options import Order, strictest
+from flowql.compiler.functions.asynchronous import Order, strictest
 from flowql.compiler.functions.registry import AsyncFunction, lookup
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap

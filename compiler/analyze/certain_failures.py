@@ -16,7 +16,7 @@ from flowql.compiler.functions.constant_arguments import checks_of
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.inline import CONSTRUCTORS
 from flowql.compiler.functions.numeric import NumericOverflow
-from flowql.compiler.functions.patterns.errors import PatternError
+from flowql.compiler.functions.patterns.tree import PatternError
 from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
 from flowql.compiler.functions.sql_intervals import whole_ms
 from flowql.compiler.functions.sql_micros import finer

@@ -9,8 +9,7 @@ from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.coercion import convert
-from flowql.compiler.functions.sql_jsonb import TEXTS
-from flowql.compiler.functions.sql_jsonb_order import holds_json
+from flowql.compiler.functions.sql_jsonb import TEXTS, holds_json
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import JSONB, NULL, STRING
 

@@ -13,7 +13,7 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import did_you_mean
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_statements
-from flowql.compiler.functions.async_options import strictest
+from flowql.compiler.functions.asynchronous import strictest
 from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
 from flowql.compiler.plan.logical import Format, Node
 from flowql.compiler.plan.processors import CALL, RESULT_OF, Process, ProcessorStep, Route

@@ -1,7 +1,7 @@
 """Aggregates that keep values: COLLECT_LIST, COLLECT_SET, HISTOGRAM, ATTR, COUNT_DISTINCT, TOPK, TOPKDISTINCT.
 
 Accumulators are tuples in order of arrival, so they encode and compare plainly; many different values have a set beside them
-(`distinct_values`). COLLECT_LIST, COLLECT_SET and
+(`DistinctValues`). COLLECT_LIST, COLLECT_SET and
 HISTOGRAM keep at most 1,000 entries; the analyzer passes another limit (ksql.functions.collect_list.limit and the
 like) as their only init value, negative for none.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Add, Init
 from flowql.compiler.functions.aggregates import ordered_types
+from flowql.compiler.functions.change_aggregates import with_value
 from flowql.compiler.functions.comparison import distinct
-from flowql.compiler.functions.distinct_values import with_value
 from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.values import is_ordered, less

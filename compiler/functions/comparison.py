@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.argument_limits import PARSED_CHARS_MAX
+from flowql.compiler.functions.bounds import PARSED_CHARS_MAX
 from flowql.compiler.functions.patterns.like import like, like_pattern
 from flowql.compiler.functions.registry import Lowering, Prepare, Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric

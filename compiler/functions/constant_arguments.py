@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowql.compiler.functions import regex, sql_date_patterns, sql_from_char, sql_number_patterns, sql_patterns
+from flowql.compiler.functions import regex, sql_from_char, sql_number_patterns, sql_regex, sql_to_char
 from flowql.compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
 from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.functions.json_functions import path_of
@@ -33,7 +33,7 @@ def _sql_divisor(v: Any) -> None:
 
 def _pattern_or_place(v: Any) -> None:
     if isinstance(v, str):
-        sql_patterns.taking_program(v)
+        sql_regex.taking_program(v)
 
 
 def _zone_or_interval(v: Any) -> None:
@@ -56,11 +56,11 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_date_trunc_in": {0: truncation, 2: zone_named},
     "sql_timezone": {0: _zone_or_interval},
     "sql_make_timestamptz": {6: zone_given},
-    "sql_to_char": {1: sql_date_patterns.parts_of},
+    "sql_to_char": {1: sql_to_char.parts_of},
     **{key: {1: sql_from_char.readable} for key in ("sql_to_date_by", "sql_to_timestamp_by")},
     **{key: {1: sql_number_patterns.number_pattern} for key in ("sql_number_to_char", "sql_to_number")},
-    **{key: {1: sql_patterns.taking_program} for key in _POSIX},
-    "sql_regexp_like": {1: sql_patterns.asking_program},
+    **{key: {1: sql_regex.taking_program} for key in _POSIX},
+    "sql_regexp_like": {1: sql_regex.asking_program},
     "sql_substring": {1: _pattern_or_place},
     **{key: {1: regex.java_program} for key in ("sql_regexp_extract", "sql_regexp_extract_all")},
     **{key: {1: parts_of} for key in ("sql_from_unixtime", "sql_unix_timestamp")},
@@ -80,7 +80,7 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
 def checks_of(name: str, count: int) -> Mapping[int, Check]:
     """Position of an argument -> its check, for a call of `name` with so many arguments."""
     if name == "sql_similar" and count == 2:
-        return {1: sql_patterns.similar}
+        return {1: sql_regex.similar}
     if name in ("like", "not_like", "sql_ilike") and count == 2:  # with ESCAPE the pattern depends on another argument
         return {1: like_pattern}
     return _CHECKS.get(name, _NONE)

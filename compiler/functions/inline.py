@@ -17,8 +17,7 @@ from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, I
 from flowql.compiler.functions.registry import Function, Prepare, lookup
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
-from flowql.compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
-from flowql.compiler.functions.sql_try import NULL_IF_FAILED
+from flowql.compiler.functions.sql_comparison import NULL_IF_FAILED, PREFIX, SQL_SYMBOLS
 from flowql.compiler.functions.user import function_in_plan
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.types import Kind

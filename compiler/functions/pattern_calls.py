@@ -15,10 +15,10 @@ from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.duckdb_text import constant_text
 from flowql.compiler.functions.lazy_arrow import np, pa, pc
 from flowql.compiler.functions.patterns import spans
-from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.short import short
 from flowql.compiler.functions.patterns.spans import Spans
+from flowql.compiler.functions.patterns.tree import StringTooLong, shown
 from flowql.compiler.functions.registry import (
     CHEAP_ROWS,
     FAILED,

@@ -19,11 +19,11 @@ from flowql.compiler.functions.pattern_calls import (
     replacing,
     scattered,
 )
-from flowql.compiler.functions.patterns import all_matches, engine, replacements, spans
-from flowql.compiler.functions.patterns.errors import PatternError
+from flowql.compiler.functions.patterns import all_matches, engine, spans
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.spans import Spans
+from flowql.compiler.functions.patterns.tree import PatternError
 from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
@@ -72,7 +72,7 @@ def replace(pattern: str, replacement: str) -> Prepared:
     program = java_program(pattern)
     pieces = _pieces(program, replacement)
     program.take(p for p in pieces if isinstance(p, int))
-    made = Prepared(program, lambda strings: replacements.replaced(program, strings, pieces), every=True)
+    made = Prepared(program, lambda strings: all_matches.replaced(program, strings, pieces), every=True)
     return made.with_row(replacing(pieces), [p for p in pieces if isinstance(p, int)]) if len(pieces) < FEW else made
 
 
@@ -96,7 +96,7 @@ def _pieces(program: Program, replacement: str) -> tuple[str | int, ...]:
         else:
             group, i = _group(program, names, replacement, i)
             out.append(group)
-    return replacements.joined(out)
+    return all_matches.joined(out)
 
 
 def _group(program: Program, names: Mapping[str, int], replacement: str, at: int) -> tuple[int, int]:

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from flowql.compiler.functions.aggregate_forms import Add, Init, OnSpark, OverRelations
-from flowql.compiler.functions.argument_limits import limited
-from flowql.compiler.functions.bounds import bounded
+from flowql.compiler.functions.bounds import bounded, limited
 from flowql.compiler.functions.signatures import Overload, Pattern, Resolution, describe, not_accepted
 from flowql.compiler.plan.types import SqlType, array
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from flowql.compiler.functions.async_options import AsyncOptions
+    from flowql.compiler.functions.asynchronous import AsyncOptions
 
 
 class QueryFailure(Exception):

@@ -1,16 +1,37 @@
-"""Arrays made of others in standard SQL, what is found in them, and how PostgreSQL writes them as texts: `{1,NULL,"a b"}`."""
+"""Arrays in standard SQL: made of others and of texts, searched, as series, and as PostgreSQL writes them: `{1,NULL,"a b"}`."""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
+from flowql.compiler.functions.bounds import check_elements, parts_of
 from flowql.compiler.functions.registry import Reference, define, lookup, standard, takes
-from flowql.compiler.functions.signatures import ArrayOf, Resolution, T
+from flowql.compiler.functions.signatures import ArrayOf, FunctionTypeError, Resolution, T
 from flowql.compiler.functions.sql_casts import cast_resolver, sql_cast
-from flowql.compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array
+from flowql.compiler.functions.sql_intervals import Interval, total_micros
+from flowql.compiler.functions.sql_micros import common_moment
+from flowql.compiler.functions.sql_text_casts import text_writer
+from flowql.compiler.functions.sql_time_arithmetic import later, later_micros
+from flowql.compiler.functions.strings import joined
+from flowql.compiler.functions.values import same
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    INT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    array,
+    decimal,
+    map_of,
+)
 
 _LIST = ArrayOf(T)
 _ELEMENTS_MAX = 1_000_000
@@ -279,3 +300,203 @@ def _dimensions(r: Resolution) -> Reference:
 
 standard("ARRAY_DIMS", takes(_LIST, gives=STRING), by_types=_dimensions)
 standard("ARRAY_NDIMS", takes(_LIST, gives=INT), by_types=_dimensions)
+
+# --- lists of which standard SQL makes rows ---
+
+_MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
+_TIMES = (Kind.DATE, *_MOMENTS)
+
+
+def _series_types(types: tuple[SqlType, ...]) -> Resolution:
+    kinds = {t.kind for t in types} - {Kind.NULL}
+    if len(types) == 3 and kinds <= {*_TIMES, Kind.INTERVAL} and types[2].kind in (Kind.INTERVAL, Kind.NULL):
+        moment = next((t for t in types[:2] if t.kind is Kind.TIMESTAMP), TIMESTAMP)
+        moment = common_moment(types[0], types[1]) or moment
+        if types[0].kind is Kind.NULL or types[1].kind is Kind.NULL:
+            moment = next((t for t in types[:2] if t.kind in _MOMENTS), TIMESTAMP)
+        return Resolution((moment, moment, INTERVAL), array(moment))
+    if len(types) not in (2, 3) or not kinds <= {Kind.INT, Kind.BIGINT, Kind.DECIMAL}:
+        given = ", ".join(map(str, types))
+        raise FunctionTypeError(
+            f"generate_series({given}) does not exist",
+            "write two whole or decimal numbers and a step, or two times and an INTERVAL",
+        )
+    one = BIGINT if Kind.BIGINT in kinds else INT
+    if Kind.DECIMAL in kinds:
+        one = decimal(38, max(t.scale for t in types if t.kind is Kind.DECIMAL))
+    return Resolution(tuple(one for _ in types), array(one))
+
+
+def _series(r: Resolution) -> Reference:
+    move = {Kind.TIMESTAMP: later, Kind.MICROS: later_micros}.get(r.args[0].kind)
+    return _numbers if move is None else partial(_times, move)
+
+
+def _numbers(first: int | Decimal, last: int | Decimal, step: int | Decimal = 1) -> list[Any]:
+    """From one to another. Raises ValueError for steps of zero."""
+    if not step:
+        raise ValueError("the step of generate_series must not be zero")
+    count = max(int((last - first) // step) + 1, 0) if (last >= first) == (step > 0) or last == first else 0
+    return [first + n * step for n in range(_checked(count))]
+
+
+def _times(move: Callable[[int, Interval], int], first: int, last: int, step: Interval) -> list[int]:
+    """Each from the one before, as PostgreSQL does: a month after 31 January is 28 February, and the next one is 28 March."""
+    sign = total_micros(step)
+    if not sign:
+        raise ValueError("the step of generate_series must not be zero")
+    found: list[int] = []
+    at = first
+    while at <= last if sign > 0 else at >= last:
+        found.append(at)
+        _checked(len(found))
+        before, at = at, move(at, step)
+        if at == before:
+            raise ValueError("the step of generate_series is shorter than a millisecond")
+    return found
+
+
+def _checked(count: int) -> int:
+    check_elements(count)
+    return count
+
+
+define("sql_series", _series_types, _series)
+
+
+def _places(*, kept: bool) -> Callable[[Resolution], Reference]:
+    def run(*arrays: Sequence[Any] | None) -> list[int | None]:
+        count = max((len(a) for a in arrays if a is not None), default=0)
+        return [*range(1, count + 1)] or ([None] if kept else [])
+
+    return lambda _r: run
+
+
+def _array_types(types: tuple[SqlType, ...]) -> Resolution:
+    if not types or any(t.kind is not Kind.ARRAY for t in types):
+        raise FunctionTypeError(f"arrays are needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, array(BIGINT))
+
+
+define("sql_places", _array_types, _places(kept=False), null_propagating=False)
+define("sql_places_or_null", _array_types, _places(kept=True), null_propagating=False)
+
+# --- arrays and texts ---
+
+
+def _joined(r: Resolution) -> Reference:
+    write = text_writer(r.args[0].element)
+
+    def run(values: list[Any] | None, delimiter: str | None, null: str | None = None) -> str | None:
+        if values is None or delimiter is None:
+            return None
+        texts = (null if v is None else write(v) for v in values)
+        return str(joined(delimiter, [t for t in texts if t is not None]))
+
+    return run
+
+
+def _split(text: str | None, delimiter: str | None, null: str | None = None) -> list[str | None] | None:
+    """The parts between delimiters; with a NULL delimiter the characters. An empty text has no parts."""
+    if text is None:
+        return None
+    if delimiter is None:
+        found = [c for part in parts_of(text) for c in part]
+    else:
+        found = (text.split(delimiter) if delimiter else [text]) if text else []
+    return [None if null is not None and p == null else p for p in found]
+
+
+def _element(values: list[Any], index: int) -> Any:
+    return values[index - 1] if 1 <= index <= len(values) else None
+
+
+def _slice(values: list[Any], low: int, high: int) -> list[Any]:
+    """From one place to another, both of them in it; what lies outside is left out."""
+    return values[max(low, 1) - 1 : max(high, 0)]
+
+
+def _slice_sql(args: Sequence[str], _r: Resolution) -> str:
+    values, low, high = args
+    return f"(CASE WHEN {values} IS NULL OR {low} IS NULL OR {high} IS NULL THEN NULL WHEN {high} < 1 THEN [] ELSE list_slice({values}, greatest({low}, 1), {high}) END)"
+
+
+standard(
+    "SUBSCRIPT",
+    takes(_LIST, INT, gives=T),
+    by=_element,
+    duckdb=lambda a, _r: f"(CASE WHEN {a[1]} >= 1 THEN {a[0]}[{a[1]}] END)",
+)
+standard("SLICE", takes(_LIST, INT, INT, gives=_LIST), by=_slice, duckdb=_slice_sql)
+standard(
+    "ARRAY_TO_STRING",
+    takes(_LIST, STRING, gives=STRING),
+    takes(_LIST, STRING, STRING, gives=STRING),
+    by_types=_joined,
+    null_propagating=False,
+    also=("ARRAY_JOIN",),
+)
+standard(
+    "STRING_TO_ARRAY",
+    takes(STRING, STRING, gives=ArrayOf(STRING)),
+    takes(STRING, STRING, STRING, gives=ArrayOf(STRING)),
+    by=_split,
+    null_propagating=False,
+)
+standard(
+    "ARRAY_CONTAINS",
+    takes(_LIST, T, gives=BOOLEAN),
+    by=lambda values, wanted: any(v is not None and same(v, wanted) for v in values),
+)
+standard(
+    "ARRAY_LENGTH",
+    takes(_LIST, gives=INT),
+    takes(_LIST, INT, gives=INT),
+    by=lambda values, *dimension: len(values) if not dimension or (dimension == (1,) and values) else None,
+)
+
+
+# --- maps made of arrays ---
+
+
+_KEYS = (Kind.INT, Kind.BIGINT, Kind.STRING)
+
+
+def _map(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key is None:
+            raise ValueError("a key of a map is NULL")
+        if key in found:
+            raise ValueError(f"the key {key} of a map comes twice")
+        found[key] = value
+    return found
+
+
+def _of_two(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys and {len(values)} values do not make a map")
+    return _map(zip(keys, values, strict=True))
+
+
+def _type(key: SqlType, value: SqlType) -> SqlType:
+    if key.kind not in _KEYS:
+        raise FunctionTypeError(f"keys of a map are whole numbers or strings, not {key}")
+    return map_of(key, value)
+
+
+def _arrays(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 2 or any(t.kind is not Kind.ARRAY for t in types):
+        raise FunctionTypeError("MAP_FROM_KEY_VALUES takes an array of keys and one of values")
+    return Resolution(types, _type(types[0].element, types[1].element))
+
+
+def _rows(types: tuple[SqlType, ...]) -> Resolution:
+    fields = types[0].element.fields if len(types) == 1 and types[0].kind is Kind.ARRAY else ()
+    if len(fields) != 2:
+        raise FunctionTypeError("MAP_FROM_ENTRIES takes an array of rows of a key and a value")
+    return Resolution(types, _type(*(t for _, t in fields)))
+
+
+standard("MAP_FROM_KEY_VALUES", resolve=_arrays, by=_of_two)
+standard("MAP_FROM_ENTRIES", resolve=_rows, by=lambda rows: _map(tuple(r.values()) for r in rows))

@@ -1,4 +1,4 @@
-"""Comparisons and IN of standard SQL, in three-valued logic: an operand that is NULL makes the answer unknown, which is NULL.
+"""Comparisons, IN and TRY of standard SQL, in three-valued logic: an operand that is NULL makes the answer unknown, which is NULL.
 
 `dialect: standard` binds these in the place of ksqlDB's `eq`, `lt`, ... and `in` (`flowql.compiler.functions.dialects`). NOT, AND, OR, CASE and
 IS [NOT] DISTINCT FROM have one meaning in both. Truth values are ordered, FALSE before TRUE, as in PostgreSQL.
@@ -11,10 +11,10 @@ from typing import Any
 
 from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact, in_types
 from flowql.compiler.functions.decimal_columns import compared
-from flowql.compiler.functions.registry import Lowering, define, same_for_all
-from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
+from flowql.compiler.functions.registry import FAILURES, Lowering, define, same_for_all, scalar, standard, takes
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, T
 from flowql.compiler.functions.values import is_ordered, less, same
-from flowql.compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType
 
 PREFIX = "sql_"
 # The function of each comparison -> its sign.
@@ -107,4 +107,53 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
     spark=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
+)
+
+# --- TRY: NULL in the place of a value that fails, without a dead letter. TRY_CAST is TRY of a CAST ---
+#
+# `null_if_failed` is NULL with a dead letter, and no query can name it. A join that shows a row without a match wraps the key of the row in it,
+# since a condition that fails is not true.
+
+NULL_IF_FAILED = "null_if_failed"
+
+
+def _tried(operand: Callable[[], Any]) -> Any:
+    try:
+        return operand()
+    except FAILURES:
+        raise
+    except Exception:  # whatever a reference raises is a value that fails
+        return None
+
+
+standard("TRY", takes(T, gives=T), by=_tried, null_propagating=False, lazy=True)
+
+define(
+    NULL_IF_FAILED,
+    lambda types: Resolution(types, types[0]),
+    lambda _r: _tried,
+    null_propagating=False,
+    lazy=True,
+    duckdb=lambda args, _r: args[0],  # a row for which it fails is declined by what it calls
+)
+
+# --- a sub-query that has one row by its data: with several rows it fails, as in PostgreSQL ---
+
+SINGLE_ROW = "sql_single_row"
+_SEVERAL = "more than one row returned by a subquery used as an expression"
+
+
+def _single(value: Any, rows: int | None) -> Any:
+    if rows is not None and rows > 1:
+        raise ValueError(_SEVERAL)
+    return value
+
+
+scalar(
+    SINGLE_ROW,
+    takes(T, BIGINT, gives=T),
+    by=_single,
+    null_propagating=False,
+    duckdb=lambda args, _r: args[0],
+    declines=lambda args, _r: f"(COALESCE({args[1]}, 0) > 1)",
 )

@@ -16,7 +16,7 @@ from flowql.compiler.functions.registry import Lowering, Reference, Resolve, sta
 from flowql.compiler.functions.signatures import DEC, Resolution, as_decimal, not_accepted
 from flowql.compiler.functions.sql_arithmetic import RANGES, out_of_range
 from flowql.compiler.functions.sums import NUMERIC_SCALE
-from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal, duckdb_type
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, decimal, duckdb_type
 
 _WIDEST = decimal(MAX_PRECISION, NUMERIC_SCALE)
 _CONSTANT = re.compile(r"CAST\('-?\d+' AS INTEGER\)")
@@ -304,3 +304,295 @@ for _name, _of in (
     ("TAN", math.tan),
 ):
     standard(_name, takes(DOUBLE, gives=DOUBLE), by=_angle(_of))
+
+# --- the buckets of a sketch of quantiles: DDSketch (Masson, Rim and Lee, VLDB 2019), section 2.1 ---
+
+
+def sketched(x: float, error: float) -> float:
+    """The middle of the bucket of a number: no further from it than `error` times its size. Raises ValueError."""
+    if not 0 < error < 1:
+        raise ValueError(f"a relative error is between 0 and 1, not {error}")
+    if not x or not math.isfinite(x):
+        return x
+    base = (1 + error) / (1 - error)
+    bucket = math.ceil(math.log(abs(x)) / math.log(base))
+    return math.copysign(2 * base**bucket / (base + 1), x)
+
+
+standard("DDSKETCH_VALUE", takes(DOUBLE, DOUBLE, gives=DOUBLE), by=sketched)
+
+# --- whole numbers: quotients, divisors, factorials, digits of other bases ---
+
+_FACTORIAL_MAX = 33  # 34! has more than 38 digits
+
+
+def _quotient_types(types: tuple[SqlType, ...]) -> Resolution:
+    """The type for exact numbers, which become DECIMALs; the result has scale 0."""
+    exact = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.NULL)
+    if len(types) != 2 or any(t.kind not in exact for t in types):
+        raise not_accepted("DIV", types, "it takes two exact numbers")
+    return Resolution(tuple(decimal(1, 0) if t.kind is Kind.NULL else as_decimal(t) for t in types), decimal(MAX_PRECISION, 0))  # fmt: skip
+
+
+def _quotient(a: Decimal, b: Decimal) -> Decimal:
+    if not b:
+        raise ZeroDivisionError("division by zero")
+    return fit_decimal(WIDE.divide(a, b).quantize(Decimal(1), rounding=ROUND_DOWN, context=WIDE), MAX_PRECISION, 0)
+
+
+def _in_range(f: Any) -> Any:
+    def by_types(r: Resolution) -> Reference:
+        high = RANGES[r.result.kind][1]
+
+        def run(a: int, b: int) -> int:
+            v: int = f(a, b)
+            return v if v <= high else out_of_range(r.result.kind.value)
+
+        return run
+
+    return by_types
+
+
+def _factorial(n: int) -> Decimal:
+    if n < 0:
+        raise ValueError("factorial of a negative number is undefined")
+    return Decimal(math.factorial(n)) if n <= _FACTORIAL_MAX else out_of_range(f"DECIMAL({MAX_PRECISION}, 0)")
+
+
+def _bucket(v: float, low: float, high: float, count: int) -> int:
+    """Which of so many equal parts from low to high a number is in: 0 below them, one more above them."""
+    if count <= 0:
+        raise ValueError("count must be greater than zero")
+    if low == high:
+        raise ValueError("lower bound cannot equal upper bound")
+    if any(map(math.isnan, (v, low, high))) or math.isinf(low) or math.isinf(high):
+        raise ValueError("operand, lower bound, and upper bound cannot be NaN")
+    if low > high:
+        v, low, high = -v, -low, -high
+    if v < low:
+        return 0
+    return count + 1 if v >= high else int(count * ((v - low) / (high - low))) + 1
+
+
+def _log2(v: float) -> float:
+    if v <= 0:
+        raise ValueError(f"cannot take logarithm of {'zero' if v == 0 else 'a negative number'}")
+    return math.log2(v)
+
+
+def _digits(base: str) -> Any:
+    def by_types(r: Resolution) -> Reference:
+        bits = 32 if r.args[0].kind is Kind.INT else 64
+        return lambda v: format(v % (1 << bits), base)
+
+    return by_types
+
+
+standard(
+    "DIV",
+    name="sql_quotient",  # `/` is sql_div
+    resolve=_quotient_types,
+    by=_quotient,
+)
+for _name, _whole in (("GCD", math.gcd), ("LCM", math.lcm)):
+    standard(
+        _name,
+        takes(INT, INT, gives=INT),
+        takes(BIGINT, BIGINT, gives=BIGINT),
+        by_types=_in_range(_whole),
+    )
+standard("FACTORIAL", takes(BIGINT, gives=decimal(MAX_PRECISION, 0)), by=_factorial)
+standard("WIDTH_BUCKET", takes(DOUBLE, DOUBLE, DOUBLE, INT, gives=INT), by=_bucket)
+standard("LOG2", takes(DOUBLE, gives=DOUBLE), by=_log2)
+for _name, _base in (
+    ("TO_BIN", "b"),
+    ("TO_OCT", "o"),
+):
+    standard(_name, takes(INT, gives=STRING), takes(BIGINT, gives=STRING), by_types=_digits(_base))
+
+# --- trigonometry in degrees, error functions and areas of hyperbolas ---
+#
+# Results are exact where possible: `sind(30)` is 0.5. The reduction to the first quadrant, and the scaling by the computed values at 30, 45 and
+# 60 degrees, are those of PostgreSQL (float.c).
+
+_DEGREE = math.pi / 180.0
+_SIN_30 = math.sin(30.0 * _DEGREE)
+_ONE_MINUS_COS_60 = 1.0 - math.cos(60.0 * _DEGREE)
+_ASIN_HALF, _ACOS_HALF, _ATAN_ONE = math.asin(0.5), math.acos(0.5), math.atan(1.0)
+
+
+def _sin_to_30(x: float) -> float:
+    return math.sin(x * _DEGREE) / _SIN_30 / 2.0
+
+
+def _cos_to_60(x: float) -> float:
+    return 1.0 - (1.0 - math.cos(x * _DEGREE)) / _ONE_MINUS_COS_60 / 2.0
+
+
+def _sin_of_quadrant(x: float) -> float:
+    return _sin_to_30(x) if x <= 30.0 else _cos_to_60(90.0 - x)
+
+
+def _cos_of_quadrant(x: float) -> float:
+    return _cos_to_60(x) if x <= 60.0 else _sin_to_30(90.0 - x)
+
+
+_TAN_45 = _sin_of_quadrant(45.0) / _cos_of_quadrant(45.0)
+_COT_45 = _cos_of_quadrant(45.0) / _sin_of_quadrant(45.0)
+
+
+def _finite(x: float) -> float:
+    """Raises ValueError for an infinity."""
+    if math.isinf(x):
+        raise ValueError("input is out of range")
+    return x
+
+
+def _half_circle(x: float) -> tuple[float, float]:
+    """The sign of the sine of an angle, and an angle of 0 to 180 whose sine is as large. Raises ValueError for an infinity."""
+    sign, x = 1.0, math.fmod(_finite(x), 360.0)
+    if x < 0.0:
+        sign, x = -sign, -x
+    return (-sign, 360.0 - x) if x > 180.0 else (sign, x)
+
+
+def _sind(x: float) -> float:
+    sign, x = _half_circle(x)
+    return sign * _sin_of_quadrant(180.0 - x if x > 90.0 else x)
+
+
+def _cosd(x: float) -> float:
+    x = abs(math.fmod(_finite(x), 360.0))
+    if x > 180.0:
+        x = 360.0 - x
+    return -_cos_of_quadrant(180.0 - x) if x > 90.0 else _cos_of_quadrant(x)
+
+
+def _degrees_quotient(x: float, over: Callable[[float], float], under: Callable[[float], float], unit: float) -> float:
+    sign, x = _half_circle(x)
+    if x > 90.0:
+        sign, x = -sign, 180.0 - x
+    divisor = under(x)
+    found = sign * (over(x) / divisor / unit if divisor else math.inf)
+    return found or 0.0  # no negative zero
+
+
+def _asin_of_quadrant(x: float) -> float:
+    return math.asin(x) / _ASIN_HALF * 30.0 if x <= 0.5 else 90.0 - math.acos(x) / _ACOS_HALF * 60.0
+
+
+def _acos_of_quadrant(x: float) -> float:
+    return 90.0 - math.asin(x) / _ASIN_HALF * 30.0 if x <= 0.5 else math.acos(x) / _ACOS_HALF * 60.0
+
+
+def _from_one(x: float) -> float:
+    """Raises ValueError outside of -1 to 1."""
+    if x < -1.0 or x > 1.0:
+        raise ValueError("input is out of range")
+    return x
+
+
+def _asind(x: float) -> float:
+    return _asin_of_quadrant(_from_one(x)) if x >= 0.0 else -_asin_of_quadrant(-_from_one(x))
+
+
+def _acosd(x: float) -> float:
+    return _acos_of_quadrant(_from_one(x)) if x >= 0.0 else 90.0 + _asin_of_quadrant(-_from_one(x))
+
+
+def _acosh(x: float) -> float:
+    if x < 1.0:
+        raise ValueError("input is out of range")
+    return math.acosh(x)
+
+
+def _atanh(x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) == 1.0 else math.atanh(_from_one(x))
+
+
+def _erfc(x: float) -> float:
+    found = math.erfc(x)
+    return found if found or x == math.inf or x != x else out_of_range("DOUBLE")
+
+
+_ONE: tuple[tuple[str, Callable[[float], float]], ...] = (
+    ("SIND", _sind),
+    ("COSD", _cosd),
+    ("TAND", lambda x: _degrees_quotient(x, _sin_of_quadrant, _cos_of_quadrant, _TAN_45)),
+    ("COTD", lambda x: _degrees_quotient(x, _cos_of_quadrant, _sin_of_quadrant, _COT_45)),
+    ("ASIND", _asind),
+    ("ACOSD", _acosd),
+    ("ATAND", lambda x: math.atan(x) / _ATAN_ONE * 45.0),
+    ("ASINH", math.asinh),
+    ("ACOSH", _acosh),
+    ("ATANH", _atanh),
+    ("ERF", math.erf),
+    ("ERFC", _erfc),
+)  # fmt: skip
+for _name, _by in _ONE:
+    standard(_name, takes(DOUBLE, gives=DOUBLE), by=_by)
+standard(
+    "ATAN2D",
+    takes(DOUBLE, DOUBLE, gives=DOUBLE),
+    by=lambda y, x: math.atan2(y, x) / _ATAN_ONE * 45.0,
+)
+
+
+# The operator as written -> the function in the syntax tree.
+
+# --- operators of bits over whole numbers in two's complement: `a & b`, `a | b`, `a # b`, `~a`, `a << n`, `a >> n` ---
+#
+# A shift counts its places modulo the bits of the number. Bits that are shifted out are lost, as in PostgreSQL.
+
+OPERATORS = {"&": "BITS_AND", "|": "BITS_OR", "#": "BITS_XOR", "<<": "BITS_LEFT", ">>": "BITS_RIGHT"}
+NOT = "BITS_NOT"
+
+
+def _left(r: Resolution) -> Reference:
+    bits = 32 if r.result.kind is Kind.INT else 64
+    half = 1 << (bits - 1)
+
+    def shifted(v: int, places: int) -> int:
+        return ((v << (places & (bits - 1))) + half & (1 << bits) - 1) - half
+
+    return shifted
+
+
+def _right(r: Resolution) -> Reference:
+    mask = (32 if r.result.kind is Kind.INT else 64) - 1
+    return lambda v, places: v >> (places & mask)
+
+
+def _same(function: Callable[..., int]) -> Callable[[Resolution], Reference]:
+    return lambda _r: function
+
+
+def _between(sign: str) -> Lowering:
+    return lambda a, _r: f"({a[0]} {sign} {a[1]})"
+
+
+_PAIRS: tuple[tuple[str, Callable[[Resolution], Reference], Lowering], ...] = (
+    ("BITS_AND", _same(lambda a, b: a & b), _between("&")),
+    ("BITS_OR", _same(lambda a, b: a | b), _between("|")),
+    ("BITS_XOR", _same(lambda a, b: a ^ b), lambda a, _r: f"xor({a[0]}, {a[1]})"),
+)  # fmt: skip
+for _name, _pair, _sql in _PAIRS:
+    standard(
+        _name,
+        takes(INT, INT, gives=INT),
+        takes(BIGINT, BIGINT, gives=BIGINT),
+        by_types=_pair,
+        duckdb=_sql,
+    )
+for _name, _shift in (
+    ("BITS_LEFT", _left),
+    ("BITS_RIGHT", _right),
+):  # fmt: skip
+    standard(_name, takes(INT, INT, gives=INT), takes(BIGINT, INT, gives=BIGINT), by_types=_shift)
+standard(
+    NOT,
+    takes(INT, gives=INT),
+    takes(BIGINT, gives=BIGINT),
+    by=lambda v: ~v,
+    duckdb=lambda a, _r: f"(~{a[0]})",
+)

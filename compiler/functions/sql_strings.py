@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
@@ -9,9 +10,18 @@ from typing import Any, Literal, get_args
 from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import check_bytes, parts_of, utf8_bytes
 from flowql.compiler.functions.pattern_calls import pattern_calls
-from flowql.compiler.functions.registry import Lowering, Reference, define, named, same_for_all, standard, takes
+from flowql.compiler.functions.registry import (
+    Lowering,
+    Reference,
+    define,
+    named,
+    same_for_all,
+    standard,
+    takes,
+    takes_many,
+)
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
-from flowql.compiler.functions.sql_patterns import part_described
+from flowql.compiler.functions.sql_regex import part_described
 from flowql.compiler.functions.strings import check_parts, filled, missing_to, replace, replace_sql
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind, SqlType
 
@@ -327,3 +337,85 @@ define(
     duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
     spark=lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "",
 )
+
+# --- FORMAT, and quoting for statements ---
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
+_SPEC = re.compile(r"%(?:(%)|(?:(\d+)\$)?(-?)(\d*)([sIL]))?", re.ASCII)
+# Words that PostgreSQL's QUOTE_IDENT quotes: those that are reserved there.
+_WORDS = (
+    "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create current_date "
+    "current_role current_time current_timestamp current_user default deferrable desc distinct do else end except false fetch for "
+    "foreign from grant group having in initially intersect into lateral leading limit localtime localtimestamp not null offset on "
+    "only or order placing primary references returning select session_user some symmetric table then to trailing true union unique "
+    "user using variadic when where window with"
+)
+_RESERVED = frozenset(_WORDS.split())
+
+
+def quote_ident(name: str) -> str:
+    """A name in double quotes, where it needs them."""
+    if _PLAIN.fullmatch(name) and name not in _RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """A text in single quotes."""
+    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+    return f" E{quoted}" if "\\" in text else quoted
+
+
+def quote_nullable(text: str | None) -> str:
+    """As `quote_literal`; NULL becomes the word NULL."""
+    return "NULL" if text is None else quote_literal(text)
+
+
+def formatted(pattern: str | None, *values: str | None) -> str | None:
+    """PostgreSQL's FORMAT: %s is a text, %I a name, %L a constant, %2$s the second value, %-10s one of so many places. Raises ValueError."""
+    if pattern is None:
+        return None
+    taken = total = 0
+
+    def written(match: re.Match[str]) -> str:
+        nonlocal taken, total
+        percent, place, left, width, kind = match.groups()
+        if percent:
+            return "%"
+        if not kind:
+            raise ValueError(f'unrecognized format() type specifier in "{pattern}"')
+        taken = int(place) if place else taken + 1
+        if not 1 <= taken <= len(values):
+            raise ValueError("too few arguments for format()")
+        places = int(width or 0)
+        check_bytes(places)
+        text = _shown(values[taken - 1], kind)
+        total += max(places, len(text))
+        check_bytes(total)
+        return text.ljust(places) if left else text.rjust(places)
+
+    return _SPEC.sub(written, pattern)
+
+
+def _shown(value: str | None, kind: str) -> str:
+    if kind == "L":
+        return quote_nullable(value)
+    if kind == "I":
+        if value is None:
+            raise ValueError("null values cannot be formatted as an SQL identifier")
+        return quote_ident(value)
+    return "" if value is None else value
+
+
+standard(
+    "FORMAT",
+    takes_many(STRING, STRING, gives=STRING, at_least=0),
+    by=formatted,
+    null_propagating=False,
+)
+for _name, _quoted in (
+    ("QUOTE_IDENT", quote_ident),
+    ("QUOTE_LITERAL", quote_literal),
+    ("QUOTE_NULLABLE", quote_nullable),
+):  # fmt: skip
+    standard(_name, takes(STRING, gives=STRING), by=_quoted, null_propagating=_name != "QUOTE_NULLABLE")

@@ -18,8 +18,7 @@ from flowql.compiler.functions.sql_casts import cast_resolver
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, interval_text
 from flowql.compiler.functions.sql_micros import on_ms
 from flowql.compiler.functions.sql_times import made_date
-from flowql.compiler.functions.sql_zone_abbreviations import CHANGING, OFFSETS_S
-from flowql.compiler.functions.sql_zones import zone_behind
+from flowql.compiler.functions.sql_zones import CHANGING, OFFSETS_S, zone_behind
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of
 from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan.types import (

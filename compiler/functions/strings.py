@@ -1,26 +1,74 @@
-"""Functions of texts. Lengths and positions count Unicode characters, from 1."""
+"""Functions of texts and URLs. Lengths and positions count Unicode characters, from 1."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import quote_plus, unquote, unquote_plus
 
 from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import (
     ELEMENTS_MAX,
+    PART_MAX,
     UTF8_MAX,
     VALUE_BYTES_MAX,
     check_bytes,
     check_elements,
+    parts_of,
     utf8_bytes,
 )
 from flowql.compiler.functions.registry import Lowering, Reference, named, scalar, takes, takes_many, text
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import is_plain_text, null_where, whole
 from flowql.compiler.functions.spark_text import text as constant_text
-from flowql.compiler.functions.text_case import lower, upper
 from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
+
+# --- case of long strings, part by part: `str.upper` of 1 MB of a letter with a special case keeps the interpreter lock for 70 ms ---
+
+_SIGMA = "\u03a3"  # the one letter whose lower case depends on its neighbours: it is another one at the end of a word
+
+
+def upper(text: str) -> str:
+    """`str.upper`.
+
+    >>> upper("straße")
+    'STRASSE'
+    """
+    return text.upper() if len(text) <= PART_MAX else "".join([part.upper() for part in parts_of(text)])
+
+
+def lower(text: str) -> str:
+    """`str.lower`.
+
+    >>> lower("ΟΔΟΣ")
+    'οδος'
+    """
+    if len(text) <= PART_MAX:
+        return text.lower()
+    parts = parts_of(text)
+    return "".join(_lower_parts(parts) if _SIGMA in text else [part.lower() for part in parts])
+
+
+def _lower_parts(parts: list[str]) -> list[str]:
+    """Each part between the two characters that decide about a sigma at its ends: the nearest ones that are not skipped."""
+    after = [""]
+    for part in reversed(parts):
+        after.append(next((c for c in part if not _is_skipped(c)), after[-1]))
+    before, out = "", []
+    for part, behind in zip(parts, reversed(after[:-1]), strict=True):
+        lowered = (before + part + behind).lower()
+        out.append(lowered[len(before.lower()) : len(lowered) - len(behind.lower())])
+        before = next((c for c in reversed(part) if not _is_skipped(c)), before)
+    return out
+
+
+def _is_skipped(c: str) -> bool:
+    """Whether a character between a sigma and a letter makes no difference, such as an apostrophe or an accent."""
+    return (c + _SIGMA).lower()[-1] == "\u03c3" and ("a" + c + _SIGMA).lower()[-1] == "\u03c2"
+
 
 _CONTROLS = "".join(map(chr, range(33)))
 
@@ -369,4 +417,123 @@ for _name, _test in (("STARTS_WITH", str.startswith), ("ENDS_WITH", str.endswith
         by=_test,
         duckdb=named(_name.lower()),
         spark=named(_name.lower().replace("_", "")),
+    )
+
+# --- parts of URLs ---
+
+_URL = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?P<rest>(?://(?P<authority>[^/?#]*+))?(?P<path>[^?#]*)"
+    r"(?:\?(?P<query>[^#]*))?)(?:#(?P<fragment>.*))?"
+)
+_AUTHORITY = re.compile(r"(?:[^@]*@)?(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])?(?::(?P<port>\d*))?")
+_NOT_IN_URLS = re.compile(r"[\s\x00-\x20\x7f\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
+
+
+def _part(url: str, name: str) -> str | None:
+    """A part of a URL, as RFC 2396 divides it, decoded; None where it is absent.
+
+    A URL that has a scheme and then no slash (`mailto:a@b`) has neither path nor query. Raises ValueError for what is no URL.
+    """
+    found = _URL.fullmatch(url)
+    if found is None or _NOT_IN_URLS.search(url):
+        raise ValueError(f"{url!r} is not a URL")
+    if found["scheme"] and not found["rest"].startswith("/") and name in ("path", "query"):
+        return None
+    value = found[name]
+    return None if value is None else unquote(value)
+
+
+def _server(url: str, name: str) -> str | None:
+    """Host or port; both are None where the authority is no host name (it may be a name of another kind of registry)."""
+    found = _AUTHORITY.fullmatch(_part(url, "authority") or "")
+    return None if found is None or not found["host"] else found[name]
+
+
+def _port(url: str) -> int | None:
+    text = _server(url, "port")
+    return int(text) if text else None
+
+
+def _parameter(url: str, name: str) -> str | None:
+    pairs = (p.partition("=") for p in (_part(url, "query") or "").split("&"))
+    return next((v for k, _, v in pairs if k == name), None)
+
+
+_PARTS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    ("URL_EXTRACT_HOST", lambda u: _server(u, "host")),
+    ("URL_EXTRACT_PORT", _port),
+    ("URL_EXTRACT_PROTOCOL", lambda u: _part(u, "scheme")),
+    ("URL_EXTRACT_PATH", lambda u: _part(u, "path")),
+    ("URL_EXTRACT_QUERY", lambda u: _part(u, "query")),
+    ("URL_EXTRACT_FRAGMENT", lambda u: _part(u, "fragment")),
+)
+for _name, _of in _PARTS:
+    _what = _name.rpartition("_")[2].lower()
+    scalar(_name, takes(STRING, gives=INT if _what == "port" else STRING), by=_of)
+scalar("URL_EXTRACT_PARAMETER", takes(STRING, STRING, gives=STRING), by=_parameter)
+scalar("URL_ENCODE_PARAM", takes(STRING, gives=STRING), by=lambda s: quote_plus(s, safe="*-._"))
+scalar("URL_DECODE_PARAM", takes(STRING, gives=STRING), by=unquote_plus)
+
+# --- characters hidden by their class ---
+
+
+def mask(s: str, upper: str | None, lower: str | None, digit: str | None, other: str | None) -> str:
+    """Each character replaced by that of its class; a NULL replacement keeps the class as it is."""
+    check_bytes(len(s) * max(len(r or "") for r in (upper, lower, digit, other)))
+    return "".join(_mask_one(c, upper, lower, digit, other) for c in s)
+
+
+def _mask_one(c: str, upper: str | None, lower: str | None, digit: str | None, other: str | None) -> str:
+    category = unicodedata.category(c)
+    if category == "Lu":
+        replacement = upper
+    elif category == "Ll":
+        replacement = lower
+    else:
+        replacement = digit if category == "Nd" else other
+    return c if replacement is None else replacement
+
+
+def _masker(upper: str, lower: str, digit: str, other: str) -> Reference:
+    return lambda s, u=upper, low=lower, d=digit, o=other: None if s is None else mask(s, u, low, d, o)
+
+
+def _partial_mask(keep: str) -> Reference:
+    """MASK_LEFT and its kin: `n` characters masked or kept at one end."""
+
+    def run(s: str | None, n: int | None, *characters: str | None) -> str | None:
+        if s is None or n is None:
+            return None
+        if n < 0:
+            raise ValueError(f"the number of characters must not be negative, got {n}")
+        u, low, d, o = characters or ("X", "x", "n", "-")
+        cut = min(n, len(s)) if keep in ("right", "left") else max(len(s) - n, 0)
+        head, tail = s[:cut], s[cut:]
+        if keep in ("right", "right_kept"):
+            return mask(head, u, low, d, o) + tail
+        return head + mask(tail, u, low, d, o)
+
+    return run
+
+
+_FOUR = (STRING, STRING, STRING, STRING)
+scalar(
+    "MASK",
+    takes(STRING, gives=STRING),
+    takes(STRING, *_FOUR, gives=STRING),
+    by=_masker("X", "x", "n", "-"),
+    null_propagating=False,
+)
+for _name, _keep in (
+    ("MASK_LEFT", "right"),
+    ("MASK_RIGHT", "left_kept"),
+    ("MASK_KEEP_LEFT", "left"),
+    ("MASK_KEEP_RIGHT", "right_kept"),
+):
+    scalar(
+        _name,
+        takes(STRING, INT, gives=STRING),
+        takes(STRING, INT, *_FOUR, gives=STRING),
+        by=_partial_mask(_keep),
+        null_propagating=False,
     )

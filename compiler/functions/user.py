@@ -16,8 +16,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
-from flowql.compiler.functions.async_options import IN_FLIGHT, AsyncOptions, Order, Retry
-from flowql.compiler.functions.asynchronous import checked_options
+from flowql.compiler.functions.asynchronous import IN_FLIGHT, AsyncOptions, Order, Retry, checked_options
 from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.registry import (
     AggregateFunction,

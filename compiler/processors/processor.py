@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from flowql.compiler.functions.async_options import IN_FLIGHT, Retry
+from flowql.compiler.functions.asynchronous import IN_FLIGHT, Retry
 
 if TYPE_CHECKING:
     import pyarrow as pa

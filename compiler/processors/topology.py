@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from flowql.compiler.functions.async_options import AsyncOptions
-from flowql.compiler.functions.asynchronous import checked_options
+from flowql.compiler.functions.asynchronous import AsyncOptions, checked_options
 from flowql.compiler.functions.registry import QueryFailure, registered
 from flowql.compiler.functions.user import MARK, checked_name, found_in_plan, module_name, plain_name
 from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits, part_of

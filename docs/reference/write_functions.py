@@ -16,28 +16,28 @@ from flowql.compiler.functions.registry import (
     all_aggregates,
     all_functions,
 )
-from flowql.compiler.functions.sql_try import NULL_IF_FAILED
+from flowql.compiler.functions.sql_comparison import NULL_IF_FAILED
 
 # Page -> the modules of both dialects, and those of standard SQL.
 GROUPS = {
     "Strings": (
-        ("strings", "masking", "regex", "urls"),
-        ("sql_strings", "sql_text_casts", "sql_format", "sql_patterns", "sql_regex"),
+        ("strings", "regex"),
+        ("sql_strings", "sql_text_casts", "sql_regex"),
     ),
     "Numbers": (
         ("numbers",),
-        ("sql_numbers", "sql_degrees", "sql_whole_numbers", "sql_bits", "sql_number_patterns", "sql_sketches"),
+        ("sql_numbers", "sql_number_patterns"),
     ),
     "Dates and times": (
         ("dates",),
         ("sql_times", "sql_zone_functions", "sql_interval_functions", "sql_from_char", "sql_to_char"),
     ),
-    "JSON": (("json_functions",), ("sql_jsonb", "sql_jsonb_making", "sql_jsonb_order")),
+    "JSON": (("json_functions",), ("sql_jsonb", "sql_jsonb_making")),
     "Arrays, maps and table functions": (
-        ("collections_functions", "lambdas"),
-        ("sql_arrays", "sql_array_parts", "sql_series"),
+        ("collections_functions", "constructors"),
+        ("sql_array_parts",),
     ),
-    "Bytes, choices and attempts": (("bytes_functions", "conditional"), ("sql_bytes", "sql_try")),
+    "Bytes, choices and attempts": (("bytes_functions", "logic"), ("sql_bytes", "sql_comparison")),
 }
 # How operators are written, in the order of the page: the catalogue has other names for them.
 OPERATORS = {

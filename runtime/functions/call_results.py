@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from flowql.compiler.functions.async_options import RetryAfter
+from flowql.compiler.functions.asynchronous import RetryAfter
 from flowql.compiler.functions.registry import FAILURES, AsyncFunction
 from flowql.runtime.functions.failures import frames_of
 from flowql.runtime.functions.metrics import FunctionMetrics, metrics_of

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import flowql
-from flowql.compiler.functions.async_options import RetryAfter
+from flowql.compiler.functions.asynchronous import RetryAfter
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.runtime.functions import workers

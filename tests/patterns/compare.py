@@ -11,17 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from flowql.compiler.functions.patterns import all_matches
-from flowql.compiler.functions.patterns.errors import (
+from flowql.compiler.functions.patterns.java import parse_java
+from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
+from flowql.compiler.functions.patterns.program import Program
+from flowql.compiler.functions.patterns.short import short
+from flowql.compiler.functions.patterns.tree import (
+    Pattern,
     PatternAmbiguous,
     PatternError,
     PatternNotSupported,
     PatternTooLarge,
 )
-from flowql.compiler.functions.patterns.java import parse_java
-from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
-from flowql.compiler.functions.patterns.program import Program
-from flowql.compiler.functions.patterns.short import short
-from flowql.compiler.functions.patterns.tree import Pattern
 from tests.patterns.generate import pairs
 
 HERE = Path(__file__).parent

@@ -98,7 +98,7 @@ def test_the_rule_of_nesting_finds_what_it_should() -> None:
 
 
 def test_built_expressions_have_no_repetition_within_another() -> None:
-    """Without one the time is a power of the length of the string, which `argument_limits` holds below 1,000 where it is of a user."""
+    """Without one the time is a power of the length of the string, which `bounds.chars_max` holds below 1,000 where it is of a user."""
     found = list(built_texts())
     assert len(found) > 8
     assert [text for text in found if nested(parser.parse(text))] == []

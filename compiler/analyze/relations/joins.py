@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.signatures import FunctionTypeError
-from flowql.compiler.functions.sql_comparison import PREFIX
-from flowql.compiler.functions.sql_try import NULL_IF_FAILED
+from flowql.compiler.functions.sql_comparison import NULL_IF_FAILED, PREFIX
 from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind
 from flowql.compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts
 from flowql.compiler.plan.logical import Node

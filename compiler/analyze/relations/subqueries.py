@@ -21,7 +21,7 @@ from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Func, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
-from flowql.compiler.functions.sql_single_row import SINGLE_ROW
+from flowql.compiler.functions.sql_comparison import SINGLE_ROW
 from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TopN
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjuncts
 from flowql.compiler.plan.logical import Filter, Node, Project, Scan, walk_nodes

@@ -17,7 +17,7 @@ from flowql.compiler.dialect.standard.lower_types import lower_cast_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.words import BY_CODE_POINT, SPECIAL_VALUES
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
-from flowql.compiler.functions import sql_array_parts, sql_bits, sql_jsonb
+from flowql.compiler.functions import sql_array_parts, sql_jsonb, sql_numbers
 from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.numeric import MAX_PRECISION
 from flowql.compiler.plan.types import BIGINT
@@ -32,7 +32,7 @@ _NAMES = {  # of operators in functions' words
     "!~~": "not_like",
     "~~*": "ILIKE",
     "ROW": "row",
-    **sql_bits.OPERATORS,
+    **sql_numbers.OPERATORS,
     **sql_array_parts.OPERATORS,
     **sql_jsonb.OPERATORS,
 }
@@ -189,7 +189,7 @@ def _negative(node: Func) -> Ast:
 def _regular(node: Func) -> Ast:
     """`~`; with a * whatever the case, with a ! negated. In front of a value it turns its bits."""
     if len(node.args) == 1:
-        return Func(sql_bits.NOT, lower_exprs(node.args), node.span)
+        return Func(sql_numbers.NOT, lower_exprs(node.args), node.span)
     flags = (Lit("string", "i", node.span),) if node.name.endswith("*") else ()
     made = Func("REGEXP_LIKE", (*lower_exprs(node.args), *flags), node.span)
     return _not(made) if node.name.startswith("!") else made

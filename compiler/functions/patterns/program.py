@@ -6,9 +6,15 @@ from collections.abc import Iterable
 
 from flowql.compiler.functions.lazy_arrow import pa, pc
 from flowql.compiler.functions.patterns import shape
-from flowql.compiler.functions.patterns.errors import PatternNotSupported, PatternTooLarge
 from flowql.compiler.functions.patterns.re2 import Ending, Writer
-from flowql.compiler.functions.patterns.tree import Alternation, Group, Pattern, walk
+from flowql.compiler.functions.patterns.tree import (
+    Alternation,
+    Group,
+    Pattern,
+    PatternNotSupported,
+    PatternTooLarge,
+    walk,
+)
 
 # Bytes of a string times instructions of a program: RE2 takes 5 to 10 ns each at worst, with groups, which is a quarter of a second.
 STEPS_MAX = 50_000_000

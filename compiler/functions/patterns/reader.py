@@ -5,8 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NoReturn
 
-from flowql.compiler.functions.patterns.errors import PatternError, PatternNotSupported, PatternTooLarge
-from flowql.compiler.functions.patterns.tree import Node, alternation
+from flowql.compiler.functions.patterns.tree import (
+    Node,
+    PatternError,
+    PatternNotSupported,
+    PatternTooLarge,
+    alternation,
+)
 
 REPEATED_MAX = 1_000  # times of a counted repetition: the limit of RE2
 PATTERN_MAX = 5_000  # characters, which take milliseconds to read

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
-from flowql.compiler.functions.async_options import ONCE, AsyncOptions, Order, Retry
+from flowql.compiler.functions.asynchronous import ONCE, AsyncOptions, Order, Retry
 from flowql.compiler.functions.registry import AsyncFunction, QueryFailure
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import function_in_plan, plain_name

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.functions import collections_functions, sql_bytes, sql_strings, strings, text_case
+from flowql.compiler.functions import collections_functions, sql_bytes, sql_strings, strings
 from flowql.compiler.functions.bounds import PART_MAX, ValueTooLarge, utf8_bytes
-from flowql.compiler.functions.patterns import replacements
+from flowql.compiler.functions.patterns import all_matches
 from flowql.compiler.functions.registry import all_functions
 from flowql.compiler.plan.types import Kind
 from tests.bounds.calls import signatures
@@ -67,12 +67,12 @@ def test_no_call_reads_more_escapes_than_those_of_a_part(text: str, monkeypatch:
 def test_parts_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     r = random.Random(53)
     for part in (5, 7, 64):
-        for module in (text_case, sql_bytes):
+        for module in (strings, sql_bytes):
             monkeypatch.setattr(module, "PART_MAX", part)
         for _ in range(700):
             text = "".join(r.choices("ΣΣΣaé'.\u0301\u00ad ßİﬃ1A", k=r.randint(1, 90)))
-            assert text_case.upper(text) == text.upper(), text
-            assert text_case.lower(text) == text.lower(), text
+            assert strings.upper(text) == text.upper(), text
+            assert strings.lower(text) == text.lower(), text
             pieces = r.choices(["\\\\", "\\101", "\\000", "\\377", "a", "7", "é"], k=r.randint(1, 90))
             plain = b"".join(
                 b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) if p[0] == "\\" else p.encode() for p in pieces
@@ -133,7 +133,7 @@ def test_the_characters_of_a_text_are_made_an_array_in_parts() -> None:
 
 @pytest.mark.parametrize("part", [1, 2, 7])
 def test_replacing_and_counting_in_parts_makes_no_difference(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacements, "PART_MAX", part)
+    monkeypatch.setattr(all_matches, "PART_MAX", part)
     monkeypatch.setattr(collections_functions, "PART_MAX", part)
     replace = all_functions()["REGEXP_REPLACE"].reference(signatures("REGEXP_REPLACE")[0])
     assert replace("00:11:2", "", "<>") == "<>".join(["", *"00:11:2", ""])

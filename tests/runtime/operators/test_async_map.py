@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowql.compiler.functions.async_options import ORDERS, AsyncOptions, Order, Retry
+from flowql.compiler.functions.asynchronous import ORDERS, AsyncOptions, Order, Retry
 from flowql.compiler.functions.registry import AsyncFunction, Function, forget_projects, register_of_project
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.physical.stores import stores_of

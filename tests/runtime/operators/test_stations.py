@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowql.compiler.functions.async_options import ORDERS, Order, Retry
+from flowql.compiler.functions.asynchronous import ORDERS, Order, Retry
 from flowql.runtime.functions.call_results import CallResult
 from flowql.runtime.operators.asynchronous import operator
 from flowql.runtime.operators.asynchronous.operator import PARK_MS, Pending, Stations, Waiting, from_value, to_value

@@ -13,7 +13,7 @@ import pytest
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.bounds import CallTooLong, ValueTooLarge
 from flowql.compiler.functions.pattern_calls import AT_ONCE, as_python, function_over_columns
-from flowql.compiler.functions.patterns import all_matches, errors, program, replacements
+from flowql.compiler.functions.patterns import all_matches, program, tree
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
 from flowql.compiler.functions.registry import lookup
@@ -73,11 +73,11 @@ def test_no_record_holds_the_interpreter_up() -> None:
 
 
 def test_a_string_that_would_take_too_long_is_a_dead_letter_with_a_code() -> None:
-    with pytest.raises(errors.StringTooLong, match="at most") as found:
+    with pytest.raises(tree.StringTooLong, match="at most") as found:
         call("REGEXP_LIKE", "a" * 2_000_000, "(a|b|ab){1,20}c")
     assert found.value.code == "FQ4070"
     for pattern in ("a*b|a", "a+$|a", r"(a+\b)?", r"a+\B-|a"):  # each match would be searched for to the end
-        with pytest.raises(errors.StringTooLong):
+        with pytest.raises(tree.StringTooLong):
             call("REGEXP_REPLACE", "a" * 30_000, pattern, "")
     assert call("REGEXP_REPLACE", "  " + "a " * 15_000, r"^\s+|\s+$", "") == "a " * 14_999 + "a"
 
@@ -133,7 +133,7 @@ def test_the_number_of_searches_does_not_grow_with_that_of_the_matches(
 
 def test_a_pattern_from_data_that_cannot_be_used_is_a_dead_letter_with_a_code() -> None:
     for pattern in ("(?=a)", "(", "((a{1000}){1000}){9}", "a" * 6_000):
-        with pytest.raises(errors.PatternError) as found:
+        with pytest.raises(tree.PatternError) as found:
             call("REGEXP_LIKE", "a", pattern)
         assert found.value.code == "FQ4071"
 
@@ -160,7 +160,7 @@ def test_a_replacement_is_refused_before_it_makes_a_value_without_bound(pattern:
 @pytest.mark.parametrize("pattern", [r"\B", r"a*\B", r"x|\B"])
 def test_no_match_is_within_a_character(pattern: str) -> None:
     """RE2 has an empty match between the bytes of a character: a replacement there was no string."""
-    with pytest.raises(errors.PatternNotSupported, match="B in a pattern that matches an empty string"):
+    with pytest.raises(tree.PatternNotSupported, match="B in a pattern that matches an empty string"):
         call("REGEXP_REPLACE", "aéa", pattern, "-")
     assert call("REGEXP_REPLACE", "aéa éé", r"\Bé", "-") == "aéa --"
 
@@ -170,7 +170,7 @@ def test_a_replacement_is_read_in_linear_time() -> None:
         def __add__(self, other: str) -> str:
             raise AssertionError("pieces are copied again and again")
 
-    assert replacements.joined([Piece("a"), Piece("b"), 1, Piece("c")]) == ("ab", 1, "c")
+    assert all_matches.joined([Piece("a"), Piece("b"), 1, Piece("c")]) == ("ab", 1, "c")
     assert call("REGEXP_REPLACE", "a", "(?<n>a)", "x" * 300_000 + r"${n}$1\$") == "x" * 300_000 + "aa$"
     assert call("sql_regexp_replace", "a", "(a)", r"é\1\&\\") == "éaa\\"
 
@@ -180,28 +180,28 @@ def test_a_group_that_java_leaves_behind_is_refused_where_it_is_taken(pattern: s
     """Java 17 keeps what an inner group matched in a round that was given up."""
     inner = max(parse_java(pattern).stale)
     assert call("REGEXP_EXTRACT", pattern, "abc", 0) in (None, "", "c")
-    with pytest.raises(errors.PatternNotSupported, match=rf"group {inner}"):
+    with pytest.raises(tree.PatternNotSupported, match=rf"group {inner}"):
         call("REGEXP_EXTRACT", pattern, "abc", inner)
-    with pytest.raises(errors.PatternNotSupported, match=rf"group {inner}"):
+    with pytest.raises(tree.PatternNotSupported, match=rf"group {inner}"):
         call("REGEXP_REPLACE", "abc", pattern, f"${inner}")
     assert call("REGEXP_EXTRACT", "(?:a(b))?c|x", "abc", 1) == "b"
 
 
 @pytest.mark.parametrize("pattern", ["[a-", "[[:digit:]-a]", "[\\d-x]"])
 def test_what_postgresql_reads_as_no_range_is_an_error(pattern: str) -> None:
-    with pytest.raises(errors.PatternError, match="is not valid"):
+    with pytest.raises(tree.PatternError, match="is not valid"):
         parse_postgres(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"\s*?.+", r"\d*?\D.*", r"[\D]*?c??.*", r"(\S\d)??.{2,}"])
 def test_the_shortest_match_of_all_is_not_that_of_a_greedy_end(pattern: str) -> None:
     """PostgreSQL takes the shortest match where the first quantifier is lazy, whatever the last one is."""
-    with pytest.raises(errors.PatternAmbiguous):
+    with pytest.raises(tree.PatternAmbiguous):
         parse_postgres_match(pattern)
 
 
 def test_whether_a_pattern_matches_is_asked_of_any_pattern() -> None:
-    with pytest.raises(errors.PatternAmbiguous):
+    with pytest.raises(tree.PatternAmbiguous):
         parse_postgres_match("a?(ab)?")
     assert program.Program(parse_postgres("a?(ab)?")).groups == 1
 
