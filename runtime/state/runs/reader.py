@@ -18,6 +18,7 @@ import numpy as np
 
 from flowql.runtime.state.columns.packed import hash_of, pack
 from flowql.runtime.state.physical import PhysicalReader, PhysicalSnapshot, chunk_sizes
+from flowql.runtime.state.runs.merged import MergedRuns
 from flowql.runtime.state.runs.run import (
     AREA,
     PREFIX_BYTES,
@@ -25,6 +26,7 @@ from flowql.runtime.state.runs.run import (
     Run,
     decode_blocks,
     find_in_block,
+    joined_rows,
     keys_between,
     newest,
     read_floor,
@@ -33,7 +35,7 @@ from flowql.runtime.state.runs.run import (
 
 TOMBSTONE = b"\xc0"
 _SYSTEM = b"\0\0\0\0"
-_ROWS_PER_BLOCK = 256  # about
+_BLOCKS_MAX = 32  # of a run that are read at a time
 _FEW_KEYS = 8  # for which calls of NumPy take longer than Python
 
 Chunk = tuple[list[bytes], list[bytes]]
@@ -55,6 +57,7 @@ class RunCache:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[bytes, bytes], Run] = {}
+        self.merged = MergedRuns()
 
     def list(self, reader: PhysicalReader, prefix: bytes) -> Runs:
         """The runs that `reader` has of a prefix."""
@@ -97,13 +100,20 @@ class RunsReader:
         if prefix is None:
             yield from self.inner.chunks(low, high)
         elif (found := self.runs(prefix)).runs:
-            for rows in merged_rows(self.inner, prefix, found, low, high):
+            for rows in self._merged(prefix, found, low, high):
                 left = rows.without_deleted()
                 if len(left):
                     yield [prefix + k for k in left.keys.to_bytes()], left.values.to_pylist()
         else:
             for keys, values in self.inner.chunks(low, min(high, prefix + AREA)):
                 yield from without_tombstones(keys, values)
+
+    def _merged(self, prefix: bytes, found: Runs, low: bytes, high: bytes) -> Iterator[FlatRows]:
+        """Rows of a prefix with low <= key < high in order, some at a time, without prefix, deleted ones included. RunGone."""
+        begin, end = max(low[PREFIX_BYTES:], found.floor), high[PREFIX_BYTES:] if high < prefix + AREA else None
+        all_rows = self._cache.merged.rows(self.inner, prefix, found.runs) if low == prefix and end is None else None
+        of_runs = run_sources(self.inner, found, begin, end) if all_rows is None else [_Merged(all_rows, begin)]
+        return merge_sources([*of_runs, _Area(self.inner.scan(low, min(high, prefix + AREA)))])
 
     def rows_in_no_run(self, prefix: bytes) -> Iterator[Chunk]:
         """Keys without prefix and values of some rows at a time, tombstones among them."""
@@ -195,13 +205,6 @@ def _find_one(reader: PhysicalReader, found: Runs, key: bytes) -> bytes | None:
     return None
 
 
-def merged_rows(reader: PhysicalReader, prefix: bytes, found: Runs, low: bytes, high: bytes) -> Iterator[FlatRows]:
-    """Rows of a prefix with low <= key < high in order, some at a time, without prefix, deleted ones included. RunGone."""
-    end = high[PREFIX_BYTES:] if high < prefix + AREA else None
-    rows = _Area(reader.scan(low, min(high, prefix + AREA)))
-    return merge_sources([*run_sources(reader, found, low[PREFIX_BYTES:], end), rows])
-
-
 def run_sources(reader: PhysicalReader, found: Runs, low: bytes = b"", high: bytes | None = None) -> list[Source]:
     """Runs with the rows of low <= key < high, older ones first."""
     begin = max(low, found.floor)
@@ -211,7 +214,7 @@ def run_sources(reader: PhysicalReader, found: Runs, low: bytes = b"", high: byt
 def merge_sources(sources: Sequence[Source]) -> Iterator[FlatRows]:
     """Rows of several sources, older ones first, in order of their keys. Where several have a key, the last of them counts."""
     for size in chunk_sizes():
-        known = [s for s in sources if s.fill(size)]
+        known = [s for s in sources if s.fill(-(-size // len(sources)))]
         if not known:
             return
         bound = min((s.last for s in known if s.more), default=None)
@@ -231,9 +234,9 @@ class Source(ABC):
         return self._rows.keys.at(len(self._rows) - 1)
 
     def fill(self, rows: int) -> bool:
-        """Reads rows if none are in memory; whether there are some now."""
-        while not len(self._rows) and self.more:
-            self._rows = self._read(rows)
+        """Reads until so many rows are in memory; whether there are some. With few rows of one source, few of all others could be merged."""
+        while len(self._rows) < rows and self.more:
+            self._rows = joined_rows([self._rows, self._read(rows)])
         return bool(len(self._rows))
 
     def take(self, bound: bytes | None) -> FlatRows:
@@ -262,6 +265,19 @@ class _Area(Source):
         return FlatRows.of([k[PREFIX_BYTES:] for k, _ in found], values)
 
 
+class _Merged(Source):
+    """Rows of all runs, from `begin` on."""
+
+    def __init__(self, rows: FlatRows, begin: bytes) -> None:
+        super().__init__()
+        self._left = rows.part(keys_between(rows.keys, begin, None)[0], len(rows))
+
+    def _read(self, rows: int) -> FlatRows:
+        found, n = self._left, len(self._left)
+        self._left, self.more = found.part(min(rows, n), n), rows < n
+        return found.part(0, min(rows, n))
+
+
 class _Blocks(Source):
     """Rows of one run."""
 
@@ -275,7 +291,8 @@ class _Blocks(Source):
         first = self._next
         if first < 0:
             first = max(0, bisect_right(fences, self._begin) - 1)
-        self._next = min(len(fences), first + max(1, rows // _ROWS_PER_BLOCK))
+        wanted = rows * len(fences) // max(1, self._run.head.rows)
+        self._next = min(len(fences), first + min(max(1, wanted), _BLOCKS_MAX))
         found = decode_blocks(self._run.blocks(self._reader, range(first, self._next)))
         self.more = self._next < len(fences) and (self._end is None or fences[self._next] < self._end)
         a, b = keys_between(found.keys, self._begin, self._end)

@@ -73,12 +73,16 @@ class FlatRows:
 
 def newest(parts: Sequence[FlatRows]) -> FlatRows:
     """The rows of several, older ones first, in order of their keys. Where several have a key, the last of them counts."""
-    rows = parts[0] if len(parts) == 1 else _concatenated(parts)
+    rows = joined_rows(parts)
     at = rows.keys.last_of_each()
     return rows.take(at)
 
 
-def _concatenated(parts: Sequence[FlatRows]) -> FlatRows:
+def joined_rows(parts: Sequence[FlatRows]) -> FlatRows:
+    """The rows of several, one after the other."""
+    parts = [p for p in parts if len(p)] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
     return FlatRows(joined([p.keys for p in parts]), pa.concat_arrays([p.values for p in parts]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.runs import merged
+from flowql.runtime.state.runs.merged import KEPT_BYTES
 from flowql.runtime.state.runs.merging import FAN_IN, choose
 from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.runs.run import (
@@ -136,6 +140,39 @@ def test_a_look_up_of_one_key_finds_what_a_look_up_of_many_finds() -> None:
         found = seen.get_many("T", keys)
         assert [seen.get("T", key) for key in keys] == found
     assert {None, (0,), (1,), (2,)} == set(found)
+
+
+@pytest.mark.parametrize("kept_bytes", [KEPT_BYTES, 0])
+def test_readers_of_whole_stores_decode_each_run_once(kept_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With deletions, rows in no run, merges, older snapshots, and stores whose rows have no room in memory."""
+    monkeypatch.setattr(merged, "KEPT_BYTES", kept_bytes)
+    decoded = list[int]()
+    monkeypatch.setattr(merged, "decode_blocks", lambda blocks: (decoded.append(len(blocks)), decode_blocks(blocks))[1])
+    manager, expected = manager_on(MemoryPhysical()), list[dict[tuple[str], tuple[int]]]()
+    task, rows = manager.open_task("q", 0, [table()]), dict[tuple[str], tuple[int] | None]()
+    merger, commits = manager.merger(SystemClock()), 2 * FAN_IN + 3
+    with ExitStack() as stack:
+        snapshots = []
+        for n in range(commits):
+            written = {**numbered(n * 50, n * 50 + RUN_ROWS_MIN, n), (f"key {n * 50 - 7}",): None}
+            append(task.store("T"), written)
+            publish(manager, task)
+            commit(manager)
+            put(manager, task, "T", {("key 3",): (-n,), ("key 70",): None})
+            commit(manager)
+            rows |= written | {("key 3",): (-n,), ("key 70",): None}
+            expected.append({k: v for k, v in rows.items() if v is not None})
+            snapshots.append(stack.enter_context(manager.snapshot()))
+            assert dict(snapshots[-1].scan("T")) == expected[-1]
+            for _ in range(3):
+                merger.run_once(0)
+        if kept_bytes:
+            assert len(decoded) <= 2 * commits, "the new run of a commit, or a merged one"
+        for seen, table_then in zip(snapshots, expected, strict=True):
+            assert dict(seen.scan("T")) == table_then
+            assert len(list(islice(seen.scan("T"), 5))) == 5
+            some = {k: v for k, v in table_then.items() if ("key 5",) <= k < ("key 8",)}
+            assert dict(seen.scan("T", low=("key 5",), high=("key 8",))) == some
 
 
 def test_rows_of_windows_are_in_runs_by_segment() -> None:
