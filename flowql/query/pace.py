@@ -6,6 +6,7 @@ import threading
 import time
 
 CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all interactive queries together take a tenth
+GATHERED_S, RECENT_S = 0.03, 5.0  # for which equal queries gather, if continuous queries had to wait not longer ago
 
 
 class Share:
@@ -24,14 +25,17 @@ class Share:
 
     def owe(self, cpu_s: float) -> None:
         """Notes processor time of a query for which continuous queries had to wait. Queries that begin next leave them time in return."""
+        if not (self.yields and cpu_s):
+            return
         with self._lock:
             now = time.monotonic()
-            wanted = max(now, self._free_at_s) + YIELDED * cpu_s * self.yields
+            wanted = max(now, self._free_at_s) + YIELDED * cpu_s
             self._free_at_s = min(wanted, now + YIELDED_S_MAX)
 
     def wait_s(self) -> float:
-        """How long a query that begins now should wait."""
-        return max(0.0, self._free_at_s - time.monotonic())
+        """How long a query that begins now should wait, for itself and for equal ones that come at about the same time."""
+        left_s = self._free_at_s - time.monotonic()
+        return max(left_s, GATHERED_S if left_s > -RECENT_S else 0.0)
 
 
 class Pace:
@@ -58,12 +62,13 @@ class Pace:
         self.end()
         return cpu
 
-    def rest(self) -> None:
-        """The piece is done: leaves time to others if they had to wait for it."""
+    def rest(self) -> float:
+        """As `contended`. Leaves time to others if they had to wait for it."""
         cpu = self._contended()
         if cpu > 0 and self._share.yields:
             time.sleep(min(YIELDED_S_MAX, YIELDED * cpu * self._cost * self._share.taking))
         self.end()
+        return cpu
 
     def _contended(self) -> float:
         cpu, wall = time.thread_time() - self._cpu, time.monotonic() - self._wall

@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,12 +18,12 @@ import pyarrow as pa
 import pytest
 
 from flowql.config.sections import InteractiveQuerySettings
-from flowql.query import loading, query_pool, query_process
+from flowql.query import loading, pace, query_pool, query_process
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import INVALID, NO_PROCESS, TOO_LARGE, QueryError
 from flowql.query.limits import QueryLimits
-from flowql.query.pace import Pace
+from flowql.query.pace import YIELDED, Pace
 from flowql.query.query_process import QueryProcess
 from flowql.query.relations import StoreRelation
 from flowql.query.session import answer
@@ -73,7 +75,7 @@ def contended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "CONTENDED_S_MAX", -1.0)
     monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
     monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
-    monkeypatch.setattr(Pace, "rest", Pace.end)
+    monkeypatch.setattr(Pace, "rest", lambda self: self.end() or 0.0)
 
 
 def copies_of(world: InstanceHarness) -> list[Path]:
@@ -167,9 +169,31 @@ def test_no_more_is_read_here_once_queries_wait_for_it(
             yield chunk
 
     monkeypatch.setattr(StateSnapshot, "chunks", counted)
-    monkeypatch.setattr(Pace, "contended", lambda self: self.end() or loading.CONTENDED_S_MAX / 4.5)
+    monkeypatch.setattr(Pace, "_contended", lambda self: loading.CONTENDED_S_MAX / 4.5)
     assert ask(world, sql, database).num_rows == (0 if "LIMIT" in sql else 83)
     assert len(read) == 5
+
+
+def test_a_query_for_which_others_wait_a_little_yields_and_is_answered_here(
+    world: InstanceHarness, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An aggregate over 10,000 rows, say: a child process would answer seconds later."""
+    read, slept, small = list[int](), list[float](), small_chunks(StateSnapshot.chunks)
+
+    def counted(*args: Any, **limits: Any) -> Iterator[Any]:
+        for chunk in small(*args, **limits):
+            read.append(1)
+            yield chunk
+
+    sql = "SELECT MAX(N) AS N FROM T"
+    monkeypatch.setattr(StateSnapshot, "chunks", counted)
+    expected, pieces = ask(world, sql, database), len(read)
+    monkeypatch.setattr(QueryProcess, "ask", lambda *_: pytest.fail("a process was asked"))
+    monkeypatch.setattr(Pace, "_contended", lambda self: 0.09 / pieces)
+    told = SimpleNamespace(thread_time=time.thread_time, monotonic=time.monotonic, sleep=slept.append)
+    monkeypatch.setattr(pace, "time", told)
+    assert ask(world, sql, database).equals(expected)
+    assert sum(slept) == pytest.approx(YIELDED * (0.09 - loading.YIELDS_AFTER_S), abs=YIELDED * 0.09 / pieces)
 
 
 def test_an_instance_at_rest_is_read_in_its_own_process(
@@ -177,7 +201,7 @@ def test_an_instance_at_rest_is_read_in_its_own_process(
 ) -> None:
     monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
     monkeypatch.setattr(QueryProcess, "ask", lambda *_: pytest.fail("a process was asked"))
-    monkeypatch.setattr(Pace, "rest", Pace.end)
+    monkeypatch.setattr(Pace, "rest", lambda self: self.end() or 0.0)
     assert ask(world, "SELECT COUNT(*) AS N FROM T", database).to_pylist() == [{"N": 83}]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from flowql.query import pace as subject
-from flowql.query.pace import YIELDED, YIELDED_S_MAX, Pace, Share
+from flowql.query.pace import GATHERED_S, RECENT_S, YIELDED, YIELDED_S_MAX, Pace, Share
 from flowql.server.streaming import PIECE_BYTES, gathered, paced
 
 
@@ -103,6 +103,11 @@ def test_queries_that_begin_wait_for_what_others_have_taken(times: Times) -> Non
     assert share.wait_s() == pytest.approx(2 * YIELDED * 0.010 - 0.1)
     share.owe(10.0)
     assert share.wait_s() == YIELDED_S_MAX
+    times.work(0, YIELDED_S_MAX)
+    assert share.wait_s() == GATHERED_S, "equal queries come at about the same time"
+    times.work(0, RECENT_S)
+    share.owe(0.0)
+    assert share.wait_s() == 0
     alone = Share(yields=False)
     alone.owe(10.0)
     assert alone.wait_s() == 0
