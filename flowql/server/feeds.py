@@ -50,15 +50,15 @@ class LeftBehind(Exception):
 
 @dataclass(slots=True)
 class Piece:
-    """Changes, a rebuild, or the end, with its failure if it has one. moved: the cursors continue in another feed. counted: its bytes when
-    the feed took it; those of a form that is encoded later are not counted.
+    """Changes, a rebuild, or the end, with its failure if it has one. moved: the cursors continue in another feed. counted: its bytes as the feed
+    counts them; None if no feed keeps it.
     """
 
     found: pa.RecordBatch | Rebuilt | None
     after: Point
     failure: Failure | None = None
     moved: bool = False
-    counted: int = 0
+    counted: int | None = None
     _forms: dict[type[Form], bytes] = field(default_factory=dict)
 
     def is_encoded(self, form: Form) -> bool:
@@ -260,6 +260,14 @@ class Feed:
             cursor.held_s = 0.0
         return self._pieces[at]
 
+    def encoded(self, piece: Piece, form: Form) -> bytes:
+        """Any thread, without the lock. The feed counts the bytes if it keeps the piece."""
+        made = piece.encoded(form)
+        with self._feeds.lock:
+            if piece.counted is not None:
+                self._count(piece, piece.counted)
+        return made
+
     # Its own thread.
 
     def start(self) -> None:
@@ -361,10 +369,13 @@ class Feed:
             self._add(piece)
 
     def _add(self, piece: Piece) -> None:
-        piece.counted = piece.bytes
         self._pieces.append(piece)
-        self._bytes += piece.counted
+        self._count(piece, 0)
         _wake(self._cursors)
+
+    def _count(self, piece: Piece, before: int) -> None:
+        piece.counted = piece.bytes
+        self._bytes += piece.counted - before
 
     def _make_room(self, size: int) -> None:
         while self._pieces and (self._bytes + size > KEPT_BYTES or len(self._pieces) >= KEPT_PIECES):
@@ -379,7 +390,9 @@ class Feed:
                 self._wait_for(late)
                 continue
             gone = self._pieces.popleft()
+            assert gone.counted is not None, "kept"
             self._bytes -= gone.counted
+            gone.counted = None
             self._first += 1
             self._before = gone.after
 

@@ -130,4 +130,6 @@ class Subscriber:
                 return self._form.rows(shown, replace(piece.after, token=None))
         if piece.is_encoded(self._form):
             return piece.encoded(self._form)
-        return await self._loop.run_in_executor(self._feeds.threads, piece.encoded, self._form)
+        assert self._cursor is not None
+        assert self._cursor.feed is not None, "begun"
+        return await self._loop.run_in_executor(self._feeds.threads, self._cursor.feed.encoded, piece, self._form)
