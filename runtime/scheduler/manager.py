@@ -12,7 +12,7 @@ are added before the name, and the name is taken before the task is asked, so th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -262,15 +262,18 @@ class TaskManager:
             return self._grant(look, chosen, owner)
 
     def _chosen(self, look: Look) -> TaskFacts:
-        """By policy. One that compares queries first needs the facts of all tasks of one query only, and asks until one can run."""
-        queries, now = self.accounts.queries, self.accounts.virtual_time
+        """By policy. `weighted_fair` compares queries first, so it needs the facts of one query's tasks only, and asks until one can run."""
         found = list(look.ready.values())
         if self._pick is not weighted_fair:
-            found = [t for q in list(look.ready) for t in self._runnable(q, look.known)] or found
-        chosen = self._pick(found, queries, now)
-        assert chosen is not None
+            return self._picked([t for q in list(look.ready) for t in self._runnable(q, look.known)] or found)
+        chosen = self._picked(found)
         # Another thread may have stopped an input since the look: then the slice of the task found before ends without rows.
-        return next(self._in_order(chosen.query, look.known), chosen) if self._pick is weighted_fair else chosen
+        return next(self._in_order(chosen.query, look.known), chosen)
+
+    def _picked(self, tasks: Sequence[TaskFacts]) -> TaskFacts:
+        chosen = self._pick(tasks, self.accounts.queries, self.accounts.virtual_time)
+        assert chosen is not None
+        return chosen
 
     def _grant(self, look: Look, chosen: TaskFacts, owner: str) -> Slice:
         entry = self._entries[chosen.task]

@@ -9,14 +9,12 @@ import pytest
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import from_rows
-from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_TIME, DeadLetter, Looks
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once, encode, records_of, written_at
 from flowql.runtime.task.isolate import RowLimit
 from flowql.runtime.task.lost import FIRST_ROWS, LateCount, losses_of, with_micro_batch
 from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
-from flowql.runtime.task.sizing import FORGET, START_ROWS, MicroBatchSizer
 
 
 def test_late_rows_add_up_and_the_furthest_behind_is_kept() -> None:
@@ -74,28 +72,6 @@ def test_a_join_whose_first_rows_met_nothing_of_a_later_table_is_told(parts: lis
     """What rows do after the first thousand does not count."""
     notes = losses_of(enumerate(parts)).notes
     assert [n.startswith("join-1: none of its first 1,0") for n in notes] == [True] * told
-
-
-def test_a_run_takes_as_many_rows_as_fit_by_the_cheapest_full_runs() -> None:
-    sizer = MicroBatchSizer()
-    assert sizer.rows(5_000_000) == START_ROWS
-    sizer.learn(START_ROWS // 2 - 1, 1_000)
-    sizer.learn(0, 1_000)
-    assert sizer.rows(5_000_000) == START_ROWS, "what took little that was there says nothing"
-    sizer.learn(START_ROWS // 2, START_ROWS // 2 * 1_000)
-    assert sizer.rows(5_000_000) == 5_000
-    sizer.learn(4_999, 4_999 * 9_000)
-    assert sizer.rows(5_000_000) == 5_000, "it was no full run"
-    sizer.learn(5_000, 5_000 * 9_000)
-    assert sizer.rows(5_000_000) == int(5_000_000 / (1_000 * FORGET))
-    sizer.learn(4_900, 4_900 * 1_020)
-    assert sizer.rows(5_000_000) == int(5_000_000 / 1_020)
-    sizer.learn(10, 10 * 500)
-    assert sizer.rows(5_000_000) == 10_000, "any run lowers the estimate"
-    sizer.learn(1, 0)
-    assert sizer.rows(5_000_000) == ROWS_PER_RUN_MAX
-    assert sizer.rows(1 << 60) == ROWS_PER_RUN_MAX
-    assert sizer.rows(1) == ROWS_PER_RUN_MIN
 
 
 def test_after_a_failure_runs_take_half_and_after_successes_as_many_as_before() -> None:
