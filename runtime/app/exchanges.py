@@ -2,53 +2,144 @@
 
 Rows that are published and not yet consumed at a cut are the remainder. They are written into the same commit as state rows, so a
 restart finds exactly what the committed positions upstream have already passed. A batch is written once, at the first cut that
-finds it waiting, and deleted at the first cut after it was consumed: a cut costs what changed, not what waits.
+finds it waiting. All batches of a repartition that a cut writes are one block, since a repartition of n partitions has n * n channels.
+A block is deleted at the first cut after all of its batches were consumed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import NamedTuple
+
+import msgspec
 
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.batch import Batch
 from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.layout import store_key_codec
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Snapshot
-from flowql.runtime.task.batch_ipc import decode_batch, encode_batch, rows_of
+from flowql.runtime.task.batch_ipc import decode_batch, encode_batches
 from flowql.runtime.task.input_buffer import ExchangeInput
 
-ChannelKey = tuple[str, int, int]
+Channel = tuple[int, int]  # partition, source
+ChannelKey = tuple[str, int, int]  # topic, partition, source
 TASK = "__exchange"
-HEAD = -1  # the number of the row that says how much of a channel's oldest batch is consumed
+HEADS = -1  # the number of the row with the first batches of channels that are not consumed
 STORE = StoreSpec(
     "__exchange",
     "table",
-    Schema(
-        (
-            Field("TOPIC", t.STRING, "key"),
-            Field("PARTITION", t.INT, "key"),
-            Field("SOURCE", t.INT, "key"),
-            Field("NUMBER", t.BIGINT, "key"),
-        )
-    ),
-    Schema((Field("BATCH", t.BYTES), Field("CONSUMED", t.BIGINT))),
+    Schema((Field("TOPIC", t.STRING, "key"), Field("NUMBER", t.BIGINT, "key"))),
+    Schema((Field("BLOCK", t.BYTES), Field("BATCHES", t.BYTES))),
 )
 
 
-@dataclass(slots=True)
-class _Saved:
-    """The stored part of a channel: batches first <= number < end, and how much of the oldest is consumed."""
+class _Entry(NamedTuple):
+    """A batch of a block. number: within the channel."""
 
-    first: int = 0
-    end: int = 0
-    consumed: int = 0
+    partition: int
+    source: int
+    number: int
+    rows: int
+
+
+class _Head(NamedTuple):
+    """How far a channel is consumed. number: of its oldest batch. consumed: rows of that batch."""
+
+    partition: int
+    source: int
+    number: int
+    consumed: int
+
+
+class _Saved(NamedTuple):
+    """A batch in the store: the block that holds it, and where it starts there."""
+
+    block: int
+    start: int
+    number: int
+    rows: int
+
+
+class _Encoded(NamedTuple):
+    """Batches that no cut has written yet, as a block. batches: with their channels and numbers."""
+
+    batches: Sequence[tuple[ExchangeInput, int, Batch]]
+    block: bytes
+
+
+_entries = msgspec.msgpack.Decoder(list[_Entry])
+_heads = msgspec.msgpack.Decoder(list[_Head])
+
+
+@dataclass(slots=True)
+class _Stored:
+    """The stored part of a repartition.
+
+    batches: by channel, those that are not consumed. heads: of channels with consumed rows in a block that exists. waiting: by block, the
+    number of its batches that are not consumed. next: the number of the next block.
+    """
+
+    batches: defaultdict[Channel, deque[_Saved]] = field(default_factory=lambda: defaultdict(deque))
+    heads: dict[Channel, _Head] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
+    next: int = 0
+
+    @staticmethod
+    def read(rows: dict[int, Value]) -> _Stored:
+        """rows: of the store, by number."""
+        stored, heads = _Stored(), rows.pop(HEADS, None)
+        if heads is not None:
+            stored.heads = {(h.partition, h.source): h for h in _heads.decode(heads[1])}
+        for block in sorted(rows):
+            stored.add(block, _entries.decode(rows[block][1]))
+        for channel in list(stored.batches):
+            stored.consume(channel, stored.first(channel))
+        for saved in stored.batches.values():
+            numbers = [b.number for b in saved]
+            assert not saved or numbers == list(range(numbers[0], numbers[-1] + 1)), "batches are without gaps"
+        return stored
+
+    def add(self, block: int, entries: Iterable[_Entry]) -> None:
+        start = waiting = 0
+        for e in entries:
+            self.batches[e.partition, e.source].append(_Saved(block, start, e.number, e.rows))
+            start, waiting = start + e.rows, waiting + 1
+        self.waiting[block], self.next = waiting, block + 1
+
+    def first(self, channel: Channel) -> int:
+        """The number of the oldest batch that is not consumed, or of the next one if there is none."""
+        if (head := self.heads.get(channel)) is not None:
+            return head.number
+        saved = self.batches.get(channel)
+        return saved[0].number if saved else 0
+
+    def end(self, channel: Channel) -> int:
+        """The number after the last stored batch; 0 if none is stored."""
+        saved = self.batches.get(channel)
+        return saved[-1].number + 1 if saved else 0
+
+    def consume(self, channel: Channel, first: int) -> None:
+        """Removes batches before number `first`."""
+        saved = self.batches[channel]
+        while saved and saved[0].number < first:
+            self.waiting[saved.popleft().block] -= 1
+
+    def take_consumed(self) -> list[int]:
+        """Removes the blocks whose batches are all consumed; their numbers."""
+        gone = [block for block, waiting in self.waiting.items() if not waiting]
+        for block in gone:
+            del self.waiting[block]
+        if not self.waiting:
+            self.heads.clear()
+        return gone
 
 
 class Exchanges:
@@ -60,45 +151,57 @@ class Exchanges:
         self._state.counts = False  # rows between tasks have limits of their own
         self._store = self._state.store(STORE.name)
         self._inputs: dict[ChannelKey, ExchangeInput] = {}
-        self._saved: dict[ChannelKey, _Saved] = {}
+        self._stored: dict[str, _Stored] = {}  # by topic
+        self._decoded: dict[tuple[str, int], Batch] = {}  # blocks, until the next cut: many channels are opened at once
         self._changed: set[ChannelKey] = set()  # since they were saved: with many queries most channels are empty
-        self._ahead: dict[int, tuple[Batch, bytes]] = {}  # by identity; belongs to the thread that calls `save`
+        self._closed: set[ChannelKey] = set()
+        self._ahead: dict[str, _Encoded] = {}  # belongs to the thread that calls `save`
 
     def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput:
         """The channel of one upstream partition into one partition, with the committed remainder in it."""
         exchange = ExchangeInput(operator, topic, partition, source, changed=self._changed)
-        channel = (topic, partition, source)
+        channel = partition, source
         with self._epoch_lock.join():  # else a commit would see a saved remainder without its channel, and delete it
-            saved, batches = self._read(channel)
-            self._saved.pop(
-                channel, None
-            )  # saved for an earlier consumer of this channel, whose offsets do not apply to this one
-            if batches:
-                exchange.resume(saved.first, [decode_batch(b, schema) for b in batches], saved.consumed)
-                self._saved[channel] = saved
-            self._inputs[channel] = exchange
+            stored = self._stored_of(topic)
+            batches = [
+                self._block(topic, b.block, schema).slice(b.start, b.start + b.rows)
+                for b in stored.batches.get(channel, ())
+            ]
+            head = stored.heads.get(channel)
+            exchange.resume(stored.first(channel), batches, head.consumed if head is not None and batches else 0)
+            self._closed.discard((topic, *channel))
+            self._inputs[topic, partition, source] = exchange
         return exchange
 
-    def _read(self, channel: ChannelKey) -> tuple[_Saved, list[bytes]]:
-        """The saved state and the rows of a channel in the store."""
-        topic, partition, source = channel
-        rows: dict[Any, Value] = {
-            k[3]: v for k, v in self._store.scan(low=channel, high=(topic, partition, source + 1))
-        }
-        consumed = rows.pop(HEAD, (None, 0))[1]
-        if not rows:
-            return _Saved(), []
-        numbers = sorted(rows)
-        assert numbers == list(range(numbers[0], numbers[-1] + 1)), "batches of a channel are without gaps"
-        return _Saved(numbers[0], numbers[-1] + 1, consumed), [rows[n][0] for n in numbers]
+    def _stored_of(self, topic: str) -> _Stored:
+        stored = self._stored.get(topic)
+        if stored is None:
+            stored = _Stored.read({k[1]: v for k, v in self._store.scan_prefix((topic,))})  # type: ignore[misc]
+            self._stored[topic] = stored
+        return stored
+
+    def _block(self, topic: str, number: int, schema: Schema) -> Batch:
+        found = self._decoded.get((topic, number))
+        if found is None:
+            row = self._store.get((topic, number))
+            assert row is not None
+            found = self._decoded[topic, number] = decode_batch(row[0], schema)
+        return found
 
     def put_aside(self, channels: Iterable[ExchangeInput]) -> None:
-        """These channels are as they were committed, and nothing of them is saved before they are opened anew, or closed."""
+        """These channels are as they were committed, and nothing of them is saved before they are opened anew, or closed.
+
+        They are all channels of their repartitions.
+        """
         keys = {(channel.topic, channel.partition, channel.source) for channel in channels}
+        topics = {topic for topic, _, _ in keys}
         for key in keys:
             self._inputs.pop(key, None)
-            self._saved.pop(key, None)
-        self._store.revert_rows(lambda row: row[:3] in keys)
+        assert topics.isdisjoint(topic for topic, _, _ in self._inputs), "a repartition is put aside as a whole"
+        for topic in topics:
+            self._stored.pop(topic, None)
+        self._store.revert_rows(lambda row: row[0] in topics)
+        self._decoded.clear()
 
     def get(self, topic: str, partition: int, source: int) -> ExchangeInput:
         return self._inputs[topic, partition, source]
@@ -106,11 +209,8 @@ class Exchanges:
     def close(self, channel: ExchangeInput) -> None:
         """The consumer is gone for good: forget its remainder."""
         key = (channel.topic, channel.partition, channel.source)
-        self._changed.add(key)
-        if self._inputs.pop(key, None) is None:
-            saved, batches = self._read(key)
-            if batches:
-                self._saved[key] = saved
+        self._inputs.pop(key, None)
+        self._closed.add(key)
 
     def encode_ahead(self) -> None:
         """Encodes the batches that the next `save` would write now, so that it holds the epoch lock, without which no task can publish,
@@ -119,22 +219,34 @@ class Exchanges:
         Called by the thread that calls `save`, without the epoch lock. `save` encodes rows that are published in between. Rows that are
         consumed in between were encoded in vain.
         """
+        self._ahead = {t: e for t, e in self._ahead.items() if self._is_current(e)}  # of a cut that failed
         with self._epoch_lock:
-            changed = [(key, self._inputs[key]) for key in self._changed & self._inputs.keys()]
-            waiting = [b for key, exchange in changed for b in self._unsaved(key, exchange)]
-        for batch in waiting:
-            if id(batch) not in self._ahead:
-                with suppress(Exception):  # `save` meets it again, and reports it
-                    self._ahead[id(batch)] = batch, encode_batch(batch)
+            waiting = [
+                (topic, self._unsaved(topic, channels))
+                for topic, channels in _by_topic(self._changed & self._inputs.keys())
+                if topic not in self._ahead
+            ]
+        for topic, batches in waiting:
+            with suppress(Exception):  # `save` meets it again, and reports it
+                self._ahead |= _encoded(topic, batches)
 
-    def _unsaved(self, channel: ChannelKey, exchange: ExchangeInput) -> list[Batch]:
-        """Batches that no cut has written yet."""
-        saved = self._saved.get(channel)
-        return list(exchange.queue)[max(0, saved.end - exchange.first) if saved is not None else 0 :]
+    def _is_current(self, encoded: _Encoded) -> bool:
+        """Whether its channels have not been opened anew since."""
+        return all(self._inputs.get((x.topic, x.partition, x.source)) is x for x, _, _ in encoded.batches)
 
-    def _encoded(self, batch: Batch) -> bytes:
-        ahead = self._ahead.get(id(batch))
-        return encode_batch(batch) if ahead is None else ahead[1]
+    def _unsaved(self, topic: str, channels: Iterable[ChannelKey]) -> list[tuple[ExchangeInput, int, Batch]]:
+        """Batches that no cut has written and `encode_ahead` has not encoded yet."""
+        stored, out = self._stored_of(topic), list[tuple[ExchangeInput, int, Batch]]()
+        ahead = self._ahead.get(topic)
+        ends = {} if ahead is None else {(x.topic, x.partition, x.source): number + 1 for x, number, _ in ahead.batches}
+        for key in channels:
+            exchange = self._inputs[key]
+            first = max(exchange.first, stored.end(key[1:]), ends.get(key, 0))
+            out += [
+                (exchange, n, batch)
+                for n, batch in enumerate(islice(exchange.queue, first - exchange.first, None), first)
+            ]
+        return out
 
     def save(self) -> dict[str, Exception]:
         """Writes the changes of waiting rows into the epoch before its cut.
@@ -143,52 +255,81 @@ class Exchanges:
         """
         failed: dict[str, Exception] = {}
         changes: list[tuple[Key, Value | None]] = []
-        for channel in self._changed - self._inputs.keys():
-            changes += _changes(channel, self._saved.pop(channel, _Saved()), _Saved(), (), self._encoded)
-            self._changed.discard(channel)
-        for channel in sorted(self._changed & self._inputs.keys()):
-            exchange = self._inputs[channel]
-            first = exchange.first
-            now = _Saved(first, first + len(exchange.queue), exchange.consumed)
-            before = self._saved.get(channel) or _Saved(first, first)
-            if now != before:
-                try:
-                    changes += _changes(channel, before, now, exchange.queue, self._encoded)
-                except Exception as error:  # whatever Arrow says of a value
-                    failed[exchange.topic] = UnwritableState(TASK, exchange.topic, error)
-                    continue
-                self._saved[channel] = now
-            self._changed.discard(channel)
+        self._decoded.clear()
+        for topic, channels in _by_topic((self._changed & self._inputs.keys()) | self._closed):
+            try:
+                changes += self._changes(topic, channels)
+            except Exception as error:  # whatever Arrow says of a value
+                failed[topic] = UnwritableState(TASK, topic, error)
+                continue
+            self._changed.difference_update(channels)
+            self._closed.difference_update(channels)
         if changes:
             self._store.put_many([k for k, _ in changes], [v for _, v in changes])
             self._state.publish({})
         self._ahead.clear()
         return failed
 
+    def _changes(self, topic: str, channels: Sequence[ChannelKey]) -> list[tuple[Key, Value | None]]:
+        """Rows that turn what the store holds of a repartition into what waits in it."""
+        if topic in self._ahead and not self._is_current(self._ahead[topic]):
+            del self._ahead[topic]
+        open_ = [key for key in channels if key in self._inputs]
+        blocks = [*filter(None, (self._ahead.get(topic), *_encoded(topic, self._unsaved(topic, open_)).values()))]
+        stored, heads_before = self._stored_of(topic), dict(self._stored_of(topic).heads)
+        written: dict[int, Value] = {}
+        for encoded in blocks:
+            entries = [_Entry(x.partition, x.source, n, len(batch)) for x, n, batch in encoded.batches]
+            written[stored.next] = encoded.block, msgspec.msgpack.encode(entries)
+            stored.add(stored.next, entries)
+        for key in channels:
+            exchange, channel = self._inputs.get(key), key[1:]
+            first = stored.end(channel) if exchange is None else exchange.first
+            if stored.batches.get(channel) and stored.first(channel) < first:
+                stored.heads[channel] = _Head(*channel, first, 0)
+            stored.consume(channel, first)
+            if exchange is not None and (exchange.consumed or channel in stored.heads):
+                stored.heads[channel] = _Head(*channel, first, exchange.consumed)
+        gone = stored.take_consumed()
+        out: list[tuple[Key, Value | None]] = [((topic, n), row) for n, row in written.items() if n not in gone]
+        out += [((topic, n), None) for n in gone if n not in written]
+        if stored.heads != heads_before:
+            heads = [stored.heads[channel] for channel in sorted(stored.heads)]
+            out.append(((topic, HEADS), (None, msgspec.msgpack.encode(heads)) if heads else None))
+        return out
+
     @property
     def empty(self) -> bool:
         return not any(e.has_rows for e in self._inputs.values())
 
 
+def are_keys(encoded: Iterable[bytes]) -> bool:
+    """Whether these are encoded keys of the store: those of earlier versions had four parts."""
+    codec = store_key_codec(STORE)
+    try:
+        return all(len(codec.decode(key)) == 2 for key in encoded)
+    except AssertionError:
+        return False
+
+
 def rows_saved(snapshot: Snapshot) -> dict[str, int]:
     """Rows that wait between tasks as of a commit, by repartition; nothing where there are none. Any process may ask."""
-    rows = Counter[str]()
+    topics: defaultdict[str, dict[int, Value]] = defaultdict(dict)
     if any(store.name == STORE.name for store in snapshot.stores()):
-        for (topic, _, _, number), (batch, consumed) in snapshot.scan(STORE.name):
-            rows[str(topic)] += -consumed if number == HEAD else rows_of(batch)
+        for (topic, number), row in snapshot.scan(STORE.name):
+            topics[topic][number] = row  # type: ignore[index]
+    rows = Counter[str]()
+    for topic, found in topics.items():
+        stored = _Stored.read(found)
+        rows[topic] = sum(b.rows for saved in stored.batches.values() for b in saved)
+        rows[topic] -= sum(head.consumed for head in stored.heads.values())
     return dict(rows)
 
 
-def _changes(
-    channel: ChannelKey, before: _Saved, now: _Saved, queue: Sequence[Batch], encode: Callable[[Batch], bytes]
-) -> list[tuple[Key, Value | None]]:
-    """Rows that turn what the store holds of a channel into `now`; `queue` holds the batches from `now.first` on."""
-    out: list[tuple[Key, Value | None]] = []
-    for n in range(before.first, before.end):
-        if not now.first <= n < now.end:
-            out.append(((*channel, n), None))
-    for n in range(max(before.end, now.first), now.end):
-        out.append(((*channel, n), (encode(queue[n - now.first]), 0)))
-    if now.consumed != before.consumed:
-        out.append(((*channel, HEAD), (None, now.consumed) if now.consumed else None))
-    return out
+def _by_topic(channels: Iterable[ChannelKey]) -> list[tuple[str, list[ChannelKey]]]:
+    return [(topic, list(keys)) for topic, keys in groupby(sorted(channels), lambda key: key[0])]
+
+
+def _encoded(topic: str, batches: Sequence[tuple[ExchangeInput, int, Batch]]) -> dict[str, _Encoded]:
+    """A block of these batches; none if there is no batch."""
+    return {topic: _Encoded(batches, encode_batches([batch for _, _, batch in batches]))} if batches else {}

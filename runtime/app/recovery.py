@@ -175,6 +175,10 @@ def _restore_exchanges(log: Log, state: StateManager, application_id: str) -> No
     topic = changelog_topic(application_id, exchanges.STORE.name)
     reader = log.key_values(TopicPartition(topic, 0), EARLIEST)
     while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
+        if not exchanges.are_keys(batch.keys):
+            raise StateError(
+                f"{topic} has rows in the format of an earlier version of FlowQL: take another app_id, or delete the topics of this one"
+            )
         state.restored.take(exchanges.STORE, 0, batch.keys, batch.values)
     ended = state.end_restore(exchanges.TASK)
     assert ended, "exchanges have a commit under way, although tasks are opened after the recovery"

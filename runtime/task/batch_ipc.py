@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowql.compiler.plan.schema import Schema
-from flowql.runtime.batch import UNKNOWN, Batch, Origins
+from flowql.runtime.batch import UNKNOWN, Batch, Origins, concat, concat_origins
 
 # In the metadata of the stream's schema, so that streams without it are read as well: places, then what tells rows apart, in as few
 # bytes as will do: an index into the places, if there are several, and the offset over the lowest one plus 1, or 0.
@@ -33,6 +34,14 @@ def encode_batch(batch: Batch) -> bytes:
     return b"".join((schema.serialize(), rows, _END))
 
 
+def encode_batches(batches: Sequence[Batch]) -> bytes:
+    """The rows of batches of one schema, one after the other, as `encode_batch` writes them."""
+    rows = concat(batches[0].schema, batches)
+    if len(batches) > 1 and any(b.origins is not None for b in batches):
+        rows = rows.with_origins(concat_origins([b.origins or Origins.unknown(len(b)) for b in batches]))
+    return encode_batch(rows)
+
+
 def decode_batch(data: bytes, schema: Schema) -> Batch:
     table = pa.ipc.open_stream(data).read_all().combine_chunks()
     n = table.num_rows
@@ -49,11 +58,6 @@ def decode_batch(data: bytes, schema: Schema) -> Batch:
         headers=None if all(h is None for h in headers) else [h and [(x["k"], x["v"]) for x in h] for h in headers],
         origins=None if packed is None else _unpacked(packed, n),
     )
-
-
-def rows_of(data: bytes) -> int:
-    """How many rows an encoded batch has."""
-    return sum(batch.num_rows for batch in pa.ipc.open_stream(data))
 
 
 def _packed(origins: Origins) -> bytes:

@@ -213,8 +213,9 @@ class Engine:
 
     def has_rows_between(self, known: Mapping[ChannelKey, ExchangeInput]) -> bool:
         """Whether the last commit holds rows of channels that have been opened since they were `known`."""
-        saved = self.instance.exchanges._saved.items()
-        return any(s.first < s.end and self.channels.get(channel) is not known.get(channel) for channel, s in saved)
+        stored, channels = self.instance.exchanges._stored.items(), self.channels
+        saved = [(topic, *channel) for topic, s in stored for channel, batches in s.batches.items() if batches]
+        return any(channels.get(channel) is not known.get(channel) for channel in saved)
 
     def leftovers(self) -> list[str]:
         """What a change should have taken away with it, soon after."""

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from flowql.runtime.app.exchanges import HEADS, _Saved
+
 Broken = Callable[[Any], Callable[..., Any]]  # what is there -> what takes its place
 
 
@@ -140,11 +142,12 @@ def _channels_kept(original: Any) -> Callable[..., Any]:
     """What is between the parts of a query that begins again is counted on from where it was."""
 
     def opened(exchanges: Any, operator: str, topic: str, partition: int, source: int, schema: Any) -> Any:
-        channel = (topic, partition, source)
-        before = exchanges._saved.get(channel)
+        before = exchanges._inputs.get((topic, partition, source))
         found = original(exchanges, operator, topic, partition, source, schema)
-        if before is not None:
-            exchanges._saved.setdefault(channel, before)
+        if before is not None and not found.queue and (end := before.first + len(before.queue)):
+            stored, found.first = exchanges._stored_of(topic), 0
+            stored.batches[partition, source].append(_Saved(HEADS - 1, 0, end - 1, 0))
+            stored.waiting[HEADS - 1] = stored.waiting.get(HEADS - 1, 0) + 1
         return found
 
     return opened

@@ -55,7 +55,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "ROUNDS_MAX = 1000001": "one round of a million",
     },
     "runtime/app/exchanges.py": {
-        "HEAD = -2  # the number of the row that says how much of a channel's oldest batch is consumed": "any number that no batch has",
+        "HEADS = -2  # the number of the row with the first batches of channels that are not consumed": "any number that no batch has",
     },
     "runtime/app/forwarding.py": {
         "REST_MS = 5001  # for so long a query may take to process what is between its tasks": "a length of time",

@@ -19,6 +19,7 @@ from flowql.runtime.app.deployment import (
     is_same,
     with_names_for,
 )
+from flowql.runtime.app.exchanges import rows_saved
 from flowql.runtime.errors import Superseded, TableUnsupported
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -203,4 +204,5 @@ CREATE TABLE BY_VALUE AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;""")
         instance.commit.dirty = True
     world.driver.commit()  # type: ignore[union-attr]
     assert instance.exchanges.empty
-    assert instance.exchanges._read((channel.topic, channel.partition, channel.source))[1] == []
+    with instance.state.snapshot() as committed:
+        assert rows_saved(committed) == {}

@@ -15,6 +15,7 @@ from flowql.compiler.plan.deployed import Forward
 from flowql.compiler.plan.diff import ForwardRefused, QueryChange
 from flowql.runtime.app import forwarding
 from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.exchanges import rows_saved
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed, read_entries
 from flowql.runtime.clock import VirtualClock
@@ -159,7 +160,8 @@ def test_rows_between_parts_survive_a_crash_also_after_a_new_text() -> None:
             world.driver.round()  # type: ignore[union-attr]
         world.instance.commit.request()
         world.instance.commit.run_once(world.clock.timer_ms())
-        assert world.instance.exchanges._saved, "the commit has a remainder"
+        with world.instance.state.snapshot() as committed:
+            assert rows_saved(committed), "the commit has a remainder"
         if not first:
             world.settle()
     crashed(world, physical)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from flowql.compiler.plan import types as t
 from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import exchanges
 from flowql.runtime.app.plan_topic import write_deployed
@@ -240,13 +243,25 @@ def test_positions_that_are_gone_stop_an_instance_after_its_first_commit() -> No
 def test_what_waits_between_tasks_is_restored_at_once() -> None:
     life = Life(redo=False)
     waiting = life.state.open_task(exchanges.TASK, 0, [exchanges.STORE])
-    key = ("topic", 0, 0, 7)
+    key = ("topic", 7)
     waiting.store(exchanges.STORE.name).put(key, (b"rows", None))
     publish(life.state, waiting)
     life.commit(1, applied=False)
     state = life.recovered()
     assert state.restoring().keys() == {"q/0_0"}
     assert dict(state.snapshot().scan(exchanges.STORE.name)) == {key: (b"rows", None)}
+
+
+def test_rows_between_tasks_of_an_earlier_version_are_refused() -> None:
+    life = Life(redo=False)
+    names = (("TOPIC", t.STRING), ("PARTITION", t.INT), ("SOURCE", t.INT), ("NUMBER", t.BIGINT))
+    spec = replace(exchanges.STORE, key=Schema(tuple(Field(name, of, "key") for name, of in names)))
+    waiting = life.state.open_task(exchanges.TASK, 0, [spec])
+    waiting.store(spec.name).put(("topic", 0, 0, 7), (b"rows", None))
+    publish(life.state, waiting)
+    life.commit(1, applied=False)
+    with pytest.raises(StateError, match="app-__exchange-changelog has rows in the format of an earlier version"):
+        life.recovered()
 
 
 def test_tasks_that_are_opened_before_the_recovery_fail_it() -> None:
