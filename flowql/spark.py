@@ -20,7 +20,7 @@ from flowql.runtime.spark.frames.relation import TableRows
 if TYPE_CHECKING:
     from flowql.compiler.plan.topology import Plan
     from flowql.config.project import Project
-    from flowql.runtime.spark.engine.over_frames import Run
+    from flowql.runtime.spark.engine.over_files import Run
     from flowql.runtime.spark.engine.over_streams import Into, Stream
     from flowql.runtime.spark.frames.lower import Frame, Results, Session, Sources
 
@@ -77,7 +77,7 @@ def run(
 
     Raises CompileError with all mistakes of files and SQL, SparkUnsupported, FrameUnfit and FilesUnfit; nothing is written then.
     """
-    from flowql.runtime.spark.engine.over_frames import run_frames
+    from flowql.runtime.spark.engine.over_files import run_frames
 
     found = load_project(Path(project), target=target, variables=variables)
     return run_frames(session, _compiled(found), found.target.spark, _of_user(sources), tables)

@@ -117,7 +117,7 @@ class Batch:
             assert self._rows is not None
             fields = list(self.schema)
             arrays = [to_arrow([r[i] for r in self._rows], f.type) for i, f in enumerate(fields)]
-            self._arrow = _record_batch(arrays, self.schema, len(self))
+            self._arrow = record_of(arrays, self.schema, len(self))
         return self._arrow
 
     def column(self, name: str) -> list[Any]:
@@ -184,12 +184,29 @@ class Batch:
     def select(self, schema: Schema) -> Batch:
         """The same rows with the columns of `schema` (a subset by name, any order and roles)."""
         index = [self.schema.names.index(n) for n in schema.names]
-        parts: dict[str, Any] = {"rowtime": self.rowtime, "op": self.op, "seq": self.seq, "headers": self.headers}
         if self._arrow is not None:
-            arrays = [self._arrow.column(i) for i in index]
-            return Batch(schema, arrow=_record_batch(arrays, schema, len(self)), **parts)
+            return self.with_columns(schema, [self._arrow.column(i) for i in index])
         assert self._rows is not None
+        parts: dict[str, Any] = {"rowtime": self.rowtime, "op": self.op, "seq": self.seq, "headers": self.headers}
         return Batch(schema, rows=[tuple(r[i] for i in index) for r in self._rows], **parts)
+
+    def with_columns(self, schema: Schema, columns: Sequence[pa.Array]) -> Batch:
+        """The same changes with the values of another schema, of unknown origins."""
+        return from_columns(schema, columns, self.rowtime, op=self.op, seq=self.seq, headers=self.headers)
+
+
+def from_columns(
+    schema: Schema,
+    columns: Sequence[pa.Array],
+    rowtime: Ints,
+    *,
+    seq: Ints,
+    op: Ops | None = None,
+    headers: Headers | None = None,
+) -> Batch:
+    """A batch in column form. op: every row is inserted if it is not given."""
+    arrow, op = record_of(columns, schema, len(rowtime)), np.full(len(rowtime), INSERT, np.int8) if op is None else op
+    return Batch(schema, arrow=arrow, rowtime=rowtime, op=op, seq=seq, headers=headers)
 
 
 def from_rows(
@@ -294,8 +311,9 @@ def to_arrow(values: Sequence[Any], t: SqlType) -> pa.Array:
     return pa.MapArray.from_arrays(nullable, keys, items)
 
 
-def _record_batch(arrays: list[pa.Array], schema: Schema, n: int) -> pa.RecordBatch:
+def record_of(arrays: Sequence[pa.Array], schema: Schema, n: int = 0) -> pa.RecordBatch:
+    """Columns of a schema. n: how many rows a schema without columns has."""
     if not arrays:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
     fields = [pa.field(f.name, arrow_type(f.type)) for f in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(fields))

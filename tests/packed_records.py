@@ -16,7 +16,7 @@ from flowql.runtime.spark.native.frames import BESIDE
 from flowql.runtime.spark.native.topics import Reading, rows_of
 from flowql.runtime.spark.shapes import ENVELOPE_DDL, from_ipc
 from flowql.runtime.spark.stage.layout import Layout
-from flowql.runtime.spark.stage.worker import begun
+from flowql.runtime.spark.stage.program import begun
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers of a cluster have FlowQL, but no tests
 

@@ -123,16 +123,20 @@ class _Remote:
         return made
 
     def _many(self, part: AggregatePart, given: tuple[Any, ...], calls: int) -> Any:
+        return self._asked(Request(self._name, given, part), lambda _: calls)
+
+    def _asked(self, request: Request, calls: Callable[[Any], int]) -> Any:
+        """The reply of a process. calls: how many calls were made, from the reply."""
         start = time.perf_counter()
         try:
-            made = self._workers.ask(Request(self._name, given, part), self._timeout_s)
+            made = self._workers.ask(request, self._timeout_s)
         except Exception as error:
             lost = isinstance(error, ProcessLost)
             self._metrics.here().add(0, time.perf_counter() - start, lost=lost)
             if lost and is_of_several():
                 raise run_too_long(str(error)) from error
             raise
-        self._metrics.here().add(calls, time.perf_counter() - start)
+        self._metrics.here().add(calls(made), time.perf_counter() - start)
         return made
 
     def of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
@@ -152,16 +156,8 @@ class _Remote:
 
     def _column(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[int]]:
         """Rows that fail are called once more alone, and counted there."""
-        start = time.perf_counter()
-        try:
-            data, failed = self._workers.ask(Request(self._name, to_ipc(columns)), self._timeout_s)
-        except Exception as error:
-            lost = isinstance(error, ProcessLost)
-            self._metrics.here().add(0, time.perf_counter() - start, lost=lost)
-            if lost and is_of_several():
-                raise run_too_long(str(error)) from error
-            raise
-        self._metrics.here().add(len(columns[0]) - len(failed), time.perf_counter() - start)
+        request = Request(self._name, to_ipc(columns))
+        data, failed = self._asked(request, lambda made: len(columns[0]) - len(made[1]))
         return from_ipc(data)[0], failed
 
 

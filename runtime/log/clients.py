@@ -198,12 +198,11 @@ class LogReader:
         return RawBatch(self.tp, records, position, size)
 
 
-class KeyValuesOf:
-    """Keys and values of what another reader reads."""
+class ReaderOver:
+    """The calls of a reader over another one that it passes on."""
 
     def __init__(self, reader: Reader) -> None:
-        self.tp = reader.tp
-        self._reader = reader
+        self._reader, self.tp = reader, reader.tp
 
     @property
     def position(self) -> int:
@@ -211,6 +210,16 @@ class KeyValuesOf:
 
     def seek(self, offset: int) -> None:
         self._reader.seek(offset)
+
+    def arrived(self) -> bool:
+        return self._reader.arrived()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class KeyValuesOf(ReaderOver):
+    """Keys and values of what another reader reads."""
 
     def read(self, max_records: int, max_bytes: int) -> KeyValues | None:
         batch = self._reader.read(max_records, max_bytes)
@@ -221,12 +230,6 @@ class KeyValuesOf:
 
     def take(self, max_records: int, max_bytes: int) -> KeyValues | None:
         return self.read(max_records, max_bytes)
-
-    def arrived(self) -> bool:
-        return self._reader.arrived()
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 def _offset_at(batch: pa.RecordBatch, row: int) -> int:

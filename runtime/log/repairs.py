@@ -34,6 +34,7 @@ from flowql.runtime.log.base import (
     Reader,
     TopicPartition,
 )
+from flowql.runtime.log.clients import ReaderOver
 
 CONFIG = {"cleanup.policy": "compact"}
 _POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
@@ -271,16 +272,10 @@ class RepairedLog:
         self._log.close()
 
 
-class _Reader:
+class _Reader(ReaderOver):
     def __init__(self, reader: Reader, repairs: Repairs) -> None:
-        self._reader, self._repairs, self.tp = reader, repairs, reader.tp
-
-    @property
-    def position(self) -> int:
-        return self._reader.position
-
-    def seek(self, offset: int) -> None:
-        self._reader.seek(offset)
+        super().__init__(reader)
+        self._repairs = repairs
 
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         batch = self._reader.read(max_records, max_bytes)
@@ -289,12 +284,6 @@ class _Reader:
     def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
         batch = self._reader.take(max_records, max_bytes)
         return None if batch is None else self._repairs.lay_over(batch)
-
-    def arrived(self) -> bool:
-        return self._reader.arrived()
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 class _Consumer:

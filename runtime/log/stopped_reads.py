@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from flowql.runtime.log.base import Consumer, RawBatch, Reader, TopicPartition
+from flowql.runtime.log.clients import ReaderOver
 
 Stop = Callable[[TopicPartition], int | None]  # the offset that is not read; None where all is
 
@@ -21,18 +22,12 @@ def split(raw: RawBatch, stop: int | None) -> tuple[RawBatch, RawBatch | None]:
     return before, RawBatch(raw.tp, raw.records.slice(kept), raw.next_offset, raw.size_bytes - size)
 
 
-class StoppedReader:
+class StoppedReader(ReaderOver):
     """A reader that finds its end at the stop."""
 
     def __init__(self, reader: Reader, stop: Stop) -> None:
-        self._reader, self._stop, self.tp = reader, stop, reader.tp
-
-    @property
-    def position(self) -> int:
-        return self._reader.position
-
-    def seek(self, offset: int) -> None:
-        self._reader.seek(offset)
+        super().__init__(reader)
+        self._stop = stop
 
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         return None if self._is_at_stop else self._before_stop(self._reader.read(max_records, max_bytes))
@@ -42,9 +37,6 @@ class StoppedReader:
 
     def arrived(self) -> bool:
         return self._is_at_stop or self._reader.arrived()
-
-    def close(self) -> None:
-        self._reader.close()
 
     @property
     def _is_at_stop(self) -> bool:

@@ -22,7 +22,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 from flowql.compiler.schemas.reading import reads_by_name
 from flowql.compiler.schemas.ref import DEBEZIUM, is_wrapped
-from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_rows, to_arrow
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_columns, from_rows, to_arrow
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import BadRecord, FatalRecord, PlanUnsupported
 from flowql.runtime.log.base import RawBatch
@@ -477,21 +477,7 @@ class Decoder:
                 named[f.name] = to_arrow(values, f.type)
 
     def _batch_of(self, fast: FastRows, seq: Ints) -> Batch:
-        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema.fields]
-        n = len(fast.rowtime)
-        arrow = (
-            pa.RecordBatch.from_arrays(fast.columns, schema=pa.schema(fields))
-            if fields
-            else pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
-        )
-        return Batch(
-            self.schema,
-            arrow=arrow,
-            rowtime=fast.rowtime,
-            op=np.zeros(n, np.int8),
-            seq=seq,
-            headers=fast.headers,
-        )
+        return from_columns(self.schema, fast.columns, fast.rowtime, seq=seq, headers=fast.headers)
 
 
 class FastRows:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Explode
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, to_arrow
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_columns, to_arrow
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.keys import picker
 from flowql.runtime.operators.projections import compile_expr
-from flowql.runtime.operators.rows import Emitter, record_of
+from flowql.runtime.operators.rows import Emitter
 from flowql.runtime.operators.sizes import ExplodedRows
 
 VECTOR_ROWS = 32  # as for columns that are only passed on
@@ -70,14 +70,9 @@ class ExplodeOperator:
         op = batch.op[each]
         if self.plan.change == "retract":
             op = np.where(op == UPDATE_BEFORE, DELETE, np.where(op == UPDATE_AFTER, INSERT, op)).astype(np.int8)
-        return Batch(
-            self.plan.schema,
-            arrow=record_of(columns, self.plan.schema),
-            rowtime=batch.rowtime[each],
-            op=op,
-            seq=batch.seq[each],
-            headers=None if batch.headers is None else [batch.headers[i] for i in each.tolist()],
-        )
+        headers = None if batch.headers is None else [batch.headers[i] for i in each.tolist()]
+        times, seq = batch.rowtime[each], batch.seq[each]
+        return from_columns(self.plan.schema, columns, times, op=op, seq=seq, headers=headers)
 
     def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         out = Emitter(self.plan.schema)

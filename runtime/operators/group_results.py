@@ -12,11 +12,10 @@ import pyarrow as pa
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import SqlType, arrow_type
-from flowql.runtime.batch import DELETE, INSERT, TEMPORAL, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow
+from flowql.runtime.batch import DELETE, INSERT, TEMPORAL, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, record_of, to_arrow
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import Fold
 from flowql.runtime.operators.row_columns import column_array
-from flowql.runtime.operators.rows import record_of
 from flowql.runtime.state.columns.packed import Flags
 from flowql.runtime.state.columns.values import RowValues, ValueColumn
 from flowql.runtime.state.columns.wide import WIDE, widened

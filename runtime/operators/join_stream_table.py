@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, from_columns
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, NOT_ONE_KEY, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
 from flowql.runtime.operators.row_columns import RowColumns, plain_column, value_array
-from flowql.runtime.operators.rows import Emitter, interleave, record_of
+from flowql.runtime.operators.rows import Emitter, interleave
 from flowql.runtime.state.columns.packed import Flags, packed_keys
 from flowql.runtime.state.columns.values import RowValues, concatenated
 from flowql.runtime.state.layout import store_key_codec
@@ -209,14 +209,7 @@ class _ColumnJoin:
                 arrays.append(column if hit.all() else pc.if_else(pa.array(hit), column, pa.scalar(None, column.type)))
             else:
                 arrays.append(value_array(values.columns[i], self._types[i]).take(places))
-        return Batch(
-            self._schema,
-            arrow=record_of(arrays, self._schema),
-            rowtime=stream.rowtime,
-            op=np.zeros(len(stream), np.int8),
-            seq=stream.seq,
-            headers=stream.headers,
-        )
+        return from_columns(self._schema, arrays, stream.rowtime, seq=stream.seq, headers=stream.headers)
 
 
 def _versions(keys: int, slots: Ints, seq: Ints, changed: Ints, at: Ints) -> Ints:

@@ -16,11 +16,11 @@ import pyarrow as pa
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, to_arrow, to_python
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, from_columns, to_arrow, to_python
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, NOT_ONE_KEY, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
-from flowql.runtime.operators.rows import Emitter, interleave, record_of
+from flowql.runtime.operators.rows import Emitter, interleave
 from flowql.runtime.operators.windows import DAY_MS
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Store
@@ -196,13 +196,7 @@ class ColumnStreamJoin:
         seq = np.concatenate([sides[LEFT].seq[left_new], sides[RIGHT].seq[right_new]])[order]
         taken = [self._taken(side, keys, sides[side], index[side]) for side in (LEFT, RIGHT)]
         columns = [taken[side][0][column] for side, column in self._from]
-        return Batch(
-            self._schema,
-            arrow=record_of(columns, self._schema),
-            rowtime=np.maximum(taken[LEFT][1], taken[RIGHT][1]),
-            op=np.zeros(len(order), np.int8),
-            seq=seq,
-        )
+        return from_columns(self._schema, columns, np.maximum(taken[LEFT][1], taken[RIGHT][1]), seq=seq)
 
     def _taken(self, side: int, keys: Sequence[Any], rows: _Rows, index: Ints) -> tuple[dict[int, pa.Array], Ints]:
         """The columns that the output has of a side, and row times, at these indices."""

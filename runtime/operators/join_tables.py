@@ -15,13 +15,13 @@ from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import arrow_type
-from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Ints, Row
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Ints, Row, record_of
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.group_results import ChangedRows, unchanged
 from flowql.runtime.operators.join_rows import VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, is_frozen, key_fields, value_fields, without_key_columns
 from flowql.runtime.operators.row_columns import RowColumns, value_array
-from flowql.runtime.operators.rows import Changes, interleave, record_of
+from flowql.runtime.operators.rows import Changes, interleave
 from flowql.runtime.state.columns.layer import Found
 from flowql.runtime.state.columns.packed import Flags, joined
 from flowql.runtime.state.columns.values import RowValues, ValueColumn, concatenated

@@ -104,24 +104,6 @@ class Closing(Protocol):
 class _Part:
     """One built-in aggregate: the Arrow aggregations of its partial results, and how they become an accumulator."""
 
-    __slots__ = (
-        "aggregations",
-        "best",
-        "doubles",
-        "exact",
-        "fold",
-        "from_partial",
-        "greatest",
-        "is_extreme",
-        "is_limited",
-        "kinds",
-        "merge",
-        "result",
-        "shown",
-        "struct",
-        "type",
-    )
-
     def __init__(self, b: BoundAggregate, source: Schema) -> None:
         column = b.args[0].name if b.args and isinstance(b.args[0], Column) else None
         names = b.function.arrow

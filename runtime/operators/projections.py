@@ -24,7 +24,7 @@ from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, Liter
 from flowql.compiler.plan.logical import ChangeKind, Filter, Project
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
+from flowql.compiler.plan.types import BOOLEAN, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
 from flowql.runtime.functions.failures import described, frames_of, text_of
 from flowql.runtime.operators.base import MicroBatchContext
@@ -411,11 +411,7 @@ class ProjectionChain:
         known, passed = images.known, images.passed
         if self._kind != "retract" and (null := batch.op == DELETE).any():
             known, passed = known & ~null, passed & ~null  # null values are the row kernel's
-        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema.fields]
-        arrow = pa.RecordBatch.from_arrays(images.columns, schema=pa.schema(fields))
-        computed = Batch(
-            self.schema, arrow=arrow, rowtime=batch.rowtime, op=batch.op, seq=batch.seq, headers=batch.headers
-        )
+        computed = batch.with_columns(self.schema, images.columns)
         at = np.flatnonzero(passed)
         if len(at) < len(batch):
             computed = computed.take(at)

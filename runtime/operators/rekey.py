@@ -17,7 +17,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, VectorFailed
 from flowql.runtime.operators.keys import picker
 from flowql.runtime.operators.projections import RowExpr, VectorPlan, compile_expr, merge, plan_vector, run_vector
-from flowql.runtime.operators.rows import Emitter, record_of
+from flowql.runtime.operators.rows import Emitter
 
 VECTOR_ROWS = 64  # below, Arrow's fixed costs exceed a loop over rows
 
@@ -100,14 +100,7 @@ class RekeyOperator:
         for array in images.columns[: len(self._keys)]:
             if array.null_count and self._drop_null:
                 keep &= pc.is_valid(array).to_numpy(zero_copy_only=False)
-        out = Batch(
-            self.plan.schema,
-            arrow=record_of(images.columns, self.plan.schema),
-            rowtime=batch.rowtime,
-            op=batch.op,
-            seq=batch.seq,
-            headers=batch.headers,
-        )
+        out = batch.with_columns(self.plan.schema, images.columns)
         kept = np.flatnonzero(keep)
         if len(kept) < len(batch):
             out = out.take(kept)
@@ -137,14 +130,7 @@ class RekeyOperator:
         assert self._plain is not None
         source = batch.arrow()
         arrays = [source.column(i) for i in self._plain]
-        out = Batch(
-            self.plan.schema,
-            arrow=record_of(arrays, self.plan.schema),
-            rowtime=batch.rowtime,
-            op=batch.op,
-            seq=batch.seq,
-            headers=batch.headers,
-        )
+        out = batch.with_columns(self.plan.schema, arrays)
         if not self._drop_null:
             return out
         keep = np.ones(len(batch), bool) if self._table else batch.op != DELETE

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type
-from flowql.runtime.batch import DELETE, TEMPORAL, UPDATE_BEFORE, Batch, Ints, to_arrow, to_python
+from flowql.runtime.batch import DELETE, TEMPORAL, UPDATE_BEFORE, Batch, Ints, record_of, to_arrow, to_python
 from flowql.runtime.operators.keys import key_fields, value_fields
-from flowql.runtime.operators.rows import record_of
 from flowql.runtime.state.columns.packed import Flags, PackedKeys, packed_keys, same
 from flowql.runtime.state.columns.values import (
     ABSENT,

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import Any
 
-import pyarrow as pa
-
 from flowql.compiler.plan.schema import Schema
-from flowql.compiler.plan.types import arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 
 KNOWN: Row = ()  # placeholder for a before-image that is not read
@@ -25,12 +22,6 @@ def interleave(inputs: Sequence[Batch | None], first: int = 0) -> Iterator[tuple
             streams.append([(s, rank, row) for row, s in enumerate(batch.seq.tolist())])
     for _, rank, row in merge(*streams):
         yield order[rank], row
-
-
-def record_of(arrays: Sequence[pa.Array], schema: Schema) -> pa.RecordBatch:
-    """Columns of a schema with at least one column."""
-    fields = [pa.field(f.name, arrow_type(f.type)) for f in schema]
-    return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(fields))
 
 
 class Emitter:

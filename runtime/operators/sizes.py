@@ -133,22 +133,19 @@ def _is_made(e: Expr, before: set[str]) -> bool:
 
 def too_large(columns: Sequence[pa.Array]) -> Bools | None:
     """The rows with a value above the limit; None if there are none."""
-    found: Bools | None = None
-    for c in columns:
-        if c.nbytes > _SMALL_BYTES:
-            here = row_bytes(c) > VALUE_BYTES_MAX
-            found = here if found is None else found | here
-    return found if found is not None and found.any() else None
+    return _above(columns, _SMALL_BYTES, VALUE_BYTES_MAX)
 
 
 def large_inputs(columns: Sequence[pa.Array]) -> Bools | None:
     """The rows with a value that no statement of DuckDB computes with; None if there are none."""
-    found: Bools | None = None
-    for c in columns:
-        if c.nbytes > INPUT_BYTES_MAX:
-            here = row_bytes(c) > INPUT_BYTES_MAX
-            found = here if found is None else found | here
-    return found if found is not None and found.any() else None
+    return _above(columns, INPUT_BYTES_MAX, INPUT_BYTES_MAX)
+
+
+def _above(columns: Sequence[pa.Array], small: int, most: int) -> Bools | None:
+    """small: columns of at most so many bytes are not looked at."""
+    rows = [row_bytes(c) > most for c in columns if c.nbytes > small]
+    found: Bools = np.logical_or.reduce(rows) if rows else np.zeros(0, bool)
+    return found if found.any() else None
 
 
 def without(column: pa.Array, rows: Bools) -> pa.Array:

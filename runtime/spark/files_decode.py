@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from flowql.compiler.plan.logical import Format, Scan, Sink
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import SourceDef, scan_of
-from flowql.compiler.plan.types import Kind, arrow_type
-from flowql.runtime.batch import INSERT, Batch
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import Batch, from_columns
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
@@ -96,10 +96,7 @@ class FileDecoder:
                 DeadLetter(int(i), BAD_TIME, self._bad_time(column[int(i)].as_py(), int(rowtime[i]), wall_ms))
                 for i in np.flatnonzero(~good)
             ]
-        arrow = pa.RecordBatch.from_arrays(
-            list(columns), schema=pa.schema([pa.field(f.name, arrow_type(f.type)) for f in self.flat])
-        )
-        batch = Batch(self.flat, arrow=arrow, rowtime=rowtime, op=np.full(n, INSERT, np.int8), seq=np.arange(n))
+        batch = from_columns(self.flat, columns, rowtime, seq=np.arange(n))
         raw = self._raw(pa.nulls(n, pa.binary()), times)
         if letters:
             batch = batch.take(np.flatnonzero(good))
@@ -226,10 +223,7 @@ def json_texts(schema: Schema, columns: Sequence[pa.Array]) -> pa.Array:
     """Columns of `arrow_type` as JSON documents, all in the value."""
     flat = Schema(tuple(replace(f, role="value") for f in schema))
     n = len(columns[0])
-    arrow = pa.RecordBatch.from_arrays(
-        list(columns), schema=pa.schema([pa.field(f.name, arrow_type(f.type)) for f in flat])
-    )
-    batch = Batch(flat, arrow=arrow, rowtime=np.zeros(n, np.int64), op=np.full(n, INSERT, np.int8), seq=np.arange(n))
+    batch = from_columns(flat, columns, np.zeros(n, np.int64), seq=np.arange(n))
     return _text_encoder(flat).encode(batch).column("value").cast(pa.string())
 
 

@@ -129,7 +129,7 @@ def _project() -> Path:
 
 
 def _batch(session: SparkSession, plan: Plan, settings: SparkSettings) -> None:
-    from flowql.runtime.spark.engine.over_frames import run_frames
+    from flowql.runtime.spark.engine.over_files import run_frames
 
     done = run_frames(session, plan, settings, {}, {})
     for q in done.queries:

@@ -167,7 +167,7 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
     # Spark gives None if there is nothing to read.
     records = iter(()) if wanted is None else read_range(log, wanted, options.chunk_rows)
     if options.layout:
-        from flowql.runtime.spark.stage.worker import (
+        from flowql.runtime.spark.stage.program import (
             begun,  # all operators, which the processes that plan a read do without
         )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from flowql.runtime.log.base import RECORD_SCHEMA
+from flowql.runtime.state.computed_history import HISTORY_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,16 +63,7 @@ SINK, EXCHANGE, DEAD, NOTE = "sink", "exchange", "dead", "note"
 # "dead", "late": {operator: n}, "functions": {name: counts}, "since_start": {the first four numbers, since the task began}, "keys": see `key_places`}; topic is the query's id, partition that
 # of the task. Tasks that keep no state begin anew with every note. "dead" is a number of records, which may have several letters each; where no note has it,
 # every letter is counted.
-EMITTED = pa.schema(
-    [
-        pa.field("kind", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("source", pa.int32()),
-        pa.field("seq", pa.int64()),
-        pa.field("ipc", pa.binary()),
-    ]
-)
+EMITTED = HISTORY_SCHEMA
 
 # The same as Spark DDL, for `applyInArrow`, `mapInArrow`, `transformWithState` and data sources.
 RAW_DDL = (

@@ -35,7 +35,7 @@ _NO_PYTHON = re.compile(r"Cannot run program \"([^\"]+)\".*?error=\d+, ([^\n]+)"
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
 # Modules that workers import for batches over frames, and for instances.
 FRAMES = ("flowql.runtime.batch",)
-INSTANCE = ("flowql.runtime.batch", "flowql.runtime.spark.stage.worker", "flowql.runtime.log.kafka.log")
+INSTANCE = ("flowql.runtime.batch", "flowql.runtime.spark.stage.program", "flowql.runtime.log.kafka.log")
 Told = tuple[str, str, str, str, tuple[str, ...], str]
 PUT = "put them at an address that all machines reach (s3a://...), or into a folder that they share"
 NO_FILES: Mapping[str, TopicFiles] = {}

@@ -17,7 +17,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import Operator, SourceDef
 from flowql.compiler.plan.types import Kind, arrow_type
-from flowql.runtime.batch import Batch, Ints, Row, empty
+from flowql.runtime.batch import Batch, Ints, Row, empty, record_of
 from flowql.runtime.errors import BadRecord, LogUnavailable, RowFailed, StatementFailed
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
@@ -72,9 +72,8 @@ class Projected:
         columns: dict[int, pa.Array] = {}
         for at, found in made:
             columns |= zip(at, found.arrow().columns, strict=True)
-        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema]
-        arrays = [columns[i] for i in range(len(fields))]
-        return columns_batch(self.schema, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+        arrays = [columns[i] for i in range(len(self.schema.fields))]
+        return columns_batch(self.schema, record_of(arrays, self.schema))
 
 
 def columns_batch(schema: Schema, columns: pa.RecordBatch) -> Batch:

@@ -263,16 +263,20 @@ class _TableWriter:
         if not waits:
             turn()
 
-    def carry_out(self, statement: Statement) -> Changed:
+    def _await_turn(self, waiter: Waiter) -> None:
+        """Returns when this thread owns the table, or its statement was carried out."""
         with self._lock:
-            self._waiting.append(statement)
+            self._waiting.append(waiter)
             waits, self._owned = self._owned, True
         if waits:
             try:
-                statement.woken.wait()
+                waiter.woken.wait()
             except BaseException:  # Ctrl-C
-                self._abandon(statement)
+                self._abandon(waiter)
                 raise
+
+    def carry_out(self, statement: Statement) -> Changed:
+        self._await_turn(statement)
         if not statement.done:
             self._own()
         outcome = statement.outcome
@@ -284,15 +288,7 @@ class _TableWriter:
     def held(self) -> Iterator[None]:
         """Owns the table for a while."""
         waiter = Waiter()
-        with self._lock:
-            self._waiting.append(waiter)
-            waits, self._owned = self._owned, True
-        if waits:
-            try:
-                waiter.woken.wait()
-            except BaseException:  # Ctrl-C
-                self._abandon(waiter)
-                raise
+        self._await_turn(waiter)
         with self._lock:
             self._waiting.remove(waiter)
         try:

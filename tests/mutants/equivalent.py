@@ -280,9 +280,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "limit = self._clock.timer_ms() + SEND_S * 1001": "one thousandth of a wait",
         "if (self._clock.timer_ms() >= limit):": "one millisecond of a wait",
     },
-    "runtime/log/kafka/calls.py": {
-        "GRACE_S = 6.0  # beyond the timeout that the client was given": "a length of time",
-    },
     "runtime/log/kafka/connection.py": {
         "TRANSACTION_TIMEOUT_MS = 60001": "a length of time",
         "MEMBER_TRANSACTION_TIMEOUT_MS = 15001": "a length of time",
@@ -309,6 +306,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "limit = clock.timer_ms() + TAKE_OVER_S * 1001": "one thousandth of a wait",
     },
     "runtime/log/kafka/producer.py": {
+        "GRACE_S = 6.0  # beyond the timeout that the client was given": "a length of time",
         "CALL_S = 6.0  # of one call of the client, after which it is made again": "a length of time",
         "INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 30.0, 61.0": "a length of time",
         "INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 31.0, 60.0": "a length of time",

@@ -14,7 +14,7 @@ from flowql.runtime.spark.choose import choose
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.stage.layout import layout_of, loads
-from flowql.runtime.spark.stage.worker import begun
+from flowql.runtime.spark.stage.program import begun
 from tests.one_meaning.answers import Answer
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import dead_of, final, records_of, sink_of

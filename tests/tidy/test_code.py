@@ -30,7 +30,7 @@ DRIVERS = {
     "runtime/app/watchdog_process.py": {"signal", "time"},  # the process that ends a frozen instance
     "runtime/clock.py": {"time"},
     "runtime/log/kafka/versions.py": {"socket"},  # asks a broker for its release, which its client does not tell
-    "runtime/log/kafka/calls.py": {"threading"},  # calls of a client that may never come back
+    "runtime/log/kafka/producer.py": {"threading"},  # calls of a client that may never come back
     "runtime/app/restore_process.py": {
         "socket",
         "subprocess",

@@ -21,9 +21,16 @@ from flowql.runtime.log.base import NewTopic, Position, TopicPartition
 from flowql.runtime.log.clients import naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
-from flowql.runtime.log.kafka.calls import ProducerClient
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
-from flowql.runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence, count
+from flowql.runtime.log.kafka.producer import (
+    COMMIT_S,
+    SEND_S,
+    Groups,
+    KafkaWrites,
+    ProducerClient,
+    committed_sequence,
+    count,
+)
 from flowql.runtime.log.kafka.records import send_all
 from flowql.runtime.log.transaction import conform
 
@@ -36,8 +43,10 @@ class Positions(Groups, Protocol):
     def commit_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None: ...
 
 
-class AtLeastOnceProducer:
+class AtLeastOnceProducer(KafkaWrites):
     """Implements `flowql.runtime.log.base.Producer`. last: the topic that is written after all others."""
+
+    unit = "commit"
 
     def __init__(
         self,
@@ -74,31 +83,6 @@ class AtLeastOnceProducer:
             self._last.append((tp, records))
         else:
             self._produce(tp, records)
-
-    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        self._check_open()
-        for tp in positions:
-            self._admin.check_partition(tp)
-        self._positions.setdefault(group, {}).update(positions)
-
-    def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a commit")
-
-    def expect_end(self, tp: TopicPartition, offset: int) -> None:
-        raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
-
-    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
-        raise LogError(f"Kafka cannot copy the records of {source} to {tp} as part of a commit")
-
-    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
-        del partitions, offset, keeps
-        raise LogError(f"the partitions of {topic} cannot be changed as part of a transaction")
-
-    def expect_partitions(self, topic: str, partitions: int) -> None:
-        """Partitions are only ever added; brokers do not look at what records were partitioned by."""
-
-    def attach_redo(self, payload: bytes) -> None:
-        raise LogError("Kafka keeps no redo; state comes back from changelogs")
 
     def commit(self) -> int:
         self._check_open()

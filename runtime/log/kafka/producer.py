@@ -17,13 +17,18 @@ went on after an abort was seen to skip sequence numbers (librdkafka 2.16, a rec
 from __future__ import annotations
 
 import os
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as KafkaProducerClient
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from flowql.runtime.clock import SystemClock
@@ -40,12 +45,57 @@ from flowql.runtime.errors import (
 from flowql.runtime.log.base import NewTopic, Position, TopicPartition
 from flowql.runtime.log.kafka import commit_writers, errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
-from flowql.runtime.log.kafka.calls import ProducerClient, ending
 from flowql.runtime.log.kafka.commit_writers import CommitWriters
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.records import send_all
 from flowql.runtime.log.kafka.torn import CommitCheck, WrittenEnd, decode, encode, mark_of
 from flowql.runtime.log.transaction import conform
+
+GRACE_S = 5.0  # beyond the timeout that the client was given
+
+
+def ending(call: Callable[[float], None], seconds: float, what: str) -> None:
+    """Make a call with this timeout; LogUnavailable if it has not ended a while after. Its client is of no more use then."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call(seconds)
+            done.set_result(None)
+        except BaseException as error:  # raised by the calling thread
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="kafka-call", daemon=True).start()
+    if not futures.wait([done], seconds + GRACE_S).done:
+        raise LogUnavailable(f"{what}: the client does not come back; whether brokers have done it is not known")
+    done.result()
+
+
+def served(call: Callable[..., Any], *args: Any) -> Any:
+    """Make a call that serves callbacks. KafkaException where a fatal error came before one of them."""
+    try:
+        return call(*args)
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
+class ProducerClient(KafkaProducerClient):
+    """A producer of the client library whose calls raise their fatal errors."""
+
+    def poll(self, *args: Any) -> int:
+        return int(served(super().poll, *args))
+
+    def flush(self, *args: Any) -> int:
+        return int(served(super().flush, *args))
+
+    def commit_transaction(self, *args: Any) -> None:
+        served(super().commit_transaction, *args)
+
+    def abort_transaction(self, *args: Any) -> None:
+        served(super().abort_transaction, *args)
+
 
 CALL_S = 5.0  # of one call of the client, after which it is made again
 INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 30.0, 60.0
@@ -121,11 +171,55 @@ def _told(counted: Position, name: str) -> str:
     return next((value for told, _, value in found if told == name), "")
 
 
-class KafkaProducer:
+class KafkaWrites(ABC):
+    """The calls of a producer that are the same with transactions and without."""
+
+    unit: ClassVar[str]  # ended by `commit`, for messages
+    _admin: KafkaAdmin
+    _positions: dict[str, dict[TopicPartition, Position]]
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        self._check_open()
+        for tp in positions:
+            self._admin.check_partition(tp)
+        self._positions.setdefault(group, {}).update(positions)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self._check_open()
+        raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a {self.unit}")
+
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        self._check_open()
+        raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
+
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        self._check_open()
+        raise LogError(f"Kafka cannot copy the records of {source} to {tp} as part of a {self.unit}")
+
+    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
+        del partitions, offset, keeps
+        self._check_open()
+        raise LogError(f"the partitions of {topic} cannot be changed as part of a transaction")
+
+    def expect_partitions(self, topic: str, partitions: int) -> None:
+        """Partitions are only ever added; brokers do not look at what records were partitioned by."""
+        del topic, partitions
+
+    def attach_redo(self, payload: bytes) -> None:
+        self._check_open()
+        raise LogError("Kafka keeps no redo; state comes back from changelogs")
+
+
+class KafkaProducer(KafkaWrites):
     """begin -> send* -> commit | abort. Its creation fences older producers and aborts their open transactions.
 
     term: of the only instance of an application, else 0. Raises Fenced if a later term has begun.
     """
+
+    unit = "transaction"
 
     def __init__(
         self,
@@ -194,36 +288,6 @@ class KafkaProducer:
             except KafkaException as error:
                 self._fail(error, tp)
             self._serve()
-
-    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        self._check_open()
-        for tp in positions:
-            self._admin.check_partition(tp)
-        self._positions.setdefault(group, {}).update(positions)
-
-    def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        self._check_open()
-        raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a transaction")
-
-    def expect_end(self, tp: TopicPartition, offset: int) -> None:
-        self._check_open()
-        raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
-
-    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
-        self._check_open()
-        raise LogError(f"Kafka cannot copy the records of {source} to {tp} as part of a transaction")
-
-    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
-        del partitions, offset, keeps
-        self._check_open()
-        raise LogError(f"the partitions of {topic} cannot be changed as part of a transaction")
-
-    def expect_partitions(self, topic: str, partitions: int) -> None:
-        """Partitions are only ever added; brokers do not look at what records were partitioned by."""
-
-    def attach_redo(self, payload: bytes) -> None:
-        self._check_open()
-        raise LogError("Kafka keeps no redo; state comes back from changelogs")
 
     def commit(self) -> int:
         self._check_open()

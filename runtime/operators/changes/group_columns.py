@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from flowql.compiler.functions.aggregate_forms import Linear
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import Kind, arrow_type
-from flowql.runtime.batch import Batch, Ints, to_arrow
+from flowql.runtime.batch import Batch, Ints, record_of, to_arrow
 from flowql.runtime.operators.accumulate import decimal_means
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.deltas import signs
@@ -20,7 +20,6 @@ from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDeltas
 from flowql.runtime.operators.group_results import ChangedRows, Shown, unchanged
 from flowql.runtime.operators.partials import COLUMN_KEYS, typed_call
 from flowql.runtime.operators.row_columns import column_array, plain_column, whole_decimals
-from flowql.runtime.operators.rows import record_of
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.columns.packed import Flags, packed_keys
 from flowql.runtime.state.columns.values import ABSENT, PRESENT, ColumnKind, RowValues, ValueColumn, ValueLayout

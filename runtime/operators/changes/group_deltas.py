@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,16 @@ def bind(call: GroupCall, place: int, source: Schema, *, appends: bool = False) 
     )
 
 
+class _Grouped(NamedTuple):
+    """The rows of a batch. codes: the group of each row; groups: how many there are; deltas: of each group."""
+
+    columns: Sequence[pa.Array]
+    codes: Ints
+    groups: int
+    sign: Signs
+    deltas: Sequence[GroupDelta]
+
+
 class GroupDeltas:
     """Makes the deltas of a batch; one per operator, holds no data."""
 
@@ -143,15 +153,15 @@ class GroupDeltas:
                 group_codes([columns[i] for i in self._keys], sort=False) if self._keys else _one_group(len(batch))
             )
             found: dict[Key, GroupDelta] = {}
-            deltas = self._groups(found, batch, codes, count, sign)
+            grouped = _Grouped(columns, codes, count, sign, self._groups(found, batch, codes, count, sign))
             for bound in self.calls:
                 live = self.live(bound, columns, len(batch))
-                if bound.best and self._extremes(bound, columns, codes, count, live, deltas):
+                if bound.best and self._extremes(bound, grouped, live):
                     continue
                 if bound.needs_values:
-                    self._values(bound, columns, codes, sign, live, deltas)
-                elif not self._sums(bound, columns, codes, count, sign, live, deltas):
-                    self._parts(bound, columns, codes, sign, live, deltas)
+                    self._values(bound, grouped, live)
+                elif not self._sums(bound, grouped, live):
+                    self._parts(bound, grouped, live)
         except pa.ArrowNotImplementedError:
             return None
         return found
@@ -199,21 +209,13 @@ class GroupDeltas:
                     live &= columns[i].is_valid().to_numpy(zero_copy_only=False)
         return live
 
-    def _sums(
-        self,
-        bound: BoundCall,
-        columns: Sequence[pa.Array],
-        codes: Ints,
-        count: int,
-        sign: Signs,
-        live: Bools,
-        deltas: Sequence[GroupDelta],
-    ) -> bool:
+    def _sums(self, bound: BoundCall, grouped: _Grouped, live: Bools) -> bool:
         """Sums per group by columns; False where the call is no sum of whole numbers or doubles."""
         assert isinstance(bound.kind, Linear)
         of_sum, add = bound.kind.of_sum, bound.kind.add
         if of_sum is None:
             return False
+        columns, codes, count, sign, deltas = grouped
         codes, sign = codes[live], sign[live]
         numbers = _sum(codes, sign, count)
         if bound.call.function == "COUNT":
@@ -240,48 +242,25 @@ class GroupDeltas:
             _add_part(deltas[code], bound, of_sum(int(numbers[code]), totals[code], 0), add)
         return True
 
-    def _parts(
-        self,
-        bound: BoundCall,
-        columns: Sequence[pa.Array],
-        codes: Ints,
-        sign: Signs,
-        live: Bools,
-        deltas: Sequence[GroupDelta],
-    ) -> None:
+    def _parts(self, bound: BoundCall, grouped: _Grouped, live: Bools) -> None:
         """Accumulators of distinct values with their net counts."""
         assert isinstance(bound.kind, Linear)
-        for code, values, net in self._combinations(bound.args, columns, codes, sign, live):
+        for code, values, net in self._combinations(bound.args, grouped, live):
             part = bound.kind.part(values, net)
             if part is not None:
-                _add_part(deltas[code], bound, part, bound.kind.add)
+                _add_part(grouped.deltas[code], bound, part, bound.kind.add)
 
-    def _values(
-        self,
-        bound: BoundCall,
-        columns: Sequence[pa.Array],
-        codes: Ints,
-        sign: Signs,
-        live: Bools,
-        deltas: Sequence[GroupDelta],
-    ) -> None:
+    def _values(self, bound: BoundCall, grouped: _Grouped, live: Bools) -> None:
         assert bound.text is not None
         n = len(bound.order)
-        for code, values, net in self._combinations([*bound.order, *bound.args], columns, codes, sign, live):
-            _note(deltas[code].values[bound.place], bound.text(values[:n]), values[n:], net)
+        for code, values, net in self._combinations([*bound.order, *bound.args], grouped, live):
+            _note(grouped.deltas[code].values[bound.place], bound.text(values[:n]), values[n:], net)
 
-    def _extremes(
-        self,
-        bound: BoundCall,
-        columns: Sequence[pa.Array],
-        codes: Ints,
-        count: int,
-        live: Bools,
-        deltas: Sequence[GroupDelta],
-    ) -> bool:
+    def _extremes(self, bound: BoundCall, grouped: _Grouped, live: Bools) -> bool:
         """The least or greatest value of each group, of whole numbers and times; False where the call is about others."""
         if bound.call.function not in _EXTREMES or bound.arg_types[0].kind not in _WHOLE:
             return False
+        columns, codes, count, _, deltas = grouped
         rows = np.flatnonzero(live)
         if not len(rows):
             return True
@@ -299,13 +278,12 @@ class GroupDeltas:
             _note(deltas[code].values[bound.place], bound.text((value,)), (value,), 1)
         return True
 
-    def _combinations(
-        self, wanted: Sequence[int], columns: Sequence[pa.Array], codes: Ints, sign: Signs, live: Bools
-    ) -> list[tuple[int, Row, int]]:
+    def _combinations(self, wanted: Sequence[int], grouped: _Grouped, live: Bools) -> list[tuple[int, Row, int]]:
         """(group, values of these columns, net count) of combinations that are left."""
         rows = np.flatnonzero(live)
         if not len(rows):
             return []
+        columns, codes, _, sign, _ = grouped
         index = pa.array(rows)
         taken = [columns[i].take(index) for i in wanted]
         combined, count = group_codes([pa.array(codes[rows]), *taken], sort=False)

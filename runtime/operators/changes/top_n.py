@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -153,11 +153,7 @@ class TopNOperator:
         for _, changes in deltas_of(batch, self._in_key, self._same):
             for change in changes:
                 by_key.setdefault(self._key(change[1]), []).append(change)
-        heads, rows = (run.state.store(s.name) for s in self.plan.stores[:2])
-        buckets = Buckets(heads, rows)
-        buckets.load(by_key)
-        if self._closing is not None:
-            self._closing.note([k for k in by_key if not buckets[k].size], run)
+        buckets = self._opened(by_key, run)
         large = {k: cs for k, cs in by_key.items() if buckets[k].items is None}
         buckets.expect({k: [self._text(self._entry_of(c[1])) for c in cs] for k, cs in large.items()})
         out = Deltas(self._out_key.of, self._same)
@@ -166,15 +162,19 @@ class TopNOperator:
         buckets.flush()
         return out.batch(self.plan.schema)
 
+    def _opened(self, keys: Collection[Key], run: MicroBatchContext) -> Buckets:
+        """The buckets of these partitions; new ones wait for the watermark that closes them."""
+        buckets = Buckets(*(run.state.store(s.name) for s in self.plan.stores[:2]))
+        buckets.load(keys)
+        if self._closing is not None:
+            self._closing.note([k for k in keys if not buckets[k].size], run)
+        return buckets
+
     def _appended(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         """Rows that come where none ever leaves: of a partition only those are kept that are shown, or stand before these."""
         assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
         by_key = self._best.of(batch, self._key, vector=by_columns(batch, run))
-        heads, rows = (run.state.store(s.name) for s in self.plan.stores[:2])
-        buckets = Buckets(heads, rows)
-        buckets.load(by_key)
-        if self._closing is not None:
-            self._closing.note([k for k in by_key if not buckets[k].size], run)
+        buckets = self._opened(by_key, run)
         out = Deltas(self._out_key.of, self._same)
         for key, come in by_key.items():
             self._append(buckets[key], come, out)

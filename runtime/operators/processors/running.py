@@ -22,7 +22,7 @@ from flowql.compiler.plan.types import arrow_type
 from flowql.compiler.processors.processor import AsyncProcessor, BatchProcessor, ClockKind, Headers, Processor
 from flowql.compiler.processors.stores import milliseconds
 from flowql.compiler.processors.topology import Topology, topology_in_plan
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat, from_columns
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
@@ -34,7 +34,7 @@ from flowql.runtime.operators.processors.values import (
     checked_time,
     checked_times,
 )
-from flowql.runtime.operators.rows import Emitter, interleave, record_of
+from flowql.runtime.operators.rows import Emitter, interleave
 
 
 @dataclass(slots=True)
@@ -493,8 +493,7 @@ class RunningTopology:
             times = checked_times(batch.column("ROWTIME"))
         op = np.full(n, UPDATE_AFTER if self._is_table else INSERT, np.int8)
         self._take_rows()
-        arrow = record_of(columns, self._plan.schema)
-        self._parts.append(Batch(self._plan.schema, arrow=arrow, rowtime=times, op=op, seq=np.full(n, self.seq)))
+        self._parts.append(from_columns(self._plan.schema, columns, times, op=op, seq=np.full(n, self.seq)))
 
     def _columns_on_their_way(self, relation: str, columns: Sequence[pa.Array], n: int) -> list[pa.Array]:
         """As `_on_its_way`, for many records."""

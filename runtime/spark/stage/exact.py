@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from flowql.runtime.spark.shapes import DONE, EMITTED, ENVELOPE_DDL
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.processor import TaskProcessor
-from flowql.runtime.spark.stage.worker import GroupedStage
+from flowql.runtime.spark.stage.program import GroupedStage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -57,22 +57,12 @@ class Layout:
     @cached_property
     def writers(self) -> Mapping[str, int]:
         """Repartition -> the sub-topology that writes it."""
-        return {
-            op.spec.topic: s.number
-            for s in self.subtopologies
-            for op in s.operators
-            if isinstance(op.spec, ExchangeSink)
-        }
+        return _by_repartition(self.subtopologies, ExchangeSink)
 
     @cached_property
     def consumers(self) -> Mapping[str, int]:
         """Repartition -> the sub-topology that reads it."""
-        return {
-            op.spec.topic: s.number
-            for s in self.subtopologies
-            for op in s.operators
-            if isinstance(op.spec, ExchangeSource)
-        }
+        return _by_repartition(self.subtopologies, ExchangeSource)
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[int, ...]]:
@@ -171,6 +161,11 @@ def _is_free(sub: SubTopology) -> bool:
     scans = [op for op in sub.operators if isinstance(op.spec, Scan)]
     stateless = all(isinstance(op.spec, _FREE) and not op.stores for op in sub.operators)
     return stateless and len(scans) == 1 and all(op.spec.kind == "stream" for op in scans)  # type: ignore[union-attr]
+
+
+def _by_repartition(subs: Sequence[SubTopology], end: type[ExchangeSink] | type[ExchangeSource]) -> dict[str, int]:
+    """Repartition -> the sub-topology with this end of it."""
+    return {op.spec.topic: s.number for s in subs for op in s.operators if isinstance(op.spec, end)}
 
 
 def _levels(layout: Layout) -> dict[int, int]:

@@ -14,8 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from flowql.runtime.errors import StateError
 from flowql.runtime.spark.shapes import ENVELOPE, Row
 from flowql.runtime.spark.stage.pages import Changes, PagedRows, PageSource
-from flowql.runtime.spark.stage.program import GroupState, StageProgram
-from flowql.runtime.spark.stage.worker import layout_from, program_from
+from flowql.runtime.spark.stage.program import GroupState, StageProgram, layout_from, program_from
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, ValueState

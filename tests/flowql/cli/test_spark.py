@@ -205,7 +205,7 @@ def test_flowql_is_imported_from_its_archive(project: Path) -> None:
     assert (project / "flowql.zip").read_bytes() == (project / "again.zip").read_bytes()
     text = (
         "import sys; sys.path.insert(0, 'flowql.zip'); from importlib import metadata; import flowql.runtime.batch as m;"
-        "import flowql.runtime.spark.stage.worker; print(m.__file__, metadata.distribution('flowql').locate_file(''))"
+        "import flowql.runtime.spark.stage.program; print(m.__file__, metadata.distribution('flowql').locate_file(''))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True, check=True, cwd=project)
     assert done.stdout.split() == ["flowql.zip/flowql/runtime/batch.py", "flowql.zip/"]

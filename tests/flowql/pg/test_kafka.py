@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from flowql.kafka.broker import Broker
 from flowql.runtime.log.kafka import producer
-from flowql.runtime.log.kafka.calls import ProducerClient
+from flowql.runtime.log.kafka.producer import ProducerClient
 from tests.flowql.pg.conftest import SQL, Shop, started
 from tests.flowql.pg.inside import served
 from tests.flowql.pg.test_transactions import VIEWS

@@ -13,8 +13,7 @@ from flowql.runtime.spark.shapes import Row, from_ipc, read_rows
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import Changes
 from flowql.runtime.spark.stage.processor import run_durable
-from flowql.runtime.spark.stage.program import StageProgram
-from flowql.runtime.spark.stage.worker import GroupedStage, begun, grouped
+from flowql.runtime.spark.stage.program import GroupedStage, StageProgram, begun, grouped
 
 
 class DictStorage:

@@ -8,8 +8,7 @@ from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.spark.engine.feeders import with_feeders
 from flowql.runtime.spark.engine.status import with_state
 from flowql.runtime.spark.engine.streams import RunningQuery
-from flowql.runtime.spark.engine.supervisor import Supervisor
-from flowql.runtime.spark.engine.upstream import LOOK_MS, awaited
+from flowql.runtime.spark.engine.supervisor import ASK_MS, Supervisor, awaited
 from flowql.runtime.spark.settings import TopicFiles
 from tests.runtime.app.test_upstream import FAR, LATEST, SOLD, SOURCES
 from tests.runtime.spark.test_engine_order import plan_of
@@ -28,7 +27,7 @@ class Life:
         self.now = 0
 
     def step(self) -> None:
-        self.now += LOOK_MS
+        self.now += ASK_MS
         self.supervisor.run_once(self.now)
 
     @property
@@ -120,7 +119,7 @@ def test_files_are_read_into_topics_before_they_are_joined() -> None:
     for now, idle in enumerate(("", "FILES_sales", "FILES_names")):
         if idle:
             launcher.streams[idle].status["message"] = "Waiting for data to arrive"
-        supervisor.run_once(now * LOOK_MS)
+        supervisor.run_once(now * ASK_MS)
         assert (("CSAS_SOLD", "continuous") in launcher.calls) == (idle == "FILES_names")
 
 

@@ -18,7 +18,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.errors import HandoverUnfit
 from flowql.runtime.spark.shapes import DONE, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.layout import layout_of
-from flowql.runtime.spark.stage.worker import GroupedStage
+from flowql.runtime.spark.stage.program import GroupedStage
 from flowql.runtime.state.computed_history import (
     DEAD,
     HISTORY_SCHEMA,

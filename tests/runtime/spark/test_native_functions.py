@@ -39,9 +39,8 @@ from flowql.compiler.plan.types import (
 )
 from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.spark.configuration import FIXED
-from flowql.runtime.spark.frames.nodes import REFERENCE, compute
+from flowql.runtime.spark.frames.nodes import ERRORS, REFERENCE, compute
 from flowql.runtime.spark.native.frames import from_spark, to_spark
-from flowql.runtime.spark.native.udf import ERRORS
 from tests.property.function_calls import (
     DEC,
     NAMES,

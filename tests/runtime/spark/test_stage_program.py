@@ -17,7 +17,7 @@ from flowql.runtime.spark.stage import program
 from flowql.runtime.spark.stage.exact import hash_int, slots
 from flowql.runtime.spark.stage.layout import layout_of, loads
 from flowql.runtime.spark.stage.processor import Head, decode_head
-from flowql.runtime.spark.stage.worker import program_from
+from flowql.runtime.spark.stage.program import program_from
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import (
     FAILS_TWICE,

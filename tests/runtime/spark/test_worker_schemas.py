@@ -9,7 +9,7 @@ from flowql.compiler.plan.topology import scan_of
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.native.topics import _decoder
 from flowql.runtime.spark.stage.layout import layout_of, loads
-from flowql.runtime.spark.stage.worker import layout_from
+from flowql.runtime.spark.stage.program import layout_from
 from tests.runtime.app.harness import plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, {}) WITH (KAFKA_TOPIC='workers', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='AVRO');\n"

@@ -10,14 +10,14 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import TopicDescription, TopicPartition
 from flowql.runtime.log.kafka import admin as admins
-from flowql.runtime.log.kafka import calls
+from flowql.runtime.log.kafka import producer
 from flowql.runtime.log.kafka.admin import KafkaAdmin, TopicDescriptions
-from flowql.runtime.log.kafka.calls import ending
 from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.producer import ending
 
 
 def test_a_call_that_does_not_come_back_is_left_to_itself(monkeypatch):
-    monkeypatch.setattr(calls, "GRACE_S", 0.05)
+    monkeypatch.setattr(producer, "GRACE_S", 0.05)
     stuck, seen = threading.Event(), []
     with pytest.raises(LogUnavailable, match="does not come back"):
         ending(lambda seconds: (seen.append(seconds), stuck.wait()), 0.05, "producer p")
@@ -78,7 +78,7 @@ def test_a_fatal_error_before_a_callback_is_the_error_of_the_call():
         raise SystemError("<method 'code' of ...> returned a result with an exception set") from fenced
 
     with pytest.raises(KafkaException) as raised:
-        calls.served(flush, 1.0)
+        producer.served(flush, 1.0)
     assert raised.value is fenced
     with pytest.raises(SystemError, match="another"):
-        calls.served(lambda: (_ for _ in ()).throw(SystemError("another")))
+        producer.served(lambda: (_ for _ in ()).throw(SystemError("another")))
