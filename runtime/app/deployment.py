@@ -89,7 +89,7 @@ class Deployment:
         )
         yield from self.started([q for q in host.running.queries if q.id not in later])
         self._stop_lost()
-        self.delete_leftovers()
+        delete_leftovers(self._host)
 
     def dropped_of(self, known: Collection[str]) -> Coroutine:
         """State goes of queries that were swapped out just before the instance died, and of a history that no record followed."""
@@ -160,7 +160,7 @@ class Deployment:
         except Exception:
             yield from self._let_go([*forwarded, *gone])
             with suppress(LogError):  # brokers may be away: the next deployment does it
-                self.delete_leftovers()
+                delete_leftovers(self._host)
             raise
 
     def paused(self, after: Deployed, entry: Entry) -> Coroutine:
@@ -184,7 +184,9 @@ class Deployment:
     ) -> Coroutine:
         """forwarded: queries that are held and go on with a new text."""
         host = self._host
-        self.delete_leftovers()  # first: those of a deployment that ended half way may have another number of partitions
+        delete_leftovers(
+            self._host
+        )  # first: those of a deployment that ended half way may have another number of partitions
         known = {name: info.partitions for name, info in host.admin.topics().items()}
         after = with_names_for(host.log, after, host.config.application_id)
         planned = planned_partitions(host.deployed, after, known)
@@ -229,7 +231,7 @@ class Deployment:
         yield from self.started([*new, *(q for q in now.queries if q.id in forwarded)], retried=True)
         host.query_states.set_paused(now.paused)
         self._stop_lost()
-        self.delete_leftovers()
+        delete_leftovers(self._host)
 
     def _taken_over(self, after: Deployed, new: Sequence[QueryPlan], histories: Histories) -> Coroutine:
         """The state of histories is in the store, for tasks that the record still to come names; what else they bring (`handover.HistoryOutputs`)."""
@@ -272,9 +274,6 @@ class Deployment:
             self._upstream.begin(host.queries[name].plan)
         host.hung.apply()  # the plan that runs is another one now, and suspected queries wait for their trial
         yield from tasks.run(made)
-
-    def delete_leftovers(self) -> None:
-        delete_leftovers(self._host)
 
 
 def _at_once(begins: Mapping[str, int], partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -26,7 +26,7 @@ from flowql.compiler.plan.generations import runtime_name, topics_read, under_ow
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine, stopped
-from flowql.runtime.app.deployment import Deployment
+from flowql.runtime.app.deployment import Deployment, delete_leftovers
 from flowql.runtime.app.draining import at_rest, drained, task_set
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.plan_topic import write_deployed
@@ -167,7 +167,7 @@ class Rebuilding:
         self._turns.done(group)
         self._tasks.forget([*old, *new])
         yield from self._deployment.started([under_own_name(q) for q in group.queries], retried=True)
-        self._deployment.delete_leftovers()
+        delete_leftovers(self._host)
 
     def _begin_again(self, queries: Sequence[str]) -> Coroutine:
         plans = [self._host.queries[q].plan for q in queries]

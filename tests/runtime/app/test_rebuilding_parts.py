@@ -12,11 +12,10 @@ from flowql.compiler.plan.deployed import SwapGroup, groups_of
 from flowql.runtime.app import rebuilding
 from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine
-from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.rebuilding import _levels, _moved
 from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.harness import InstanceHarness, plan_of
-from tests.runtime.app.test_rebuilding import CHAIN, COUNTS, SOURCE, as_from_the_beginning, same, sent
+from tests.runtime.app.test_rebuilding import CHAIN, COUNTS, SOURCE, sent
 
 S0 = TopicPartition("s", 0)
 
@@ -73,49 +72,6 @@ def test_positions_in_staging_topics_become_those_in_the_topics() -> None:
         "stream_times": {"x": 1},
     }
     assert metadata["positions"] == {"BIG@2": 7, "s": 3}, "of the last commit"
-
-
-def test_a_generation_whose_results_lack_records_is_stopped_and_does_not_take_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world, group = built(monkeypatch)
-    of, asked = world.instance.rebuilding, list[list[str]]()
-
-    def whole(_admin: object, topics: list[str]) -> str:
-        asked.append(topics)
-        return ""
-
-    assert of._damaged(group, whole) is None
-    assert set(asked[0]) >= {"BIG@2", "COUNTS@2", "SOME@2"}
-    assert len(asked[0]) == 6, "with the dead letters of each query"
-    error = of._damaged(group, lambda _admin, _topics: "BIG@2-0 lacks records")
-    assert "BIG@2-0 lacks records" in str(error)
-    states = world.instance.query_states
-    assert states.having(STOPPED) == ["CSAS_BIG@2", "CTAS_COUNTS@2", "CTAS_SOME@2"]
-    assert of.far(group).startswith("CSAS_BIG@2: ")
-
-
-def test_both_generations_are_at_one_place_while_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, group = built(monkeypatch)
-    instance, seen = world.instance, list[tuple[int, int, set[str]]]()
-    world.send("s", sent(40, 20))
-
-    def look() -> None:
-        held = {n for n in instance.queries if instance.query_states.of(n).swapping}
-        seen.append((len(world.values("BIG")), len(world.records("BIG@2")), held))
-
-    assert world.driver is not None
-    request = instance.reconciler.ask(lambda: instance.rebuilding.side_by_side(group, look))
-    while not request.done.done():
-        world.driver.round()
-    request.done.result()
-    ((old, new, held),) = seen
-    both = {"CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME", "CSAS_BIG@2", "CTAS_COUNTS@2", "CTAS_SOME@2"}
-    assert (held, 39 <= old <= 59, old - new) == (both, True, 15)
-    assert not any(instance.query_states.of(n).swapping for n in instance.queries)
-    monkeypatch.undo()
-    world.settle()
-    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
 
 
 @pytest.mark.parametrize(("late_ms", "raises"), [(0, False), (1, True)])

@@ -209,6 +209,7 @@ def test_rows_are_compared_at_one_place_of_the_input(place: str, rounds: int) ->
     for _ in range(rounds):  # the two are in the middle of it
         world.driver.round()
     found = world.service.diff("big")
+    assert not any(world.instance.query_states.of(name).swapping for name in world.instance.queries), "both go on"
     assert (found["missing"], found["extra"], found["different"]) == (10, 0, 0)
     assert found["serving"] - found["built"] == 10
     world.settle()
