@@ -4,25 +4,29 @@ A stage has finished a tick when each of its tasks, at whichever member, has sai
 so it is true for whoever owns the task later. Until the leader gives the stage another line no task of it goes on. So the ends of the topics
 that it writes, asked for meanwhile, are the ends of the tick in them.
 
+Brokers compact without regard to readers. A stage that finishes a tick long after it was drawn may have missed rows of tables that are in no record before
+its lines any more: records beyond them have replaced these. So the tick is not whole for this stage, and counts as not finished. The stage goes on to
+a tick that is drawn from then on, whose lines are beyond these records.
+
 A leader begins with no stage having finished anything, and with a tick whose number no leader before it has used. Its lines are never behind
 those of before: ends of sources and of results only grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.ticks.graph import Stage
-from flowql.runtime.ticks.numbers import aligned, remembered
+from flowql.runtime.ticks.numbers import aligned, misses_rows, remembered
 from flowql.runtime.ticks.record import Ends, Line, Lines
 
 
 @dataclass(slots=True)
 class _Progress:
     """The progress of a stage. tasks: all, by name. written: all partitions of its topics. left: tasks that have not finished `line.tick`; no line: none is
-    under way. ends: of its topics, by the ticks that it has finished. asks: the ends as of `done` are not known yet.
+    under way. drawn_ms: when the tick of its line was drawn. ends: of its topics, by the ticks that it has finished. asks: the ends as of `done` are not known yet.
     """
 
     stage: Stage
@@ -31,6 +35,7 @@ class _Progress:
     written: tuple[TopicPartition, ...]
     done: int = 0
     line: Line | None = None
+    drawn_ms: int = 0
     left: set[str] = field(default_factory=set)
     ends: dict[int, Ends] = field(default_factory=dict)
     asks: bool = False
@@ -45,11 +50,14 @@ class Course:
         reads: Mapping[tuple[str, int], Mapping[str, frozenset[TopicPartition]]],
         newest: int,
         counts: Mapping[str, int],
+        timer_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """reads: of each sub-topology the tasks, and what they read. counts: partitions of the topics that stages write."""
+        self._timer_ms = timer_ms
         self.newest = newest
         self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
         self._walls: dict[int, int] = {}
+        self._drawn_ms: dict[int, int] = {}
         self._stages: dict[str, _Progress] = {}  # upstream ones first
         self._news: dict[str, Line] = {}
         self._finished: dict[str, int] = {}  # since the last news
@@ -70,6 +78,7 @@ class Course:
         """A new tick: ends of all sources, of one moment."""
         self.newest += 1
         self._sources[self.newest], self._walls[self.newest] = ends, max(wall_ms, *self._walls.values(), 0)
+        self._drawn_ms[self.newest] = self._timer_ms()
         self.wants_tick = False
         for progress in self._stages.values():
             self._advance(progress)
@@ -81,8 +90,12 @@ class Course:
             if line is None or not p.left:
                 continue
             p.left -= {task for task in p.left if done.get(task) == line.tick}
-            if not p.left:
-                p.done, p.line = line.tick, None
+            if p.left:
+                continue
+            p.done, p.line = line.tick, None
+            if p.stage.reads_tables and misses_rows(p.drawn_ms, self._timer_ms()):
+                p.done, self.wants_tick = self.newest, True
+            else:
                 self._finished[p.stage.name] = line.tick
                 p.asks = True  # also where no query reads it: subscriptions do
                 self._advance(p)
@@ -111,6 +124,7 @@ class Course:
         learned, self._learned = self._learned, {}
         self._sources = {n: self._sources[n] for n in remembered(self._sources)}
         self._walls = {n: self._walls[n] for n in self._sources}
+        self._drawn_ms = {n: self._drawn_ms[n] for n in self._sources}
         return Lines(self.newest, news, finished, learned) if news or finished or learned else None
 
     def _advance(self, p: _Progress) -> None:
@@ -128,5 +142,5 @@ class Course:
         ):
             ends |= made
         mine = {tp: end for tp, end in ends.items() if tp in p.reads}
-        p.line, p.left = Line(tick, self._walls[tick], mine), set(p.tasks)
+        p.line, p.left, p.drawn_ms = Line(tick, self._walls[tick], mine), set(p.tasks), self._drawn_ms[tick]
         self._news[p.stage.name] = p.line

@@ -18,7 +18,7 @@ CHANGES = tuple(c for c in vars(changes).values() if isinstance(c, type) and c._
 @dataclass(frozen=True, slots=True)
 class Writers:
     """The queries that write one topic, which finish ticks together. sources: topics they read that no such queries write; upstream: the
-    others. is_read: whether others read the topic.
+    others. is_read: whether others read the topic. reads_tables: brokers compact a topic that they read.
     """
 
     topic: str
@@ -26,6 +26,7 @@ class Writers:
     sources: frozenset[str]
     upstream: frozenset[str]
     is_read: bool
+    reads_tables: bool = False
 
     @property
     def is_combined(self) -> bool:
@@ -43,18 +44,20 @@ def writers_of(plan: Plan) -> list[Writers]:
     by_topic = {topic: tuple(q.id for q in plan.writers[topic]) for topic in topics}
     read = {topic: frozenset(t for q in queries for t in reads[q]) for topic, queries in by_topic.items()}
     order = _in_order({topic: read[topic] & topics for topic in topics})
-    ordered, found = set(order), list[Writers]()
+    ordered, found, tables = set(order), list[Writers](), _tables(plan)
     for topic in order:
         upstream = read[topic] & ordered
         is_read = any(topic in read[other] for other in order)
-        found.append(Writers(topic, by_topic[topic], read[topic] - ordered, upstream, is_read))
+        reads_tables = not read[topic].isdisjoint(tables)
+        found.append(Writers(topic, by_topic[topic], read[topic] - ordered, upstream, is_read, reads_tables))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Sub-topologies that finish ticks together, as they write the same topics: those of results, and of repartitions between members. name: the first
-    of these topics. subs: query and number of each. sources, upstream: as of `Writers`, upstream ones by their names; reads: all topics.
+    of these topics. subs: query and number of each. sources, upstream: as of `Writers`, upstream ones by their names; reads: all topics. reads_tables: as
+    of `Writers`.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Stage:
     reads: frozenset[str]
     sources: frozenset[str]
     upstream: frozenset[str]
+    reads_tables: bool = False
 
     @property
     def is_combined(self) -> bool:
@@ -85,13 +89,18 @@ def stages_of(plan: Plan, group: str) -> list[Stage]:
         for name, (members, _) in together.items()
     }
     order = _in_order({name: {stage_of[t] for t in topics if t in stage_of} for name, topics in reads.items()})
-    found = list[Stage]()
+    found, tables = list[Stage](), _tables(plan)
     for name in order:
         members, topics = together[name]
         made = frozenset(t for t in reads[name] if stage_of.get(t) in order)
         upstream = frozenset(stage_of[t] for t in made)
-        found.append(Stage(name, members, topics, reads[name], reads[name] - made, upstream))
+        reads_tables = not reads[name].isdisjoint(tables)
+        found.append(Stage(name, members, topics, reads[name], reads[name] - made, upstream, reads_tables))
     return found
+
+
+def _tables(plan: Plan) -> frozenset[str]:
+    return frozenset(s.topic for s in plan.sources if s.kind == "table")
 
 
 def _topics_written(sub: SubTopology, group: str) -> frozenset[str]:

@@ -12,6 +12,8 @@ from types import MappingProxyType
 from flowql.runtime.log.base import TopicPartition
 
 Ends = Mapping[TopicPartition, int]
+# The least age of a record that replaces an older one at a broker: its segment has to be full, and the cleaner to come by. Brokers compact without regard to readers.
+COMPACTED_MS = 60_000
 KEPT = 2  # of each power of two
 NEWEST_MAX = 64  # ticks that are all kept
 
@@ -56,3 +58,10 @@ def whole_of(
 def cuts_of(cuts: Mapping[int, Ends], topics: Collection[str]) -> dict[int, Ends]:
     """The ends of these topics, by tick."""
     return {n: {tp: end for tp, end in ends.items() if tp.topic in topics} for n, ends in cuts.items()}
+
+
+def misses_rows(drawn_ms: int, now_ms: int) -> bool:
+    """Whether a reader of tables that finishes a tick may have missed rows that are in no record before its lines any more: records beyond these have
+    replaced them, and were compacted since the tick was drawn. Both on the timer.
+    """
+    return now_ms - drawn_ms > COMPACTED_MS

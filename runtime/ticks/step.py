@@ -133,7 +133,7 @@ class TickStep:
             self._newest = max(self._newest, self._clock.wall_ms())
             stages = self._ticks.stages
             counts = self._admin.partition_counts(sorted({topic for stage in stages for topic in stage.writes}))
-            self._course = Course(stages, by_sub, self._newest, counts)
+            self._course = Course(stages, by_sub, self._newest, counts, self._clock.timer_ms)
             self._made_of, self._ends, self._written, self._reports = (writer, reads), None, {}, []
         course = self._course
         assert course is not None, "made above"

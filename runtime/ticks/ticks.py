@@ -24,7 +24,7 @@ from flowql.compiler.plan.topology import Plan, stores_of
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.errors import LogError
-from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.log.base import Admin, Log, TopicPartition
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.manager import StateManager
@@ -34,7 +34,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Writers, writers_of
-from flowql.runtime.ticks.numbers import aligned, cuts_of, whole_of, worth_keeping
+from flowql.runtime.ticks.numbers import aligned, cuts_of, misses_rows, whole_of, worth_keeping
 from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
 from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
 
@@ -71,6 +71,7 @@ class TickHost(Protocol):
     commit: CommitStep
     manager: TaskManager
     admin: Admin
+    log: Log
     clock: Clock
     running: Plan
 
@@ -137,6 +138,8 @@ class Ticks:
         self._stores: dict[str, str] = {}  # the query of each store
         self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
         self._walls: dict[int, int] = {}  # the wall clock of these, in ms
+        self._drawn_ms: dict[int, int] = {}  # the timer at these
+        self._is_compacted = not host.log.supports_redo  # by brokers, which do not know the readers
         self._newest = 0
         self._drawn = False  # since the last cut
         self._asked_ms: int | None = None
@@ -181,7 +184,7 @@ class Ticks:
         """Those that are at a line: topics and ticks. They go on to the next one if it is known. The epoch lock is held."""
         self._asked_ms, self._drawn = None, False
         self._here.clear()
-        finished = []
+        finished, now_ms = list[tuple[str, int]](), self._host.clock.timer_ms()
         for topic, f in self._followers.items():
             f.patience.begin()
             here = self._is_here(f)
@@ -193,9 +196,14 @@ class Ticks:
                 f.patience.note_split(f.writers, self._tasks(f), f.target)
                 continue
             f.done, f.target, f.late = f.target, None, False
+            is_whole = not (
+                f.writers.reads_tables and self._is_compacted and misses_rows(self._drawn_ms[f.done], now_ms)
+            )
+            if not is_whole:  # it goes on to a tick that is drawn from now on
+                f.done, f.rested, self._host.commit.dirty = self._newest, False, True
             if not f.writers.upstream:
                 self._go_on(f)
-            finished.append((topic, f.done))
+            finished += [(topic, f.done)] if is_whole else []
         return finished
 
     def committed(self, finished: Sequence[tuple[str, int]]) -> None:
@@ -226,6 +234,7 @@ class Ticks:
             worth = worth_keeping(self._sources)
             self._sources = {n: ends for n, ends in self._sources.items() if n in worth or n in asked}
             self._walls = {n: self._walls[n] for n in self._sources}
+            self._drawn_ms = {n: self._drawn_ms[n] for n in self._sources}
         self._host.manager.signal()
 
     # -- the polling and the reconciler's thread
@@ -253,6 +262,7 @@ class Ticks:
         with self._lock:
             self._newest, self._drawn = self._newest + 1, True
             self._sources[self._newest], self._walls[self._newest] = ends, self._host.clock.wall_ms()
+            self._drawn_ms[self._newest] = self._host.clock.timer_ms()
             for f in self._followers.values():
                 if f.lines is None and _reads(f, self._tasks(f)) <= ends.keys():
                     f.target, f.lines = self._newest, {}

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.ticks import numbers
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.member import MemberTicks
 from flowql.runtime.ticks.step import TickStep
 from flowql.runtime.ticks.whole_states import STALE_MS
 from tests.sim import cluster
+from tests.sim.broker import Partition
 from tests.sim.checks import APP
 from tests.sim.faults import CALM, DAY_MS, Faults
 from tests.sim.groups import Violation
@@ -164,3 +166,56 @@ def test_each_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(owner, name, broken)
     monkeypatch.setattr(cluster, "QUIET_MS", 10_000)
     assert live(seed, replace(TROUBLE, slow_runs=0.1, slow=0.05), now=fault.startswith("NOW"))
+
+
+def compacted(partition: Partition) -> None:
+    """Removes records that later ones replace, as a broker does."""
+    last = dict[bytes, int]()
+    for entry in (e for e in partition.entries if e.records is not None):
+        last |= dict(zip(entry.records["key"].to_pylist(), entry.records["offset"].to_pylist(), strict=True))
+    for n, entry in enumerate(partition.entries):
+        if entry.records is not None:
+            keys, offsets = (entry.records[name].to_pylist() for name in ("key", "offset"))
+            kept = [i for i, (key, offset) in enumerate(zip(keys, offsets, strict=True)) if last[key] == offset]
+            partition.entries[n] = replace(entry, records=entry.records.take(kept) if kept else None)
+
+
+def read_balance(world: BankOfMembers) -> None:
+    """As a subscription to the view does. Other checks read the compacted topic, too, up to ends of old ticks."""
+    for process in world.processes:
+        ends = process.instance.ticks.whole_ends("balance") or {}
+        if any(row["bal"] for row in Results(world.outside, APP).rows("balance", ends).values()):
+            raise Violation("the view is out of balance")
+
+
+def seen_after_a_pause(world: BankOfMembers) -> str:
+    """A view is paused while rows of its inputs change, and one of these is compacted before the view goes on. The state that never was, if it is seen."""
+    process = world.begin()
+    try:
+        for n in range(len(world.input)):
+            world.feed(n)
+            world.run_for(500)
+            if n == 3:
+                process.instance.query_states.set_paused({"CTAS_balance"})
+        for tp, partition in world.broker.partitions.items():
+            if tp.topic == "debits":
+                compacted(partition)
+        for i in (i for t in process.instance.tasks_of("CTAS_balance") for i in t.logs.values()):
+            i.reset(i.position)  # as if it had not read ahead
+            i.attached = False
+        process.instance.query_states.set_paused(())
+        world.run_for(3_000)
+        world.settle()
+    except Violation as violation:
+        return str(violation)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "seen"), [(2_000, ""), (DAY_MS, "the view is out of balance")], ids=["mended", "planted"]
+)
+def test_compaction_past_a_reader(after_ms: int, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of the view are those of an old tick. Records beyond them have replaced those before them."""
+    monkeypatch.setattr(numbers, "COMPACTED_MS", after_ms)
+    monkeypatch.setattr(BankOfMembers, "_read_to_whole_ends", read_balance)
+    assert seen_after_a_pause(BankOfMembers(3, CALM)) == seen

@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from flowql.runtime.app import deployment
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.task import Task
-from flowql.runtime.ticks import patience, ticks
+from flowql.runtime.ticks import numbers, patience, ticks
 from flowql.runtime.ticks.ticks import Follower, TakenSnapshot, Ticks
 from tests.ticks.bank import Bank
 from tests.ticks.lines import Results
@@ -385,3 +388,54 @@ def test_an_instance_at_rest_draws_no_ticks(monkeypatch: pytest.MonkeyPatch) -> 
         bank.driver.round()
     assert bank.instance.metrics.commits == commits
     bank.instance.close()
+
+
+class CompactingLog(MemoryLog):
+    """As brokers do: without regard to readers."""
+
+    supports_redo = False
+
+    def compact(self, topic: str) -> None:
+        for partition in (p for tp, p in self._partitions.items() if tp.topic == topic and p.batches):
+            records = pa.Table.from_batches(partition.batches)
+            keys, offsets = records["key"].to_pylist(), records["offset"].to_pylist()
+            last = dict(zip(keys, range(len(keys)), strict=True))
+            (batch,) = records.take(sorted(last.values())).combine_chunks().to_batches()
+            partition.bases, partition.batches = [offsets[0]], [batch]
+
+
+class CompactedBank(Bank):
+    def new_log(self) -> Log:
+        return CompactingLog()
+
+
+def balances_after_compaction(bank: Bank) -> list[int]:
+    """A view is paused while its inputs change, and one of these is compacted before it goes on. What readers of its topic see of it."""
+    for _ in range(5):
+        bank.transact()
+        bank.driver.run_until_caught_up()
+    bank.instance.query_states.set_paused({"CTAS_balance"})
+    for _ in range(12):
+        bank.transact()
+        for _ in range(300):
+            bank.driver.round()
+    assert isinstance(bank.log, CompactingLog)
+    bank.log.compact("debits")
+    for i in (i for t in bank.instance.tasks_of("CTAS_balance") for i in t.logs.values()):
+        i.reset(i.position)  # as if it had not read ahead
+    bank.instance.query_states.set_paused(())
+    seen = list[int]()
+    for n in range(1_000):
+        bank.driver.round()
+        if n % 10 == 0:
+            ends = bank.instance.ticks.whole_ends("balance") or {}
+            seen += [row["bal"] for row in Results(bank.log, bank.config.application_id).rows("balance", ends).values()]
+    bank.instance.close()
+    return seen
+
+
+def test_compaction_past_a_reader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers, "COMPACTED_MS", 1_000)
+    assert set(balances_after_compaction(CompactedBank(0))) == {0}
+    monkeypatch.setattr(numbers, "COMPACTED_MS", 1 << 40)
+    assert set(balances_after_compaction(CompactedBank(0))) > {0}
