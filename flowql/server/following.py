@@ -93,8 +93,13 @@ class InDirectory:
             self._client = self._client or connect(self.settings.data_dir)
             return None if self._client is None else self._client.whole_ends(*topics)
         except CommandError:  # it does not answer now
-            self._client = None
+            self.close()
             return None
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
 
 def deployed(settings: Settings) -> Deployed:
@@ -277,6 +282,8 @@ class Following:
 
     def close(self) -> None:
         self.subscription.close()
+        if isinstance(self._served, InDirectory):
+            self._served.close()
 
     def __iter__(self) -> Iterator[list[Change] | Rebuilt]:
         from flowql.query.push import Replaced
