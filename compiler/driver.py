@@ -40,7 +40,7 @@ from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan, SourceD
 from flowql.compiler.plan.verify import verify_plan
 from flowql.compiler.plan.visit import visible_keys
 from flowql.compiler.processors.topology import TopologyEntry
-from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
+from flowql.compiler.schemas.ref import NO_SCHEMAS, SchemaLookup
 
 S = TypeVar("S", bound=Statement)
 _NO_PROPERTIES: Mapping[str, str] = {}

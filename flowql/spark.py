@@ -131,7 +131,7 @@ def ship(session: Session) -> None:
 
     Raises WorkersUnfit, which names the host and what to do.
     """
-    from flowql.deploy.spark_archives import write_flowql
+    from flowql.deploy.spark_package import write_flowql
     from flowql.runtime.spark.job import add_modules
 
     # One archive until this process ends: executors that come later fetch it then, and Spark refuses another of the same name. `flowql.zip` is

@@ -8,7 +8,7 @@ from statistics import median
 from benchmarks.peers.cases import Case
 from benchmarks.peers.measure import Run
 from benchmarks.peers.systems import FLOWQL
-from flowql.cli.aligned import table_lines
+from flowql.cli.render import table_lines
 
 HEAD = (
     "case",

@@ -10,7 +10,7 @@ from flowql.compiler.dialect.ast import ColumnDef, Property
 from flowql.compiler.plan.logical import Format, OnError
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.compiler.schemas.reading import reads_by_name
+from flowql.compiler.schemas.ref import reads_by_name
 
 ACTIONS = ("dead_letter", "null", "default", "fail")
 _INT_BITS = {Kind.INT: 32, Kind.BIGINT: 64}

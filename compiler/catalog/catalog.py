@@ -19,7 +19,7 @@ from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.plan.types import SqlType
-from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
+from flowql.compiler.schemas.ref import NO_SCHEMAS, SchemaLookup
 
 
 @dataclass(frozen=True, slots=True)

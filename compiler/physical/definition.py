@@ -23,7 +23,7 @@ from flowql.compiler.plan.logical import Node, Project, Scan, Sink
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.compiler.plan.visit import map_nodes
-from flowql.compiler.schemas.reading import read_alike, reads_by_name
+from flowql.compiler.schemas.ref import read_alike, reads_by_name
 
 MARK = "read:"  # in front of hashes of the normal form; one that counts other things needs another
 

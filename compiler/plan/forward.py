@@ -334,7 +334,7 @@ def _each(functions: Sequence[NamedExpr], rows: _Rows) -> tuple[tuple[str, Expr]
 
 
 def _reading(scan: Scan) -> object:
-    """The parts that decide how a column is read, as `flowql.compiler.schemas.reading` does for definitions."""
+    """The parts that decide how a column is read, as `flowql.compiler.schemas.ref` does for definitions."""
     alike = (scan.topic, scan.kind, scan.key_format, scan.timestamp, scan.throw_on_invalid_timestamp, scan.on_error)
     keys = tuple(f for f in scan.declared if f.role == "key")
     if _by_name(scan.value_format, scan.declared.value):

@@ -10,9 +10,8 @@ from flowql.compiler.functions.user import MARK, UserDefined, checked_name
 from flowql.compiler.functions.user_rows import is_row
 from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits
 from flowql.compiler.plan.priorities import OnChange, Priority
-from flowql.compiler.streams.caller import here
 from flowql.compiler.streams.graph import Graph, checked_options, with_clause
-from flowql.compiler.streams.rows import row_type
+from flowql.compiler.streams.rows import here, row_type
 from flowql.compiler.streams.steps import Declared, Options, Read, RelationKind
 from flowql.compiler.streams.stream import Stream, Table
 

@@ -10,7 +10,6 @@ from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Name
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.plan.priorities import OnChange, Priority
-from flowql.compiler.streams.caller import here
 from flowql.compiler.streams.expression import Expression
 from flowql.compiler.streams.graph import (
     Graph,
@@ -21,6 +20,7 @@ from flowql.compiler.streams.graph import (
     with_clause,
     within_clause,
 )
+from flowql.compiler.streams.rows import here
 from flowql.compiler.streams.steps import (
     Call,
     Filter,

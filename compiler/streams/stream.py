@@ -12,11 +12,10 @@ from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.processors.stores import StateStore
 from flowql.compiler.processors.topology import Factory, Topology
 from flowql.compiler.streams.callables import RowAggregate, arity_of
-from flowql.compiler.streams.caller import here
 from flowql.compiler.streams.expression import Expression
 from flowql.compiler.streams.graph import Graph, Within, columns, key_row, keys, value_row, with_clause
 from flowql.compiler.streams.relation import Condition, On, Relation
-from flowql.compiler.streams.rows import row_type
+from flowql.compiler.streams.rows import here, row_type
 from flowql.compiler.streams.steps import (
     Aggregate,
     Call,

@@ -20,8 +20,8 @@ from flowql.cli.options import OutputOption, ProjectOption, SelectOption, Target
 from flowql.cli.render import note, show_diagnostics, show_failure
 from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
 
-# `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own); `flowql.cli.control` has a function per
-# verb. Each summary is the first paragraph of the verb's help. It stands here too, so `flowql --help` imports no verb.
+# `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own); a module of several verbs (`_MODULES`) has a function
+# for each. Each summary is the first paragraph of the verb's help. It stands here too, so `flowql --help` imports no verb.
 VERBS = {
     "init": "Create a small working project.",
     "doctor": "Check the machine, the project and its targets.",
@@ -67,9 +67,14 @@ VERBS = {
     "kafka": "A local Kafka broker for trials.",
 }
 UNTIL_STOPPED = frozenset({"serve", "run"})  # they run an instance, which a watchdog looks after
-_MODULES = {"import": "importing", "app": "application"} | dict.fromkeys(
-    ("pause", "resume", "promote", "abandon"), "control"
-)  # a word of Python's own cannot name a module, and `app` is the program
+_MODULES = {
+    "import": "importing",  # a word of Python's own cannot name a module, and `app` is the program
+    "app": "application",
+    "compile": "validate",
+    "restore": "backup",
+    "serve": "run",
+    **dict.fromkeys(("pause", "resume", "stop", "diff", "promote", "abandon"), "control"),
+}
 _CONTENTS: tuple[list[str], ...] = ([], ["-h"], ["--help"], ["--version"])  # what is answered without any verb
 REPORT = "this is a bug of FlowQL: please report it with the command, the project and the output of FLOWQL_DEBUG=1"
 

@@ -13,11 +13,10 @@ import typer
 from watchfiles import watch
 
 from flowql.api.deploying import deploy_request, wanted_plan
-from flowql.cli.aligned import ColumnWidths, numeric
 from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import cells_of, until_asked_to_stop
 from flowql.cli.options import Scope, scoped
-from flowql.cli.render import note, print_text, show_diagnostics
+from flowql.cli.render import ColumnWidths, note, numeric, print_text, show_diagnostics
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at

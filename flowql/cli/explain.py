@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.lost import LATE_COLUMNS, late_rows
 from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.status import LATE_COLUMNS, late_rows
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.codes import CodePage, code_pages
 from flowql.compiler.diagnostics.source import SourceText

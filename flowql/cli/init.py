@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,16 +18,7 @@ _RANK = {suffix: n for n, suffix in enumerate((".yaml", ".sql", ".jsonl", ".md")
 _STEPS = re.compile(r"```\n(.*?)```", re.DOTALL)
 
 
-class Template(Enum):
-    """Folders below `templates`."""
-
-    QUICKSTART = "quickstart"
-    KSQLDB = "ksqldb"
-    BLANK = "blank"
-    KAFKA = "kafka"
-    SPARK = "spark"
-
-
+Template = Literal["quickstart", "ksqldb", "blank", "kafka", "spark"]  # folders below `templates`
 Folder = Annotated[Path, typer.Argument(help="Folder; created if missing.", metavar="[DIR]", show_default="here")]
 TemplateOption = Annotated[
     Template,
@@ -40,7 +30,7 @@ TemplateOption = Annotated[
 ]
 
 
-def command(folder: Folder = Path("."), template: TemplateOption = Template.QUICKSTART) -> None:
+def command(folder: Folder = Path("."), template: TemplateOption = "quickstart") -> None:
     """Create a small working project.
 
     Prints the next commands.
@@ -69,7 +59,7 @@ def command(folder: Folder = Path("."), template: TemplateOption = Template.QUIC
 
 def _files(template: Template) -> list[tuple[str, str]]:
     """Paths in the project, and their texts; flowql.yaml first."""
-    root = resources.files("flowql.cli") / "templates" / template.value
+    root = resources.files("flowql.cli") / "templates" / template
     found = [(path.replace("gitignore", ".gitignore"), file.read_text(encoding="utf-8")) for path, file in _below(root)]
     return sorted(found, key=lambda f: _reading_order(f[0]))
 

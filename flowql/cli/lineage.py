@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,21 +15,11 @@ from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from flowql.lineage import columns as column_lineage
 from flowql.lineage import graph as relation_lineage
-from flowql.lineage import mermaid, page, svg
+from flowql.lineage import page, svg
 from flowql.lineage.columns import ColumnGraph, Place
 from flowql.lineage.graph import Graph
 
-
-class Form(Enum):
-    """The format of the output."""
-
-    TABLE = "table"
-    JSON = "json"
-    SVG = "svg"
-    HTML = "html"
-    MERMAID = "mermaid"
-
-
+Form = Literal["table", "json", "svg", "html", "mermaid"]
 FormOption = Annotated[Form | None, typer.Option("--output", "-o", help="What to write.")]
 FileOption = Annotated[Path | None, typer.Option("--file", "-f", help="Write to this file.")]
 ColumnOption = Annotated[
@@ -68,19 +57,19 @@ def command(
     columns = column_lineage.of_plan(compiled.plan)
     place = _place(whole, compiled.plan, column) if column else None
     lit = _path(columns, place) if place else frozenset()
-    match output or Form(scope.only(Output.TABLE, Output.JSON).value):
-        case Form.TABLE if place:
+    match output or scope.only(Output.TABLE, Output.JSON).value:
+        case "table" if place:
             _print_column(columns, place)
-        case Form.TABLE:
+        case "table":
             _print_flows(shown)
-        case Form.JSON:
+        case "json":
             print_json(_data(shown, columns, place))
-        case Form.SVG:
+        case "svg":
             _write(svg.draw(shown, lit), file)
-        case Form.HTML:
+        case "html":
             _write(page.write(found.name, shown, columns, lit, place), file)
-        case Form.MERMAID:
-            _write(mermaid.write(shown), file)
+        case "mermaid":
+            _write(relation_lineage.mermaid(shown), file)
 
 
 def _known(graph: Graph, name: str) -> str:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from flowql.cli.aligned import ColumnWidths, numeric
-from flowql.cli.render import json_value, note, plain
+from flowql.cli.render import ColumnWidths, json_value, note, numeric, plain
 from flowql.query.change import Rebuilt
 
 if TYPE_CHECKING:

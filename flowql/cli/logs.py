@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.options import LogLevel, Scope, scoped
+from flowql.cli.options import Scope, scoped
 from flowql.cli.place import LogLine, place_of
 from flowql.cli.render import note, print_text
+from flowql.config.sections import LogLevel
 from flowql.server.logs import Wanted
 
 LOOK_S = 0.2
@@ -24,7 +25,7 @@ def command(
     scope: Scope,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
     query: Annotated[str, typer.Option("--query", help="Only this query.", metavar="QUERY")] = "",
-    level: Annotated[LogLevel, typer.Option("--level", help="This level and more serious ones.")] = LogLevel.DEBUG,
+    level: Annotated[LogLevel, typer.Option("--level", help="This level and more serious ones.")] = "debug",
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Maximum number of existing lines.")] = 100,
 ) -> None:
     """Show the instance's log.
@@ -37,7 +38,7 @@ def command(
                flowql logs -f --query CTAS_ORDERS
     """
     place = place_of(scope.load())
-    found, newer = place.log(Wanted(level.value, query), lines)
+    found, newer = place.log(Wanted(level, query), lines)
     if not found and not follow:
         note("nothing is logged")
     _show(found, as_json=scope.as_json)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from flowql.cli.live import live_client
 from flowql.cli.options import OR_CSV, Scope, scoped
+from flowql.cli.place import live_client
 from flowql.cli.render import print_json, print_rows, print_text
 
 HELP = """Metrics for Prometheus, and a dashboard for Grafana.

@@ -15,6 +15,7 @@ import typer
 from flowql.cli.render import show_diagnostics
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
+from flowql.config.sections import LogLevel
 from flowql.errors import CompileError
 from flowql.runtime.app.without_pandas import leave_pandas_out
 
@@ -32,15 +33,6 @@ class Output(Enum):
     CSV = "csv"
     ARROW = "arrow"
     PARQUET = "parquet"
-
-
-class LogLevel(Enum):
-    """How serious a line in the log of an instance is."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 ProjectOption = Annotated[
@@ -212,4 +204,4 @@ def _variables(given: list[str]) -> dict[str, str]:
 
 def with_log_level(settings: Settings, level: LogLevel | None) -> Settings:
     """The settings of a target with what this call says of its log."""
-    return settings if level is None else replace(settings, log_level=level.value)
+    return settings if level is None else replace(settings, log_level=level)

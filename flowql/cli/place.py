@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowql.cli.listening import Changes
 from flowql.config.project import Project
-from flowql.config.remote import RemoteSettings
+from flowql.config.sections import RemoteSettings
 from flowql.deploy.settings import Settings, settings_of
 from flowql.query.change import Change, Rebuilt
 from flowql.query.options import QUERY_DEFAULTS, QueryOptions
@@ -23,6 +23,7 @@ from flowql.runtime.config import LetterRetention
 from flowql.server.running import connect, connect_past_freeze, connect_running, process_of
 
 if TYPE_CHECKING:
+    from flowql.cli.options import Scope
     from flowql.compiler.driver import PushQuery
     from flowql.compiler.plan.deployed import Deployed as Record
     from flowql.compiler.plan.deployed import Entry
@@ -373,3 +374,16 @@ class Heard:
             if self.stopped():
                 self.told.close()
                 return
+
+
+# --- The running instance of a project, for verbs that need one ---
+
+
+@contextmanager
+def live_client(scope: Scope) -> Iterator[Calls]:
+    """Raises CommandError when nothing runs."""
+    client = place_of(scope.load()).running()
+    try:
+        yield client
+    finally:
+        client.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -27,12 +26,7 @@ from flowql.server.choice import at_rest
 CHANGES = 2  # exit code; without changes 0, and 1 for all errors
 
 
-class Form(Enum):
-    """How a plan is written."""
-
-    TREE = "tree"
-    JSON = "json"
-    MARKDOWN = "markdown"
+Form = Literal["tree", "json", "markdown"]
 
 
 class Command(TyperCommand):
@@ -93,7 +87,8 @@ def command(
 
     For a pull request:  flowql plan --against origin/main --format markdown
     """
-    form = form or {"json": Form.JSON, "table": Form.TREE}.get(scope.output.value)
+    forms: dict[str, Form] = {"json": "json", "table": "tree"}
+    form = form or forms.get(scope.output.value)
     if form is None:
         raise typer.BadParameter(f"-o {scope.output.value} is not possible here (choose from tree, json, markdown)")
     if against is None:
@@ -103,9 +98,9 @@ def command(
         if asked.rollback or asked.without:
             raise typer.BadParameter("--against compares files: it takes neither --rollback nor --without")
         found, done = _compared(scope, against, asked)
-    if form is Form.JSON:
+    if form == "json":
         print_json(done)
-    elif form is Form.MARKDOWN:
+    elif form == "markdown":
         print_text(markdown_of(done, _heading(found, against)))
     else:
         show_deployment(done)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.live import live_client
 from flowql.cli.options import OR_CSV, Output, Scope, scoped
+from flowql.cli.place import live_client
 from flowql.cli.render import note, print_json, print_rows
 from flowql.compiler.analyze.options import duration_ms
-from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, Priority
 from flowql.deploy.control import NewPriority
 
 HELP = """Show and change how queries share the processor.
@@ -25,15 +24,6 @@ Examples:  flowql priority
 """
 app = typer.Typer(help=HELP, invoke_without_command=True)
 WEIGHT_MAX = 10_000
-
-
-class PriorityClass(Enum):
-    """The classes, as an option takes them."""
-
-    CRITICAL = "critical"
-    HIGH = "high"
-    NORMAL = "normal"
-    BATCH = "batch"
 
 
 @app.callback()
@@ -72,7 +62,7 @@ def _shares(q: dict[str, Any], total: int, *, percent: bool) -> list[Any]:
 def set_(
     scope: Scope,
     query: Annotated[str, typer.Argument(help="Query id or name of its result.", metavar="QUERY")],
-    priority: Annotated[PriorityClass, typer.Argument(help="The class.", metavar="CLASS", show_default=False)],
+    priority: Annotated[Priority, typer.Argument(help="The class.", metavar="CLASS", show_default=False)],
     weight: Annotated[
         int | None, typer.Option("--weight", min=1, max=WEIGHT_MAX, help="Weight instead of the class's.")
     ] = None,
@@ -93,7 +83,7 @@ def set_(
 
                flowql priority set history batch --weight 2
     """
-    wanted = NewPriority(query, priority.value, weight, _target_ms(latency_target))
+    wanted = NewPriority(query, priority, weight, _target_ms(latency_target))
     with live_client(scope) as client:
         done = client.set_priority(wanted)
     if scope.as_json:

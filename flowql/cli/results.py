@@ -12,9 +12,8 @@ from typing import IO, Any, TextIO
 import pyarrow as pa
 import typer
 
-from flowql.cli.aligned import table_lines
 from flowql.cli.options import Output
-from flowql.cli.render import note, plain, write_csv, write_json, write_lines
+from flowql.cli.render import note, plain, table_lines, write_csv, write_json, write_lines
 from flowql.query.answer import Answer, Done
 from flowql.query.errors import COVERAGE, MISSING, STANDBY
 from flowql.query.far_times import values_or_texts

@@ -1,10 +1,12 @@
-"""`flowql run`: the project in the foreground."""
+"""`flowql run` and `serve`: an instance in the foreground."""
 
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
@@ -12,23 +14,113 @@ from typing import Annotated, Any
 import typer
 
 from flowql.api.deploying import deploy_request, wanted_of_engine, wanted_plan
-from flowql.cli.brokers import BrokerWait, slept
 from flowql.cli.building import QUIET_S, STUCK, check_built, with_building
 from flowql.cli.deployment import note_rows
-from flowql.cli.foreground import hosting
-from flowql.cli.lost import lost_text
 from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
 from flowql.cli.progress import progress
 from flowql.cli.render import note, show_diagnostics
+from flowql.cli.status import lost_text
 from flowql.cli.without import left_out, note_left_out
 from flowql.config.load import shown_path
 from flowql.deploy.decision import decide
-from flowql.deploy.settings import settings_of
+from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
+from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.events import EVENT, LOGGER, is_a_step
 from flowql.server.choice import at_rest
 from flowql.server.engine import Engine, Mode
 from flowql.server.host import Host
+
+# --- An instance that starts while brokers are away waits for them, as a running one does ---
+
+LOOK_S = 2.0  # for an answer, and between two attempts
+TOLD_S = 60.0  # between two messages
+
+
+class BrokerWait:
+    """Waits until brokers answer, and says so on standard error once a minute.
+
+    stopping: sleeps for that many seconds; True when the command was asked to end, which ends it with exit code 0.
+    """
+
+    def __init__(self, settings: Settings, stopping: Callable[[float], bool]) -> None:
+        self._settings, self._stopping = settings, stopping
+        self._began_s: float | None = None
+        self._told_s: float | None = None
+
+    def until_they_answer(self) -> None:
+        """Returns at once for another log. LogDenied where brokers refuse this user, CommandError without an address."""
+        if self._settings.kafka is None or not self._settings.kafka.bootstrap:
+            return
+        from flowql.runtime.log.kafka.admin import KafkaAdmin  # loads a client that other targets do without
+        from flowql.runtime.log.kafka.connection import Connection
+
+        admin = KafkaAdmin(Connection.to(self._settings.kafka), f"{self._settings.application_id}-waits")
+        while True:
+            try:
+                admin.greet(LOOK_S)
+                break
+            except LogUnavailable as error:
+                self.again(error)
+        if self._began_s is not None:
+            note("brokers answer")
+
+    def again(self, error: LogUnavailable) -> None:
+        """Says why it waits, unless it just has, and sleeps."""
+        assert self._settings.kafka is not None, "only brokers are waited for"
+        now_s, where = time.monotonic(), self._settings.kafka.bootstrap
+        if self._began_s is None:
+            self._began_s = now_s
+        if self._told_s is None:
+            note(f"the instance starts when brokers at {where} answer: {error}")
+        elif now_s - self._told_s >= TOLD_S:
+            note(f"brokers at {where} have not answered for {now_s - self._began_s:.0f} s: {error}")
+        if self._told_s is None or now_s - self._told_s >= TOLD_S:
+            self._told_s = now_s
+        if self._stopping(LOOK_S):
+            raise typer.Exit
+
+
+def slept(seconds: float) -> bool:
+    """Sleeps in a command that ends with Ctrl-C."""
+    time.sleep(seconds)
+    return False
+
+
+# --- An instance in the process of a command: Ctrl-C and SIGTERM end it after a commit ---
+
+
+@contextmanager
+def hosting(settings: Settings, mode: Mode = "continuous") -> Iterator[Host]:
+    """A started host; closed, with everything processed committed, when the block ends. Main thread only."""
+    stopping = threading.Event()
+    before = {n: signal.signal(n, lambda *_: stopping.set()) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        host = _started(settings, mode, stopping)
+        try:
+            yield host
+        finally:
+            host.close()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _started(settings: Settings, mode: Mode, stopping: threading.Event) -> Host:
+    """One that runs until it is stopped waits for brokers; one that ends by itself fails without them."""
+    waits = BrokerWait(settings, stopping.wait)
+    while True:
+        if mode == "continuous":
+            waits.until_they_answer()
+        host = Host(settings, mode, stopping)
+        try:
+            host.start()
+            return host
+        except LogUnavailable as error:  # they went away again, or only some of them are there
+            if mode != "continuous":
+                raise
+            waits.again(error)
+
 
 LOST_SHOWN = 10  # queries whose losses stand in the line at the end
 FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
@@ -40,7 +132,7 @@ States = Sequence[dict[str, Any]]  # of the serving queries, and of generations 
 
 
 @scoped("project target deployed var")
-def command(
+def run(
     scope: Scope,
     log_level: LogLevelOption = None,
     without: WithoutOption = None,
@@ -246,3 +338,23 @@ def event_notes(engine: str) -> Iterator[None]:
         yield
     finally:
         LOGGER.removeHandler(handler)
+
+
+# --- `flowql serve`: the instance in the foreground, without a project being deployed to it ---
+
+
+@scoped("project target var")
+def serve(scope: Scope, log_level: LogLevelOption = None, without: WithoutOption = None) -> None:
+    """Run the deployed project, until Ctrl-C.
+
+    `flowql deploy` in another process changes it.
+    """
+    settings = with_log_level(settings_of(scope.load()), log_level)
+    if without:
+        BrokerWait(settings, slept).until_they_answer()
+        ids = left_out(without, settings.engine, at_rest(settings).deployed()[0].plan)
+        settings = replace(settings, without=ids)
+    with hosting(settings) as host:
+        note(f"serving {settings.data_dir}, {len(host.service.plan.queries)} queries; Ctrl-C stops")
+        note_left_out(settings.without)
+        host.serve()

@@ -40,7 +40,7 @@ def command(
         _create(scope, create, from_topic, rows)
         return
     from flowql.testing import report, suite
-    from flowql.testing.update import update as rewrite
+    from flowql.testing.create import update as rewrite
 
     found = suite.load(scope.load(), pattern)
     if not found.cases:

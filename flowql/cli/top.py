@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.live import live_client
 from flowql.cli.monitoring.columns import COLUMNS
 from flowql.cli.monitoring.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, run
 from flowql.cli.monitoring.table import View, picture, text_of
 from flowql.cli.options import Scope, scoped
-from flowql.cli.place import Place, place_of
+from flowql.cli.place import Place, live_client, place_of
 from flowql.cli.render import print_json, print_json_line, print_text
 from flowql.errors import CommandError
 from flowql.server.address import NOT_RUNNING
@@ -61,7 +60,7 @@ def command(
     if once or scope.as_json or not console.is_terminal:
         _plain(scope, view, console, status, as_json=scope.as_json, interval_s=None if once else interval)
         return
-    from flowql.cli.monitoring.keys import reading_keys
+    from flowql.cli.monitoring.screen import reading_keys
 
     instance = _Instance(place_of(scope.load()))
     with reading_keys() as keys:

@@ -1,16 +1,17 @@
-"""`flowql validate`: all mistakes of a project."""
+"""`flowql validate` and `compile`: all mistakes of a project, and its plan."""
 
 from __future__ import annotations
 
 from flowql.cli.options import Scope, scoped
 from flowql.cli.render import print_json, print_text, show_diagnostics
+from flowql.compiler.plan import codec
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.errors import CompileError
 
 
 @scoped("project target output var")
-def command(scope: Scope) -> None:
+def validate(scope: Scope) -> None:
     """Check the project and show all mistakes."""
     found = read_project(scope.start, target=scope.target, variables=scope.variables)
     compiled = compile_sources(found)
@@ -49,3 +50,15 @@ def command(scope: Scope) -> None:
 
 def _count(n: int, one: str, many: str = "") -> str:
     return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+# --- `flowql compile`: the compiled project, as `plan.json` ---
+
+
+@scoped("project target output var")
+def compile(scope: Scope) -> None:
+    """Compile the project and print the plan as JSON, for programs.
+
+    `POST /v1/plan` and `POST /v1/deployments` take this document. `flowql explain` shows the plan to people.
+    """
+    print_text(codec.dumps(scope.compile()[1].plan))

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from flowql.api.deploying import wanted_plan
-from flowql.cli.lost import lost_text
 from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.render import json_value, note, print_json, print_rows, print_text, show_diagnostics
+from flowql.cli.status import lost_text
 from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
 from flowql.deploy.selection import select

@@ -13,7 +13,7 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled, compile_project
 from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan
-from flowql.compiler.schemas.lookup import NO_SCHEMAS
+from flowql.compiler.schemas.ref import NO_SCHEMAS
 from flowql.config.project import Project
 from flowql.runtime.serde.registry import registry_at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,23 +15,70 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.api import api_settings
-from flowql.config.kafka import kafka_settings
-from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.config.pg import pg_settings
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.reader import Item, Reader, compose, texts
-from flowql.config.remote import KEYS as REMOTE
-from flowql.config.remote import remote_settings
-from flowql.config.sections import interactive_query_settings, letter_retention, members_settings, metrics_settings
+from flowql.config.sections import (
+    REMOTE,
+    interactive_query_settings,
+    kafka_settings,
+    letter_retention,
+    members_settings,
+    metrics_settings,
+    remote_settings,
+    state_settings,
+)
 from flowql.config.spark import is_address, spark_settings
-from flowql.config.state import state_settings
 from flowql.config.table import FILE_NAME, PROJECT
-from flowql.config.texts import ProjectTexts, Taken
-from flowql.config.variables import Variables
+from flowql.config.texts import ProjectTexts, Taken, Variables
 from flowql.errors import ProjectError
+from flowql.runtime.budget import MIB
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, QueryDefinition
+
+# --- How much memory there is, and how much of it a target takes where nothing is said ---
+
+DEFAULT_MIN, DEFAULT_MAX = 256 * MIB, 1024 * MIB
+_GROUPS = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+
+
+def memory_there_is(groups: Path = _GROUPS, mount: Path = _MOUNT) -> int:
+    """The memory of the machine in bytes, or the limit of this process's container or control group, if that is less."""
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits(groups, mount)])
+
+
+def default_memory_bytes(there_is: int) -> int:
+    """A quarter, as others run on the machine, too; at least 256 MB, and at most 1 GB: more is asked for by name."""
+    return max(DEFAULT_MIN, min(DEFAULT_MAX, there_is // 4))
+
+
+def _limits(groups: Path, mount: Path) -> Iterator[int]:
+    """The limits of control groups (both versions): the process's own and those around it."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:  # not on Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):  # of version 1 several may be mounted as one
+            continue
+        joined = mount / controllers
+        of_memory = joined if joined.is_dir() else mount / "memory"
+        root, name = (of_memory, "memory.limit_in_bytes") if controllers else (mount, "memory.max")
+        inside = Path(path.lstrip("/"))
+        for folder in (
+            inside,
+            *inside.parents,
+        ):  # in a container the mount shows the group itself, whatever its path says
+            try:
+                text = (root / folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdigit():
+                yield int(text)
+
 
 _NO_VARIABLES: Mapping[str, str] = {}
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,99}[._-]")  # ends in a separator: `dev` would also be the beginning of `device`

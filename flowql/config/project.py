@@ -12,9 +12,14 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.api import ApiSettings
 from flowql.config.pg import PgSettings
-from flowql.config.remote import RemoteSettings
-from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
-from flowql.config.state import StateSettings
+from flowql.config.sections import (
+    InteractiveQuerySettings,
+    LogLevel,
+    MembersSettings,
+    MetricsSettings,
+    RemoteSettings,
+    StateSettings,
+)
 from flowql.config.texts import ProjectTexts
 from flowql.errors import CommandError
 from flowql.runtime.budget import MIB

@@ -31,8 +31,7 @@ from flowql.config.shape import (
     Text,
     Whole,
 )
-from flowql.config.texts import ProjectTexts, Taken, take_scalar
-from flowql.config.variables import Variables
+from flowql.config.texts import ProjectTexts, Taken, Variables, take_scalar
 from flowql.runtime.secret import Kind, reference
 
 UNDEFINED = "FQ3008"

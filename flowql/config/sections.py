@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from flowql.config.reader import Item
-from flowql.config.shape import Duration, Key, ListOf, Record, Size, Text, Whole
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.config.reader import Item, texts
+from flowql.config.shape import Choice, Duration, Key, ListOf, MapOf, Record, Secret, Size, Text, Whole
+from flowql.kafka.bootstrap import BROKER_DIR, last_bootstrap
 from flowql.runtime.config import LetterRetention
+from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
 if TYPE_CHECKING:
     from flowql.compiler.dialect.parser import DialectName
@@ -134,3 +138,142 @@ def metrics_settings(given: Mapping[str, Item]) -> MetricsSettings | None:
     if "names" in values:
         values["names"] = tuple(i.value for i in values["names"])
     return MetricsSettings(**values) if "port" in values else None
+
+
+# --- The part of a target that is about its state ---
+
+SCHEMES = ("file", "s3", "gs", "az", "abfs", "abfss")
+
+STATE = Record(
+    "state",
+    {
+        "remote": Key(
+            Secret("a URL or a folder"),
+            "A folder, or a place in an object store (`s3:`, `gs:`, `az:`), that gets checkpoints of the state; a new machine begins with them.",
+        ),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSettings:
+    """remote: URL of the store that gets checkpoints; empty for none."""
+
+    remote: str = ""
+
+
+def state_settings(given: Mapping[str, Item], root: Path) -> tuple[StateSettings, list[Diagnostic]]:
+    """The settings that the checked values `given` say. A folder is relative to `root`."""
+    if "remote" not in given:
+        return StateSettings(), []
+    item = given["remote"]
+    scheme, colon, _ = item.value.partition("://")
+    if not colon:
+        return StateSettings((root / Path(item.value).expanduser()).resolve().as_uri()), []
+    if scheme in SCHEMES and "@" not in item.value:
+        return StateSettings(item.value.rstrip("/")), []
+    title = (
+        f"`remote` is not a place that FlowQL can write to: {scheme}"
+        if scheme not in SCHEMES
+        else "`remote` has credentials in it"
+    )
+    note = "credentials come from the environment or the machine's role"
+    help_ = f"write a folder, or a URL that begins with one of {', '.join(SCHEMES)}; {note}"
+    return StateSettings(), [Diagnostic("FQ3004", title, item.span, "not a place", help=help_)]
+
+
+# --- The part of a target that is about Kafka ---
+
+KAFKA = Record(
+    "kafka",
+    {
+        "bootstrap": Key(
+            Text("host:port"), "Addresses of brokers; default: the broker of `flowql kafka up` in this project."
+        ),
+        "app_id": Key(
+            Text("an id"),
+            "Consumer group, transactional id and prefix of internal topics; default: the project's name.",
+        ),
+        "replication": Key(Whole(1, 100), "Replication factor of new topics; default: that of the brokers."),
+        "instances": Key(
+            Choice(("one", "many")),
+            "With `many`, instances share the work, each with its own data directory; with `one`, a new instance takes over from the running one.",
+        ),
+        "standbys": Key(
+            Whole(0, 10),
+            "With `instances: many`: how many other instances keep a copy of each task's state, so that they can take it over at once; default: 0.",
+        ),
+        "options": Key(
+            MapOf(Secret("a string, number or boolean", constant=True), "an option"),
+            "Options of librdkafka for all clients: security.protocol, sasl.username, ...",
+        ),
+    },
+)
+
+
+def kafka_settings(given: Mapping[str, Item], root: Path) -> tuple[KafkaSettings, list[Diagnostic]]:
+    """The settings that the checked values `given` say."""
+    values = {k: given[k].value for k in ("bootstrap", "replication") if k in given}
+    bootstrap = values.get("bootstrap") or last_bootstrap(root / BROKER_DIR) or ""
+    options: Mapping[str, Item] = given["options"].value if "options" in given else {}
+    shared = "instances" in given and given["instances"].value == "many"
+    standbys = int(given["standbys"].value) if "standbys" in given and shared else 0
+    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared, standbys)
+    found = []
+    for name, item in options.items():
+        if name in RESERVED:
+            title = f"{name} is not the user's to set"
+            found.append(Diagnostic("FQ5506", title, item.key, "FlowQL decides it", help="remove it from `options`"))
+    return settings, found
+
+
+# --- The part of a target that is about an instance on another machine ---
+
+_REFERENCE = "{env: FLOWQL_TOKEN}"
+REMOTE = {
+    "url": Key(
+        Text("a URL"), "Address of an instance on another machine with `api`, as https://shop.example.com:8321."
+    ),
+    "token": Key(Secret("a token"), f"With `url`: a token of its `api`, best as {_REFERENCE}."),
+    "certificate": Key(
+        Text("a file"),
+        "With `url`: certificates to trust for https (PEM), relative to this file; default: the system's.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """Where the instance is. token: may be a reference. certificate: absolute; empty for those that the system trusts."""
+
+    url: str
+    token: str = field(repr=False)
+    certificate: str = ""
+
+
+def remote_settings(name: str, given: Mapping[str, Item], root: Path) -> tuple[RemoteSettings | None, list[Diagnostic]]:
+    """The settings, None without `url`, and what is wrong. name: of the target. given: all its keys. root: of relative files."""
+    found = []
+    if "url" not in given:
+        for key in [k for k in ("token", "certificate") if k in given]:
+            title = f"`{key}` is for targets with `url`, and target `{name}` has none"
+            found.append(
+                Diagnostic(
+                    "FQ3003", title, given[key].key, "no meaning here", help="add  url: https://shop.example.com:8321"
+                )
+            )
+        return None, found
+    for key in given:
+        if key not in (*REMOTE, *SHARED):
+            title = f"`{key}` is set where the instance of target `{name}` runs, which is at its `url`"
+            found.append(Diagnostic("FQ3003", title, given[key].key, "no meaning here", help="remove it"))
+    if "token" not in given:
+        help_ = f"add  token: {_REFERENCE}"
+        found.append(Diagnostic("FQ3006", f"`token` is missing in target `{name}`", given["url"].key, help=help_))
+    values = {key: given[key].value for key in REMOTE if key in given}
+    if "certificate" in values:
+        values["certificate"] = str((root / Path(values["certificate"]).expanduser()).resolve())
+    return RemoteSettings(**{"token": "", **values}), found
+
+
+SHARED = ("vars", "prefix")  # keys that concern what is compiled here

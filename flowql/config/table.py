@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.config.api import API
-from flowql.config.kafka import KAFKA
 from flowql.config.pg import PG
-from flowql.config.remote import KEYS as REMOTE
-from flowql.config.sections import DEAD_LETTERS, INTERACTIVE_QUERIES, LOG_LEVELS, MEMBERS, METRICS
+from flowql.config.sections import DEAD_LETTERS, INTERACTIVE_QUERIES, KAFKA, LOG_LEVELS, MEMBERS, METRICS, REMOTE, STATE
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
-from flowql.config.state import STATE
 
 FILE_NAME = "flowql.yaml"
 _PRIORITY = Key(Choice(tuple(PRIORITY_WEIGHTS)), "Its class: 64, 16, 4 or 1 parts of the processing time.")

@@ -12,7 +12,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.topology import Plan
-from flowql.compiler.schemas.lookup import SchemaLookup
+from flowql.compiler.schemas.ref import SchemaLookup
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.runtime.log.base import TopicInfo

@@ -13,8 +13,7 @@ from typing import Literal
 from flowql.config.api import ApiSettings, TokenSettings
 from flowql.config.pg import PgSettings, PgUser
 from flowql.config.project import Project, check_here
-from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
-from flowql.config.state import StateSettings
+from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings, StateSettings
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from flowql.compiler.plan.topology import Plan
-from flowql.config.memory import memory_there_is
+from flowql.config.load import memory_there_is
 from flowql.config.project import Target
-from flowql.config.remote import RemoteSettings
+from flowql.config.sections import RemoteSettings
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.doctor.remote_store import examine_remote_store
 from flowql.doctor.stored import examine_stored

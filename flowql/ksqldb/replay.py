@@ -32,7 +32,7 @@ from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.driver import Session
 from flowql.compiler.physical.plan_builder import StatementResult
 from flowql.compiler.plan.types import SqlType
-from flowql.compiler.schemas.lookup import SchemaLookup
+from flowql.compiler.schemas.ref import SchemaLookup
 from flowql.ksqldb.notes import Note
 from flowql.ksqldb.rewriting import Rewriting, source_sql
 from flowql.ksqldb.scripts import Found, Script, ScriptStatement, included, pieces, variables_of

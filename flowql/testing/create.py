@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import yaml
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.errors import CommandError
 from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
-from flowql.testing.case import Case, Expected, Given, Row
+from flowql.testing.case import Case, Expected, Given, Row, Verdict
 from flowql.testing.feed import records_of, timings
 from flowql.testing.run import needed, partitions_of, read_topics, run
 from flowql.testing.yaml_form import rows_text
@@ -90,3 +91,39 @@ def _shown(row: Row) -> dict[str, Any]:
     if row.raw is not None:
         more["RAW"] = row.raw.decode()
     return {**row.values, "ROWTIME": row.rowtime_ms, **more}
+
+
+# --- `flowql test --update`: expectations in YAML files rewritten to what was found ---
+
+Change = tuple[int, int, str]
+
+
+def update(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """Rewrite the rows of failed expectations; the rest of the file stays as it is. File -> expectations rewritten."""
+    changes: dict[str, list[Change]] = {}
+    for v in verdicts:
+        for f in v.findings:
+            if f.expected is not None and f.expected.at is not None:
+                start, end, column = f.expected.at
+                is_block = Path(v.case.file).read_text()[start] != "["
+                text = rows_text([_columns(r, f.expected) for r in f.actual], column if is_block else None)
+                changes.setdefault(v.case.file, []).append((start, end, text))
+    for name, found in changes.items():
+        path = Path(name)
+        path.write_text(_applied(path.read_text(), found))
+    return {name: len(found) for name, found in changes.items()}
+
+
+def _applied(text: str, changes: Sequence[Change]) -> str:
+    for start, end, new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _columns(row: Row, expected: Expected) -> dict[str, Any]:
+    """A found row in the columns that the expectation named; all, where it named none."""
+    named = {c.upper() for r in expected.rows for c in r.values}
+    out = {c: v for c, v in row.values.items() if not named or c.upper() in named}
+    if any(r.rowtime_ms is not None for r in expected.rows) and row.rowtime_ms is not None:
+        out["ROWTIME"] = row.rowtime_ms
+    return {**out, "TOMBSTONE": True} if row.tombstone else out

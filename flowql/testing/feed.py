@@ -19,8 +19,7 @@ from flowql.runtime.log.base import PRODUCE_SCHEMA, RECORD_SCHEMA, RawBatch, Top
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.output.partitioner import split
-from flowql.testing.case import Case, Given, Row
-from flowql.testing.times import as_declared
+from flowql.testing.case import Case, Given, Row, as_declared
 from flowql.topics.codecs import KeyWriter, ValueWriter
 
 

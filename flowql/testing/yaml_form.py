@@ -23,8 +23,7 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.config.reader import Item, Reader, compose
 from flowql.config.shape import Anything, Choice, Fragment, Key, ListOf, MapOf, Record, Text, Whole
-from flowql.config.texts import ProjectTexts
-from flowql.config.variables import Variables
+from flowql.config.texts import ProjectTexts, Variables
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Order, Row
 
 _ROWS = ListOf(Anything())

@@ -20,8 +20,7 @@ from flowql.compiler.functions.java_time import parse_timestamp
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type
-from flowql.compiler.schemas.reading import reads_by_name
-from flowql.compiler.schemas.ref import DEBEZIUM, is_wrapped
+from flowql.compiler.schemas.ref import DEBEZIUM, is_wrapped, reads_by_name
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_columns, from_rows, to_arrow
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import BadRecord, FatalRecord, PlanUnsupported

@@ -15,7 +15,7 @@ import orjson
 from flowql.compiler.plan.logical import OnError, Scan
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import STRING
-from flowql.compiler.schemas.reading import reads_by_name
+from flowql.compiler.schemas.ref import reads_by_name
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import FatalRecord
 from flowql.runtime.serde.codec import UNREADABLE, RowDecoder, row_decoder, what_is_wrong

@@ -20,7 +20,7 @@ import pyarrow as pa
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.schema import NO_COLUMNS, Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.compiler.schemas.reading import read_alike
+from flowql.compiler.schemas.ref import read_alike
 from flowql.runtime.batch import Batch, concat
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.metrics import Metrics

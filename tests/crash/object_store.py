@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
-from flowql.deploy.spark_archives import write_flowql
+from flowql.deploy.spark_package import write_flowql
 from tests.crash.driver import Driver, processes_of
 from tests.crash.lake import SQL, differences
 from tests.delta_jars import PLUGGED, delta_jars

@@ -18,7 +18,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from flowql.cli.monitoring.functions import function_lines
+from flowql.cli.monitoring.table import function_lines
 from flowql.compiler.functions.bounds import ValueTooLarge, code_of
 from flowql.compiler.functions.registry import AggregateFunction, Function, QueryFailure
 from flowql.compiler.functions.signatures import Resolution

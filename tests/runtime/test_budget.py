@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flowql.config.memory import default_memory_bytes, memory_there_is
+from flowql.config.load import default_memory_bytes, memory_there_is
 from flowql.runtime.app import driver
 from flowql.runtime.app.status import Wait, wait_of
 from flowql.runtime.budget import MIB, PROCESS_BYTES, QUERY_PROCESS_IDLE_BYTES, MemoryBudget, StateLimits

@@ -26,7 +26,7 @@ from unittest.mock import patch
 from flowql.backup.lay import Restored, restore_backup
 from flowql.backup.places import NOT_MADE, TORN
 from flowql.compiler.plan.topology import Plan
-from flowql.config.state import StateSettings
+from flowql.config.sections import StateSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.app import uploads

@@ -17,7 +17,7 @@ from flowql.compiler.dialect.walks import with_children
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.plan.types import STRING
-from flowql.compiler.streams.trees import Renaming, calls_in, fold, names_in, renamed
+from flowql.compiler.streams.expression import Renaming, calls_in, fold, names_in, renamed
 
 
 def known_name(written: str, known: Collection[str], case: str) -> str | None:

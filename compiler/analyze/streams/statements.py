@@ -19,9 +19,9 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import CreateAs, InsertInto, Property, Statement
 from flowql.compiler.functions.registry import Registered
 from flowql.compiler.streams.builder import StreamsEntry
+from flowql.compiler.streams.expression import fold
 from flowql.compiler.streams.graph import Graph
 from flowql.compiler.streams.steps import Aggregate, Join, Merge, Output, Read, RelationKind, Step
-from flowql.compiler.streams.trees import fold
 
 
 @dataclass(frozen=True, slots=True)

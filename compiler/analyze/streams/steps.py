@@ -25,6 +25,7 @@ from flowql.compiler.functions.user_rows import names_of
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.streams.callables import RowAggregate, RowFunction
+from flowql.compiler.streams.expression import fold
 from flowql.compiler.streams.rows import RowType
 from flowql.compiler.streams.steps import (
     Aggregate,
@@ -39,7 +40,6 @@ from flowql.compiler.streams.steps import (
     Select,
     Step,
 )
-from flowql.compiler.streams.trees import fold
 
 CODE = "FQ2072"
 RESULT = "PYTHON_RESULT"  # what a function of the user returned, before its fields are columns

@@ -12,7 +12,29 @@ from rich.text import Text
 
 from flowql.cli.monitoring.amounts import count, duration, percent, size
 from flowql.cli.monitoring.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
-from flowql.cli.monitoring.functions import function_lines
+from flowql.cli.render import table_lines
+
+# --- The costs of calls of user-defined functions, as lines of a table ---
+
+COLUMNS = ("function", "module", "calls", "us/call", "failed", "lost processes")
+
+
+def function_lines(status: Mapping[str, Any]) -> list[str]:
+    """A heading and a line per function that has been called; none where there is none."""
+    found = status["instance"].get("functions", ())
+    rows = [
+        [
+            f["function"],
+            f["module"],
+            count(f["calls"]),
+            f"{f['seconds'] * 1e6 / f['calls']:.1f}",
+            count(f["failures"]),
+            count(f["lost_processes"]),
+        ]
+        for f in found
+    ]
+    return list(table_lines(COLUMNS, rows, [False, False, True, True, True, True])) if rows else []
+
 
 STYLES = {
     "error": "bold red",

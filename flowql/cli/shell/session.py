@@ -10,23 +10,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowql.cli.aligned import record_lines
 from flowql.cli.listening import until_asked_to_stop, write_changes
 from flowql.cli.names import Names
 from flowql.cli.options import Output
 from flowql.cli.place import Place
 from flowql.cli.query import say_apart
-from flowql.cli.render import note, plain, print_rows
+from flowql.cli.render import note, plain, print_rows, record_lines
 from flowql.cli.results import answer_lines, done_line, python_rows, write_answer
-from flowql.cli.shell import acting, show
+from flowql.cli.shell import show
 from flowql.cli.shell.split import blanked, split, without_comments
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard.parser import verb_of
+from flowql.compiler.plan.topology import Plan
+from flowql.config.storage import open_log
+from flowql.deploy.assertions import FAILED, failing, schemas_of
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, REFUSED, QueryError
 from flowql.server.following import Deployed
@@ -34,6 +38,68 @@ from flowql.server.undeployed import telling_undeployed
 
 if TYPE_CHECKING:
     from flowql.query.push import Start
+
+# --- Statements of the shell that do something: PRINT, PAUSE, RESUME, ASSERT, RUN SCRIPT, DEFINE ---
+
+_WAIT_S = 0.05
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def print_topic(place: Place, topic: str, *, beginning: bool, limit: int | None, every: int) -> None:
+    """PRINT: records as they come, one JSON object per line, until Ctrl-C or `limit` of them. every: the n-th alone."""
+    seen = shown = 0
+    with until_asked_to_stop() as stopped, place.records(topic, beginning=beginning) as found:
+        for lines in found:
+            if not lines:
+                sys.stdout.flush()
+                time.sleep(_WAIT_S)
+            for line in lines:
+                if seen % every == 0 and shown != limit:
+                    sys.stdout.write(line.decode())
+                    shown += 1
+                seen += 1
+            if stopped() or shown == limit:
+                break
+    sys.stdout.flush()
+
+
+def hold(place: Place, queries: list[str], *, paused: bool) -> None:
+    """PAUSE and RESUME of a running instance."""
+    with closing(place.running()) as client:
+        done = client.pause(queries, paused=paused)
+    note(f"{'paused' if paused else 'resumed'} {', '.join(done)}")
+
+
+def check(place: Place, plan: Plan, text: str) -> None:
+    """ASSERT TOPIC or SCHEMA. Raises CompileError when it does not hold in its time."""
+    from flowql.compiler.driver import compile_project  # loads the parser, which other statements do without
+
+    compiled = compile_project([SourceText("", text)])
+    if not compiled.ok:
+        raise CompileError(*compiled.diagnostics)
+    with ExitStack() as stack:
+        topics = place.topics() or stack.enter_context(closing(open_log(place.project))).admin().topics
+        wrong = failing(compiled.assertions, topics, schemas_of(place.project, plan))
+    if wrong:
+        raise CompileError(
+            *(Diagnostic(FAILED, title, a.span, "does not hold", help=help_) for a, title, help_ in wrong)
+        )
+    note("it holds")
+
+
+def script(path: Path) -> str:
+    """The text of a file of statements."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise QueryError(f"{path} cannot be read: {reason}", code=INVALID) from None
+
+
+def with_variables(text: str, variables: Mapping[str, str]) -> str:
+    """The statement with `${name}` replaced; undefined variables stay."""
+    known = {n.upper(): v for n, v in variables.items()}
+    return _VARIABLE.sub(lambda m: known.get(m[1].upper(), m[0]), text) if "${" in text else text
 
 
 HELP = """\
@@ -110,7 +176,7 @@ class Session:
                 (r"EXPLAIN\s+INSERT\s+INTO\b.*?(?P<query>SELECT\b.*)", self._explain_push),
                 (_PRINT, self._print),
                 (rf"(?P<verb>PAUSE|RESUME)\s+(QUERY\s+)?{_NAME}", self._hold),
-                (r"(?P<text>ASSERT\b.*)", lambda m: acting.check(self.place, self.there.plan, m["text"])),
+                (r"(?P<text>ASSERT\b.*)", lambda m: check(self.place, self.there.plan, m["text"])),
                 (r"RUN\s+SCRIPT\s+'(?P<file>[^']*)'", self._script),
                 (r"(DEFINE|UNDEFINE)\s+(?P<name>\w+)(\s*=\s*'(?P<value>(?:[^']|'')*)')?", self._define),
                 (r"SET\s+'(?P<name>[^']*)'\s*=\s*'(?P<value>[^']*)'", self._set),
@@ -140,7 +206,7 @@ class Session:
         self.names = Names.of(self.there.plan, self.there.topics)
 
     def _answer(self, text: str) -> None:
-        text = acting.with_variables(text, self.variables)
+        text = with_variables(text, self.variables)
         for pattern, method in self._rules:
             match = pattern.match(text)
             if match is not None:
@@ -242,7 +308,7 @@ class Session:
 
     def _print(self, match: re.Match[str]) -> None:
         limit, every = match["limit"], match["every"]
-        acting.print_topic(
+        print_topic(
             self.place,
             match["name"],
             beginning=match["beginning"] is not None,
@@ -252,12 +318,12 @@ class Session:
 
     def _hold(self, match: re.Match[str]) -> None:
         named = [q.id for q in self.there.plan.queries] if match["name"].upper() == "ALL" else [match["name"]]
-        acting.hold(self.place, named, paused=match["verb"].upper() == "PAUSE")
+        hold(self.place, named, paused=match["verb"].upper() == "PAUSE")
 
     def _script(self, match: re.Match[str]) -> None:
         if self._depth >= _DEPTH_MAX:
             raise QueryError("scripts run each other in a cycle", code=INVALID)
-        whole, rest = split(acting.script(Path(match["file"])))
+        whole, rest = split(script(Path(match["file"])))
         self._depth += 1
         try:
             for statement in [*whole, *([rest] if rest else [])]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowql.cli.aligned import numeric, table_lines
 from flowql.cli.names import Names, find
+from flowql.cli.render import numeric, table_lines
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.explain import query_text, tree_text
 from flowql.compiler.plan.logical import Scan, walk_nodes

@@ -21,7 +21,7 @@ from flowql.backup.lay import restore_backup
 from flowql.backup.take import take_backup
 from flowql.cli.status import behind
 from flowql.config.load import load_project
-from flowql.config.state import StateSettings
+from flowql.config.sections import StateSettings
 from flowql.deploy.settings import Settings
 from flowql.doctor.remote_store import examine_remote_store
 from flowql.doctor.stored import examine_backups

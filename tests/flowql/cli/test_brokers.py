@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flowql.cli import brokers
+from flowql.cli import run
 from flowql.kafka.broker import Broker
 from flowql.runtime.log.kafka import admin as admins
 from tests.flowql.cli.program import Program
@@ -51,8 +51,8 @@ def test_commands_that_end_by_themselves_fail_without_brokers(
 def test_an_instance_waits_for_brokers_until_it_is_stopped(
     flowql: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(brokers, "LOOK_S", 0.1)
-    monkeypatch.setattr(brokers, "TOLD_S", 0.2)
+    monkeypatch.setattr(run, "LOOK_S", 0.1)
+    monkeypatch.setattr(run, "TOLD_S", 0.2)
     monkeypatch.setattr(admins, "GREET_S", 0.1)
     project(tmp_path, "127.0.0.1:1")
     with _interrupted_after(1.5):

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from flowql.cli.lost import lost_text
+from flowql.cli.status import lost_text
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_topic import Topic
 

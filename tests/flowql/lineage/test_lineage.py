@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowql.lineage import columns, graph, mermaid, page, svg
-from flowql.lineage.layout import lay_out
+from flowql.lineage import columns, graph, page, svg
+from flowql.lineage.svg import lay_out
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.query.harness import plan_of
 
@@ -133,7 +133,7 @@ def test_names_that_look_like_markup_stay_names():
     written = page.write("<p>", found, places)
     assert written.count("</script>") == 1
     assert "<title>&lt;p&gt;: lineage" in written
-    assert '"&lt;b>&amp;&quot;x' in mermaid.write(found)
+    assert '"&lt;b>&amp;&quot;x' in graph.mermaid(found)
 
 
 def test_the_page_names_every_column_and_query():

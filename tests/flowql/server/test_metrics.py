@@ -13,8 +13,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from flowql.config.sections import MetricsSettings
-from flowql.config.state import StateSettings
+from flowql.config.sections import MetricsSettings, StateSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.server.client import Client

@@ -13,11 +13,11 @@ import pytest
 from flowql.errors import CommandError
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.memory import MemoryLog
-from flowql.topics import import_progress
+from flowql.topics import importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
-from flowql.topics.import_times import make_topic
 from flowql.topics.importing import ImportResult, import_file
+from flowql.topics.keeping import make_topic
 from tests.flowql.topics.test_import_again import csv, jsonl, numbers
 
 
@@ -111,7 +111,7 @@ def test_an_import_known_by_its_absolute_path_goes_on(tmp_path: Path, monkeypatc
     log, file = MemoryLog(), tmp_path / "a.jsonl"
     file.write_text(jsonl(3))
     with monkeypatch.context() as before:
-        send = import_progress.send_progress
+        send = importing.send_progress
         before.setattr(
             "flowql.topics.importing.send_progress", lambda producer, job, p: send(producer, job, replace(p, path=""))
         )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowql.topics.text_rows import BadLine, TextRows, by_columns, by_lines, parse
+from flowql.topics.import_files import BadLine, TextRows, by_columns, by_lines, parse
 
 PIECES = st.sampled_from(
     [b"a", b"1", b"", b"\\N", b"\\", b"\\t", b"\\n", b"\\\\", b"\\x41", b"\\101", b"\\.", b'"', b"'", b"\r", b" ", b"\0", b"NULL", b"\xef\xbb\xbf", "ä".encode(), b"\xff"]

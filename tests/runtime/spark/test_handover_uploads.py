@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowql.backup.lay import restore_backup
-from flowql.config.state import StateSettings
+from flowql.config.sections import StateSettings
 from flowql.deploy.settings import Settings
 from flowql.runtime.app.checkpoints import INTERVAL_MS
 from flowql.runtime.app.uploads import INTERVAL_MS as ROUND_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.cli.names import Names
-from flowql.cli.shell.complete import suggestions
+from flowql.cli.shell.prompt import suggestions
 from flowql.cli.shell.split import blanked, split, without_comments
 from flowql.compiler.functions.registry import all_aggregates, all_functions
 from tests.flowql.query.harness import plan_of
