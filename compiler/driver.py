@@ -15,7 +15,7 @@ from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.processors import bind_routes, bind_topology
 from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, bind_asked, names_read
-from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
+from flowql.compiler.analyze.statements import BoundChange, BoundRows, analyze
 from flowql.compiler.analyze.streams.statements import in_python, made_of, stream_statements
 from flowql.compiler.analyze.written import results_of, written_by
 from flowql.compiler.catalog.catalog import EMPTY, Catalog
@@ -352,8 +352,6 @@ def _changes(statement: Statement, catalog: Catalog) -> list[TableChange | Inser
     match bound:
         case BoundChange():
             return [bound.change]
-        case BoundRow():
-            return [bound.insert]
         case BoundRows():
             return [*bound.inserts]
     title = "only INSERT, UPDATE, DELETE and COPY can be carried out here"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Literal as OneOf
 
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
 from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse_failing_values, without_failed_rows
@@ -119,33 +118,8 @@ class BoundType:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundSetting:
-    """SET and UNSET (value None)."""
-
-    name: str
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class BoundControl:
-    """TERMINATE, PAUSE, RESUME of a query by its id; of all for an empty one."""
-
-    verb: OneOf["terminate", "pause", "resume"]
-    query: str
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class BoundRow:
-    """INSERT INTO ... VALUES."""
-
-    insert: InsertValues
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
 class BoundRows:
-    """INSERT INTO ... VALUES of several rows."""
+    """INSERT INTO ... VALUES of one row or several."""
 
     inserts: tuple[InsertValues, ...]
 
@@ -159,9 +133,8 @@ class BoundChange:
 
 
 Bound = (
-    BoundSource | BoundQuery | BoundDrop | BoundType | BoundSetting | BoundRow | BoundRows | BoundChange | BoundControl
-    | Assertion
-)  # fmt: skip
+    BoundSource | BoundQuery | BoundDrop | BoundType | SetProperty | BoundRows | BoundChange | QueryControl | Assertion
+)
 _EMPTY: dict[str, str] = {}
 
 
@@ -185,10 +158,9 @@ def _checked(statement: Statement, catalog: Catalog, session: Mapping[str, str])
             refuse_unkept(bound.node)
             bound = replace(bound, node=without_failed_rows(bound.node))
         refuse_failing_plan(bound.node, elements=catalog.standard)
-    elif isinstance(bound, BoundRow | BoundRows):
-        inserts = bound.inserts if isinstance(bound, BoundRows) else (bound.insert,)
-        refuse_intervals([e for i in inserts for e in i.values])
-        refuse_failing_values(inserts[0].columns, [i.values for i in inserts])
+    elif isinstance(bound, BoundRows):
+        refuse_intervals([e for i in bound.inserts for e in i.values])
+        refuse_failing_values(bound.inserts[0].columns, [i.values for i in bound.inserts])
     return bound
 
 
@@ -204,7 +176,7 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case InsertInto():
             return _insert_query(statement, catalog, session, at)
         case InsertRow():
-            return BoundRow(insert_row(statement, catalog, at), at)
+            return BoundRows((insert_row(statement, catalog, at),))
         case CreateTable():
             source = bind_table(statement, catalog, session, at)
             return BoundSource(source, statement.or_replace, statement.if_not_exists, at)
@@ -218,8 +190,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             return BoundDrop(statement.name, _kind_to_drop(statement, catalog, at), statement.if_exists, at)
         case CreateType() if statement.type is not None:
             return BoundType(statement.name, resolve_type(statement.type, catalog, at), statement.if_not_exists, at)
-        case SetProperty():
-            return BoundSetting(statement.name, statement.value)
+        case SetProperty() | QueryControl():
+            return statement
         case AssertRow():
             title = "ASSERT VALUES is for tests, which `flowql test` runs; files of a project define what runs"
             raise mistake("FQ2018", title, at, "defines nothing", help="write it in a file of tests")
@@ -228,8 +200,6 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case AlterSource():
             altered = with_limits(altered_source(statement, catalog, session), statement, catalog)
             return BoundSource(altered, True, False, at)
-        case QueryControl():
-            return BoundControl(statement.verb, statement.query, at)
         case OtherStatement() if statement.verb in INTERACTIVE:
             raise mistake(
                 "FQ2018",

@@ -9,17 +9,15 @@ from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
 from flowql.compiler.analyze.async_calls import place_async_calls
+from flowql.compiler.analyze.dependencies import place_of
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.statements import (
     Bound,
     BoundChange,
-    BoundControl,
     BoundDrop,
     BoundQuery,
-    BoundRow,
     BoundRows,
-    BoundSetting,
     BoundSource,
     BoundType,
 )
@@ -35,6 +33,7 @@ from flowql.compiler.catalog.catalog import (
 )
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import QueryControl, SetProperty
 from flowql.compiler.optimize.rules import optimise
 from flowql.compiler.physical.definition import definition_of, is_same
 from flowql.compiler.physical.planner import Topology, plan_query
@@ -59,14 +58,13 @@ class StatementResult:
     """The effect of one statement: `create`, `query`, `insert`, `change`, `drop`, `type`, `set`, `assert`, `terminate`, `pause`, `resume` or `nothing` (IF
     EXISTS and its like).
 
-    query: the persistent query it made or replaced. rows: the values of INSERT VALUES, one for each row (row: the last).
+    query: the persistent query it made or replaced. rows: the values of INSERT VALUES, one for each row.
     change: of a table of one's own. ended: queries it removed.
     """
 
     action: str
     name: str = ""
     query: QueryPlan | None = None
-    row: InsertValues | None = None
     ended: tuple[str, ...] = ()
     rows: tuple[InsertValues, ...] = ()
     change: TableChange | None = None
@@ -130,13 +128,9 @@ class PlanBuilder:
                 return self._source(bound)
             case BoundQuery():
                 return self._query(bound, options)
-            case BoundRow():
-                self._insert([bound.insert])
-                return StatementResult("insert", bound.insert.target, row=bound.insert, rows=(bound.insert,))
             case BoundRows():
                 self._insert(bound.inserts)
-                last = bound.inserts[-1]
-                return StatementResult("insert", last.target, row=last, rows=bound.inserts)
+                return StatementResult("insert", bound.inserts[0].target, rows=bound.inserts)
             case BoundChange():
                 self._changes.append(bound.change)
                 return StatementResult("change", bound.change.target, change=bound.change)
@@ -147,9 +141,9 @@ class PlanBuilder:
                     self.catalog, bound.name, bound.type, if_not_exists=bound.if_not_exists, span=bound.span
                 )
                 return StatementResult("type", bound.name)
-            case BoundSetting():
+            case SetProperty():
                 return StatementResult("set", bound.name)
-            case BoundControl():
+            case QueryControl():
                 return self._control(bound)
             case TopicAssertion() | SchemaAssertion():
                 self.assertions.append(bound)
@@ -296,7 +290,7 @@ class PlanBuilder:
         self._changes = [c for c in self._changes if c.target != bound.name]
         return StatementResult("drop", bound.name, ended=writers)
 
-    def _control(self, bound: BoundControl) -> StatementResult:
+    def _control(self, bound: QueryControl) -> StatementResult:
         meant = tuple(self._queries) if not bound.query else (self._meant(bound),)
         for q in meant:
             if bound.verb == "terminate":
@@ -308,7 +302,7 @@ class PlanBuilder:
                 self._paused.pop(q, None)
         return StatementResult(bound.verb, bound.query, ended=meant if bound.verb == "terminate" else ())
 
-    def _meant(self, bound: BoundControl) -> str:
+    def _meant(self, bound: QueryControl) -> str:
         """The query of that id. Ids of ksqlDB end in a number that counts its statements, and those of INSERT INTO are nothing else."""
         plain = re.sub(r"_\d+$", "", bound.query)
         inserts = [q for q in self._queries if q.startswith("INSERT_")]
@@ -321,7 +315,7 @@ class PlanBuilder:
         hint = did_you_mean(bound.query, self._queries) or f"queries are {listing(self._queries) or 'none'}"
         if plain == "INSERTQUERY" and inserts:
             hint = f"INSERT INTO queries are {listing(inserts)}"
-        raise mistake("FQ2054", f"there is no query {bound.query}", bound.span, "unknown query", help=hint)
+        raise mistake("FQ2054", f"there is no query {bound.query}", place_of(bound), "unknown query", help=hint)
 
     def _leave_source(self, query: QueryPlan) -> None:
         """Keeps the result of a removed query as a stream or table over its topic."""

@@ -89,8 +89,8 @@ def _judge(case: Case, world: CaseEngine) -> tuple[str, str | None]:
                 return "; ".join(d.title for d in raised.diagnostics), None
             return _judge_error(raised, error), None
         for r in results:
-            if r.row is not None:
-                world.insert(session.plan, r.row)
+            for row in r.rows:
+                world.insert(session.plan, row)
     if error is not None and error["kind"] != "runtime":
         return "the last statement was accepted", None
     plan = session.plan
