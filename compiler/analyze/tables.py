@@ -18,7 +18,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import AlterSource, Check
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.lower_types import lower_type
-from flowql.compiler.dialect.standard.over_topics import check_key, limit_of
+from flowql.compiler.dialect.standard.over_topics import check_key, limits_of
 from flowql.compiler.dialect.standard.refuse import fail
 from flowql.compiler.dialect.standard.refuse import unsupported as refuse
 from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, CreateTable
@@ -106,7 +106,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             _numbered(statement, fields),
             statement.versions,
             _checks(name, _written_checks(statement), fields, catalog),
-            _checks(name, [limit for c in columns if (limit := limit_of(c)) is not None], fields, catalog),
+            _checks(name, limits_of(columns), fields, catalog),
         ),
         watermark=watermark,
     )
@@ -197,12 +197,11 @@ def _schema(primary_key: Sequence[str], fields: Sequence[Field]) -> Schema:
 
 
 def _defaults(columns: Sequence[ColumnDefinition], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
-    binder = Binder(Scope((), ()), catalog, "DEFAULT")
     found: list[NamedExpr] = []
     for column, field in zip(columns, fields, strict=True):
         if column.default is None:
             continue
-        e: Expr = assigned(lower_expr(column.default), binder, field)
+        e: Expr = assigned(lower_expr(column.default), Binder(Scope((), ()), catalog, "DEFAULT"), field)
         assert not columns_of(e)
         refuse_failing([e])
         found.append(NamedExpr(field.name, e))
@@ -226,11 +225,11 @@ def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog
     """Computed from the columns that are not computed themselves, so that there is no order among them."""
     columns = statement.columns
     made = {c.name for c in columns if c.generated is not None}
-    binder = Binder(_row(statement.name, fields), catalog, "GENERATED")
     found: list[NamedExpr] = []
     for column, field in zip(columns, fields, strict=True):
         if column.generated is None:
             continue
+        binder = Binder(_row(statement.name, fields), catalog, "GENERATED")
         e = assigned(lower_expr(column.generated), binder, field)
         at = span_of(column.generated, column.span)
         others = sorted(columns_of(e) & made)
@@ -268,10 +267,9 @@ def _written_checks(statement: CreateTable) -> list[Check]:
 
 
 def _checks(name: str, checks: Sequence[Check], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
-    binder = Binder(_row(name, fields), catalog, "CHECK")
     found: list[NamedExpr] = []
     for check in checks:
-        e = binder.condition(check.condition)
+        e = Binder(_row(name, fields), catalog, "CHECK").condition(check.condition)
         _refuse_unrepeatable(e, "rows are checked", "compare columns with each other and with constants", check.span)
         refuse_failing([e])
         found.append(NamedExpr(check.what, e))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -90,10 +91,15 @@ def added_column(c: st.ColumnDefinition) -> ColumnDef:
     check_depth(c)
     for check in c.checks:
         unsupported("CHECK of a column that is added", check.span, "say it where the table is created")
-    return replace(_column(c, c.role), limit=limit_of(c))
+    return replace(_column(c, c.role), limit=_limit_of(c))
 
 
-def limit_of(c: st.ColumnDefinition) -> Check | None:
+def limits_of(columns: Sequence[st.ColumnDefinition]) -> list[Check]:
+    """The limits that the types of columns set for values."""
+    return [limit for c in columns if (limit := _limit_of(c)) is not None]
+
+
+def _limit_of(c: st.ColumnDefinition) -> Check | None:
     """The limits that `VARCHAR(3)`, `SMALLINT` and `REAL` set for values. A CHAR(n) is not filled up with blanks."""
     value, made = Name((c.name,)), c.type
     condition: t.Expr

@@ -22,9 +22,7 @@ _SPELLINGS = {
 def parse_type(cur: Reader) -> TypeName:
     """A type. Any name may be one: which there are is for the analyzer to say."""
     start = cur.tok
-    cur.enter()
     made = _base(cur, start)
-    cur.leave()
     count = 0
     while cur.tok.op == "[" or cur.tok.upper == "ARRAY":
         count += 1
@@ -107,8 +105,10 @@ def _size(cur: Reader) -> None:
 
 
 def _container(cur: Reader, start: Tok) -> TypeName:
+    cur.enter()
     name = cur.next().name
     if cur.accept_op("<>"):
+        cur.leave()
         return TypeName(name, span=cur.span_since(start))
     closer = ")" if cur.accept_op("(") else ">"
     if closer == ">":
@@ -124,6 +124,7 @@ def _container(cur: Reader, start: Tok) -> TypeName:
         else:
             args.append(parse_type(cur))
     cur.expect_op(closer)
+    cur.leave()
     wanted = {"array": 1, "map": 2, "struct": len(args)}[name]
     if len(args) != wanted:
         cur.fail("FQ1007", f"{name} takes {wanted} types, found {len(args)}", at=cur.span_since(start))
