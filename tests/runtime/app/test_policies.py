@@ -111,7 +111,7 @@ def test_a_right_that_is_taken_away_meanwhile_holds_up_no_swap(monkeypatch: pyte
     world.deploy(AS_TABLE)
     log.allowed = False
     said: list[str] = []
-    monkeypatch.setattr("flowql.runtime.app.swapping.say", lambda level, event, text, **more: said.append(text))
+    monkeypatch.setattr("flowql.runtime.app.swapping.say", lambda level, event, *text, **more: said.extend(text))
     world.settle()
     assert any("R is a table now" in text and "kafka-configs" in text for text in said)
     assert world.instance.deployer.rebuilt
