@@ -25,8 +25,8 @@ from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.producer import (
     COMMIT_S,
     SEND_S,
+    BaseProducer,
     Groups,
-    KafkaWrites,
     ProducerClient,
     committed_sequence,
     count,
@@ -43,7 +43,7 @@ class Positions(Groups, Protocol):
     def commit_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None: ...
 
 
-class AtLeastOnceProducer(KafkaWrites):
+class AtLeastOnceProducer(BaseProducer):
     """Implements `flowql.runtime.log.base.Producer`. last: the topic that is written after all others."""
 
     unit = "commit"

@@ -171,7 +171,7 @@ def _told(counted: Position, name: str) -> str:
     return next((value for told, _, value in found if told == name), "")
 
 
-class KafkaWrites(ABC):
+class BaseProducer(ABC):
     """The calls of a producer that are the same with transactions and without."""
 
     unit: ClassVar[str]  # ended by `commit`, for messages
@@ -213,7 +213,7 @@ class KafkaWrites(ABC):
         raise LogError("Kafka keeps no redo; state comes back from changelogs")
 
 
-class KafkaProducer(KafkaWrites):
+class KafkaProducer(BaseProducer):
     """begin -> send* -> commit | abort. Its creation fences older producers and aborts their open transactions.
 
     term: of the only instance of an application, else 0. Raises Fenced if a later term has begun.
