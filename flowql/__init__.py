@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from flowql.compiler.streams.expression import fn as fn
     from flowql.compiler.streams.expression import lit as lit
     from flowql.compiler.streams.expression import when as when
+    from flowql.compiler.streams.graph import HoppingWindow as HoppingWindow
+    from flowql.compiler.streams.graph import SessionWindow as SessionWindow
+    from flowql.compiler.streams.graph import TumblingWindow as TumblingWindow
     from flowql.compiler.streams.stream import Grouped as Grouped
     from flowql.compiler.streams.stream import Stream as Stream
     from flowql.compiler.streams.stream import Table as Table
     from flowql.compiler.streams.stream import WindowedStream as WindowedStream
-    from flowql.compiler.streams.windows import HoppingWindow as HoppingWindow
-    from flowql.compiler.streams.windows import SessionWindow as SessionWindow
-    from flowql.compiler.streams.windows import TumblingWindow as TumblingWindow
     from flowql.errors import CommandError as CommandError
     from flowql.errors import CompileError as CompileError
     from flowql.errors import ProjectError as ProjectError
@@ -74,7 +74,7 @@ _HOMES = {
     "Connection": "flowql.api.connection",
     "Expression": "flowql.compiler.streams.expression",
     "Grouped": "flowql.compiler.streams.stream",
-    "HoppingWindow": "flowql.compiler.streams.windows",
+    "HoppingWindow": "flowql.compiler.streams.graph",
     "Instance": "flowql.api.instance",
     "KeyValueStore": "flowql.compiler.processors.stores",
     "Processor": "flowql.compiler.processors.processor",
@@ -85,13 +85,13 @@ _HOMES = {
     "RetryAfter": "flowql.compiler.functions.asynchronous",
     "RuntimeFailure": "flowql.errors",
     "SessionStore": "flowql.compiler.processors.stores",
-    "SessionWindow": "flowql.compiler.streams.windows",
+    "SessionWindow": "flowql.compiler.streams.graph",
     "Stream": "flowql.compiler.streams.stream",
     "StreamsBuilder": "flowql.compiler.streams.builder",
     "Subscription": "flowql.api.changes",
     "Table": "flowql.compiler.streams.stream",
     "Topology": "flowql.compiler.processors.topology",
-    "TumblingWindow": "flowql.compiler.streams.windows",
+    "TumblingWindow": "flowql.compiler.streams.graph",
     "WindowStore": "flowql.compiler.processors.stores",
     "WindowedStream": "flowql.compiler.streams.stream",
     "col": "flowql.compiler.streams.expression",

@@ -41,9 +41,9 @@ from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import NAMES as STANDARD_NAMES
 from flowql.compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
+from flowql.compiler.functions.sql_calendar import DIGITS, common_moment, finer
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_comparison import has_sql_order
-from flowql.compiler.functions.sql_micros import DIGITS, common_moment, finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START

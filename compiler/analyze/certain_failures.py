@@ -23,8 +23,8 @@ from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.functions.patterns.like import like_pattern
 from flowql.compiler.functions.patterns.tree import PatternError
 from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
+from flowql.compiler.functions.sql_calendar import finer
 from flowql.compiler.functions.sql_intervals import whole_ms
-from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.functions.sql_times import truncation
 from flowql.compiler.functions.sql_zones import zone_given, zone_named

@@ -21,9 +21,9 @@ from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.interval_texts import read_interval
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.signatures import FunctionTypeError
+from flowql.compiler.functions.sql_calendar import finer
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_jsonb import holds_json
-from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal, walk

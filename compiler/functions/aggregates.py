@@ -22,8 +22,7 @@ from flowql.compiler.functions.aggregate_forms import (
     SparkCall,
 )
 from flowql.compiler.functions.change_aggregates import linear_aggregate
-from flowql.compiler.functions.duckdb_sums import DECLINED
-from flowql.compiler.functions.duckdb_text import quoted_text
+from flowql.compiler.functions.duckdb_text import DECLINED, quoted_text
 from flowql.compiler.functions.registry import define_aggregate, register_relation
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.values import has_order, is_ordered, less, less_of

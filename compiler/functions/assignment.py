@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.sql_calendar import finer
 from flowql.compiler.functions.sql_casts import sql_cast
-from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import INTERVAL, SPAN, STRING, Kind, SqlType
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from flowql.compiler.functions.forms import form_caster
+from flowql.compiler.functions.json_values import form_caster
 from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
     BIGINT_MIN,
@@ -25,8 +25,7 @@ from flowql.compiler.functions.numeric import (
 from flowql.compiler.functions.registry import Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.spark_casts import spark_cast, spark_cast_fails
-from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, checked_micros
-from flowql.compiler.functions.sql_micros import rounded
+from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, checked_micros, rounded
 from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_micros, parse_time, parse_timestamp
 from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan.types import STRING, Kind, SqlType

@@ -15,7 +15,7 @@ from decimal import Decimal
 from flowql.compiler.functions.casts import can_cast, caster, parse_boolean_exact, parse_decimal
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN
 from flowql.compiler.functions.signatures import FunctionTypeError, common_numeric
-from flowql.compiler.functions.sql_micros import common_moment
+from flowql.compiler.functions.sql_calendar import common_moment
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import (
     BIGINT,

@@ -14,7 +14,7 @@ from flowql.compiler.functions.patterns.like import like, like_pattern
 from flowql.compiler.functions.registry import Lowering, Prepare, Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.spark_text import is_plain_text
-from flowql.compiler.functions.sql_micros import common_moment
+from flowql.compiler.functions.sql_calendar import common_moment
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 

@@ -12,9 +12,9 @@ from typing import Any
 from flowql.compiler.functions.bounds import check_elements, parts_of
 from flowql.compiler.functions.registry import Reference, define, lookup, standard, takes
 from flowql.compiler.functions.signatures import ArrayOf, FunctionTypeError, Resolution, T
+from flowql.compiler.functions.sql_calendar import common_moment
 from flowql.compiler.functions.sql_casts import cast_resolver, sql_cast
 from flowql.compiler.functions.sql_intervals import Interval, total_micros
-from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.functions.sql_text_casts import text_writer
 from flowql.compiler.functions.sql_time_arithmetic import later, later_micros
 from flowql.compiler.functions.strings import joined

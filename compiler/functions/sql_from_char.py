@@ -13,9 +13,8 @@ from functools import lru_cache
 
 from flowql.compiler.functions.numeric import INT_MAX, INT_MIN, NumericOverflow
 from flowql.compiler.functions.registry import scalar, standard, takes
-from flowql.compiler.functions.sql_calendar import checked_micros, civil, day_of, month_days
+from flowql.compiler.functions.sql_calendar import EPOCH_2000, checked_micros, civil, day_of, month_days, rounded
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
-from flowql.compiler.functions.sql_micros import EPOCH_2000, rounded
 from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, NAMES, ROMAN, Part, parts_of, separates
 from flowql.compiler.functions.temporal import MONTHS
 from flowql.compiler.plan.types import DATE, DOUBLE, MICROSTZ, STRING, TIMESTAMPTZ

@@ -8,9 +8,8 @@ from typing import Any
 
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.signatures import FunctionTypeError, Overload, Resolution
-from flowql.compiler.functions.sql_calendar import checked_micros, checked_timestamp, civil, month_days
+from flowql.compiler.functions.sql_calendar import by_unit, checked_micros, checked_timestamp, civil, month_days
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval, whole_ms
-from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.sql_time_arithmetic import earlier, earlier_micros, later, later_micros
 from flowql.compiler.plan.types import (
     BOOLEAN,

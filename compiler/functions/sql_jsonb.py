@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.forms import kind_of
-from flowql.compiler.functions.json_values import equality_text, keys_of, read_json, shown, write_json
+from flowql.compiler.functions.json_values import equality_text, keys_of, kind_of, read_json, shown, write_json
 from flowql.compiler.functions.registry import define, standard, takes, takes_many
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import BOOLEAN, INT, JSONB, STRING, Kind, SqlType, array

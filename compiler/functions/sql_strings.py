@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import check_bytes, parts_of, utf8_bytes
+from flowql.compiler.functions.duckdb_text import beyond_ascii
 from flowql.compiler.functions.pattern_calls import pattern_calls
 from flowql.compiler.functions.registry import (
     Lowering,

@@ -13,10 +13,9 @@ from flowql.compiler.functions.numeric import WIDE
 from flowql.compiler.functions.registry import define, standard, takes
 from flowql.compiler.functions.signatures import Resolution, T
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
-from flowql.compiler.functions.sql_calendar import checked_micros
+from flowql.compiler.functions.sql_calendar import checked_micros, on_ms
 from flowql.compiler.functions.sql_casts import cast_resolver
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, interval_text
-from flowql.compiler.functions.sql_micros import on_ms
 from flowql.compiler.functions.sql_times import made_date
 from flowql.compiler.functions.sql_zones import CHANGING, OFFSETS_S, zone_behind
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of

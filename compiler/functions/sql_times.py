@@ -12,6 +12,7 @@ from flowql.compiler.functions.java_time import format_timestamp, parse_timestam
 from flowql.compiler.functions.registry import Lowering, Reference, Resolve, standard, takes
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.sql_calendar import (
+    by_unit,
     century,
     checked_day,
     checked_micros,
@@ -23,7 +24,6 @@ from flowql.compiler.functions.sql_calendar import (
     shown_year,
 )
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, Interval
-from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.types import (
     BIGINT,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.functions.sql_calendar import civil, day_of, iso_week, shown_year
+from flowql.compiler.functions.sql_calendar import by_unit, civil, day_of, iso_week, shown_year
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
-from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.temporal import MONTHS
 from flowql.compiler.plan.types import MICROS, MICROSTZ, STRING, TIMESTAMP, TIMESTAMPTZ
 

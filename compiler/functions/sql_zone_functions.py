@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from flowql.compiler.functions.registry import Reference, define, resolver, standard, takes
 from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.sql_calendar import on_ms
 from flowql.compiler.functions.sql_intervals import Interval, interval_text
-from flowql.compiler.functions.sql_micros import on_ms
 from flowql.compiler.functions.sql_text_casts import utc_of
 from flowql.compiler.functions.sql_times import made_timestamp, part_name, truncated_micros, truncation
 from flowql.compiler.functions.sql_zones import zone_given, zone_named

@@ -19,7 +19,7 @@ from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Acc, Add, Asked, Init, Linear, OverRelations
 from flowql.compiler.functions.change_aggregates import linear_aggregate
-from flowql.compiler.functions.duckdb_sums import digits, finisher, whole_sql
+from flowql.compiler.functions.duckdb_text import digits, finisher, whole_sql
 from flowql.compiler.functions.exact_sums import Scaled, plus, ratio, reduced, scaled, whole_of
 from flowql.compiler.functions.numeric import WIDE, fit_decimal
 from flowql.compiler.functions.registry import define_aggregate
@@ -248,7 +248,6 @@ def _times(a: Scaled, b: Scaled) -> Scaled:
 
 def _added(a: Sums, b: Sums) -> Sums:
     """The accumulator of both sets of rows."""
-    a, b = (acc + _NO_PAIRS[len(acc) :] for acc in (a, b))  # of a state that an earlier version wrote
     sums = (p for i in range(2, 12, 2) for p in plus((a[i], a[i + 1]), (b[i], b[i + 1])))
     return (a[0] + b[0], a[1] + b[1], *sums, *(x + y for x, y in zip(a[12:], b[12:], strict=True)))
 
@@ -270,7 +269,7 @@ def _pairs_result(function: str, args: Sequence[SqlType]) -> Callable[[Sums], An
             return n
         if not n:
             return None
-        _, x_nan, *_, x_above, x_below, y_nan, y_above, y_below = acc + _NO_PAIRS[len(acc) :]
+        _, x_nan, *_, x_above, x_below, y_nan, y_above, y_below = acc
         x, y, xx, yy, xy = (Fraction(acc[i]) * Fraction(2) ** acc[i + 1] for i in range(2, 12, 2))
         x, y, xx, yy, xy = x * unit_x, y * unit_y, xx * unit_x**2, yy * unit_y**2, xy * unit_x * unit_y
         odd_x, odd_y = x_nan or x_above or x_below, y_nan or y_above or y_below

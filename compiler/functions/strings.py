@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import (
     ELEMENTS_MAX,
     PART_MAX,
@@ -20,6 +19,7 @@ from flowql.compiler.functions.bounds import (
     parts_of,
     utf8_bytes,
 )
+from flowql.compiler.functions.duckdb_text import beyond_ascii
 from flowql.compiler.functions.registry import Lowering, Reference, named, scalar, takes, takes_many, text
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import is_plain_text, null_where, whole

@@ -29,7 +29,7 @@ from flowql.compiler.functions.aggregate_forms import (
     OverRelations,
     SparkCall,
 )
-from flowql.compiler.functions.duckdb_sums import DECLINED, SUM_DIGITS, digits, finisher, whole_sql
+from flowql.compiler.functions.duckdb_text import DECLINED, SUM_DIGITS, digits, finisher, whole_sql
 from flowql.compiler.functions.exact_sums import linear_sum, ratio
 from flowql.compiler.functions.lazy_arrow import pa
 from flowql.compiler.functions.numeric import (

@@ -13,7 +13,19 @@ from flowql.compiler.processors.stores import StateStore
 from flowql.compiler.processors.topology import Factory, Topology
 from flowql.compiler.streams.callables import RowAggregate, arity_of
 from flowql.compiler.streams.expression import Expression
-from flowql.compiler.streams.graph import Graph, Within, columns, key_row, keys, value_row, with_clause
+from flowql.compiler.streams.graph import (
+    Graph,
+    HoppingWindow,
+    SessionWindow,
+    TumblingWindow,
+    Window,
+    Within,
+    columns,
+    key_row,
+    keys,
+    value_row,
+    with_clause,
+)
 from flowql.compiler.streams.relation import Condition, On, Relation
 from flowql.compiler.streams.rows import here, row_type
 from flowql.compiler.streams.steps import (
@@ -30,7 +42,6 @@ from flowql.compiler.streams.steps import (
     RelationKind,
     Select,
 )
-from flowql.compiler.streams.windows import HoppingWindow, SessionWindow, TumblingWindow, Window
 
 
 class Stream(Relation):

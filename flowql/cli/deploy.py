@@ -11,12 +11,11 @@ import typer
 
 from flowql.api.deploying import deploy_to, start_for
 from flowql.cli.building import await_built
-from flowql.cli.changes import Asked, deploying
+from flowql.cli.changes import Asked, deploying, note_left_out
 from flowql.cli.deployment import show_deployment
 from flowql.cli.options import LogLevelOption, Scope, scoped, with_log_level
 from flowql.cli.place import place_of
 from flowql.cli.render import note
-from flowql.cli.without import note_left_out
 from flowql.config.load import shown_path
 from flowql.config.project import Project
 from flowql.deploy.settings import Settings, settings_of

@@ -11,8 +11,8 @@ import typer
 from flowql.cli.options import Scope, scoped
 from flowql.cli.render import note, print_json, print_text
 from flowql.config.load import shown_path
-from flowql.deploy.pipelines import SPECIFICATION, pipelines_project
 from flowql.deploy.settings import UNSUPPORTED_TARGET
+from flowql.deploy.spark_package import SPECIFICATION, pipelines_project
 from flowql.errors import CommandError
 from flowql.runtime.spark.pipelines import Fitting, fitting
 from flowql.runtime.spark.settings import SparkSettings

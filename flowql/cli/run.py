@@ -15,12 +15,12 @@ import typer
 
 from flowql.api.deploying import deploy_request, wanted_of_engine, wanted_plan
 from flowql.cli.building import QUIET_S, STUCK, check_built, with_building
+from flowql.cli.changes import left_out, note_left_out
 from flowql.cli.deployment import note_rows
 from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
 from flowql.cli.progress import progress
 from flowql.cli.render import note, show_diagnostics
 from flowql.cli.status import lost_text
-from flowql.cli.without import left_out, note_left_out
 from flowql.config.load import shown_path
 from flowql.deploy.decision import decide
 from flowql.deploy.settings import Settings, settings_of

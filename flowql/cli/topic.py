@@ -37,9 +37,9 @@ from flowql.topics.import_files import file_format
 from flowql.topics.import_job import FileFormat, Job, OnError
 from flowql.topics.importing import ImportResult, Preview, import_file, preview
 from flowql.topics.keeping import BEGINNING_MS, from_the_beginning, make_topic, retention_changes, retention_text
-from flowql.topics.piped import Piped
 from flowql.topics.records import (
     SCHEMA,
+    Piped,
     RecordWriter,
     exported,
     json_lines,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from flowql.compiler.analyze.relations.asked import ShownColumn
 from flowql.compiler.functions.duckdb_sql import quoted
-from flowql.compiler.functions.duckdb_sums import DECLINED
+from flowql.compiler.functions.duckdb_text import DECLINED
 from flowql.compiler.plan.codec import to_data
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema

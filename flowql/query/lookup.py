@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from flowql.compiler.functions.forms import uuid_text
+from flowql.compiler.functions.json_values import uuid_text
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import STRING, UUID, Kind
 from flowql.query.statement import Condition, Literal

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from flowql.compiler.functions.aggregate_forms import Asked
 from flowql.compiler.functions.change_aggregates import asked_sql
 from flowql.compiler.functions.duckdb_sql import lower, quoted
-from flowql.compiler.functions.duckdb_sums import DECLINED
+from flowql.compiler.functions.duckdb_text import DECLINED
 from flowql.compiler.functions.registry import AggregateFunction, Function
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.changes import (

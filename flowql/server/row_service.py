@@ -44,8 +44,8 @@ from flowql.server.replays import Replays
 from flowql.server.service import Service
 from flowql.server.subscriber import Subscriber
 from flowql.topics.json_rows import json_table
-from flowql.topics.polling import records_of
 from flowql.topics.producing import Once, TopicWriter, Written, source_named
+from flowql.topics.records import records_of
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -164,7 +164,7 @@ class RowService:
                 raise
 
     def records(self, topic: str, position: str | None, limit: int, *, beginning: bool) -> tuple[list[bytes], str]:
-        """As `flowql.topics.polling.records_of`, of the log of the instance."""
+        """As `flowql.topics.records.records_of`, of the log of the instance."""
         with closing(self._opened()) as log:
             return records_of(log, self._service.deployed.plan, topic, position, limit, beginning=beginning)
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from flowql.server.bodies import Malformed
 from flowql.server.entries import JSON, Call, Entry, Parameter
 from flowql.server.routes import Limit
-from flowql.topics.polling import is_position
+from flowql.topics.records import is_position
 
 RECORDS, RECORDS_MAX = 100, 1_000
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.functions.sql_micros import finer
+from flowql.compiler.functions.sql_calendar import finer
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 
 _WHOLE = (Kind.INT, Kind.BIGINT)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait  # select(2) takes no descriptor above 1,023
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -228,10 +235,10 @@ def json_lines(batch: RawBatch, reader: RecordReader) -> Iterator[bytes]:
         + b',"partition":%d,"offset":%%d,"timestamp":%%d,"key":' % batch.tp.partition
     )
     columns = [column.to_pylist() for column in batch.records.columns]
-    for offset, time, key, value, headers in zip(*columns, strict=True):
+    for offset, at, key, value, headers in zip(*columns, strict=True):
         yield b"".join(
             (
-                head.replace(b"%%", b"%") % (offset, time),
+                head.replace(b"%%", b"%") % (offset, at),
                 reader.key(key),
                 b',"value":',
                 reader.value(value),
@@ -282,3 +289,105 @@ def exported(
             pa.array([headers_json(h).decode() if h else None for h in headers.to_pylist()], pa.string()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+# --- Records of a topic in portions, for a client that continues at the position of the last one ---
+
+_BYTES_MAX = 8 << 20  # of an answer; one larger record is an answer of its own
+_POSITION = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})*")
+
+
+def records_of(
+    log: Log, plan: Plan, topic: str, position: str | None, limit: int, *, beginning: bool
+) -> tuple[list[bytes], str]:
+    """At most `limit` records as JSON objects, partition by partition, and the position after them.
+
+    position: of an earlier answer; None: the end, or with `beginning` the first record. If the number of partitions has changed, it starts again at
+    the first records. Raises CommandError for a topic that does not exist.
+    """
+    ends, begins = start_of(log, topic, beginning=False), start_of(log, topic, beginning=True)
+    offsets = dict(begins if beginning else ends)
+    if position is not None:
+        given = [int(part) for part in position.split("-")]
+        known = given if len(given) == len(ends) else list(begins.values())
+        offsets = {tp: max(offset, begins[tp]) for tp, offset in zip(sorted(ends), known, strict=True)}
+    found: list[bytes] = []
+    size, reader = 0, RecordReader(source_over(plan, topic))
+    for batch in read_records(log, offsets, ends):
+        assert batch is not None, "it ends"
+        for offset, line in zip(batch.records.column(0).to_pylist(), json_lines(batch, reader), strict=True):
+            if len(found) == limit or (found and size + len(line) > _BYTES_MAX):
+                return found, _position(offsets)
+            found.append(line.rstrip(b"\n"))
+            size += len(line)
+            offsets[batch.tp] = offset + 1
+    return found, _position(ends)
+
+
+def _position(offsets: Mapping[TopicPartition, int]) -> str:
+    return "-".join(str(offset) for _, offset in sorted(offsets.items()))
+
+
+def is_position(text: str) -> bool:
+    """Whether a string has the form of a position."""
+    return _POSITION.fullmatch(text) is not None
+
+
+# --- Lines of a pipe or a terminal in groups: a line does not wait for the end of the input before it is written ---
+
+GROUP_LINES, GROUP_S = 10_000, 0.2  # a group ends with so many lines, or so long after its first one
+_READ_BYTES = 1 << 16
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Piped:
+    """The lines of a file descriptor. interrupted: Ctrl-C or SIGTERM came before its end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.interrupted = False
+
+    def groups(self) -> Iterator[list[str]]:
+        """Groups of lines that are not empty, until the end or a signal; what was read until then is the last group. Main thread only.
+
+        Between two groups a signal waits until the caller asks for the next one.
+        """
+        with _signalled() as signalled:
+            waiting, rest, due_s, ended = list[str](), b"", 0.0, False
+            while not ended:
+                ready = wait([self._descriptor, signalled], max(0.0, due_s - time.monotonic()) if waiting else None)
+                self.interrupted = signalled in ready
+                if self._descriptor in ready:
+                    data = os.read(self._descriptor, _READ_BYTES)
+                    *lines, rest = (rest + data).split(b"\n") if data else (rest, b"")
+                    due_s = due_s if waiting else time.monotonic() + GROUP_S
+                    waiting += [text for line in lines if (text := line.decode("utf-8", "replace").strip())]
+                    ended = not data  # then `rest` was a line
+                ended = ended or self.interrupted
+                if waiting and (ended or len(waiting) >= GROUP_LINES or time.monotonic() >= due_s):
+                    yield waiting
+                    waiting = []
+
+
+@contextmanager
+def _signalled() -> Iterator[int]:
+    """A descriptor that can be read once one of the signals has come. The second one does what it did before."""
+    reading, writing = os.pipe()
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        os.write(writing, b"!")
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in _SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield reading
+    finally:
+        restore()
+        os.close(reading)
+        os.close(writing)

@@ -7,7 +7,7 @@ from flowql.compiler.dialect.ast import ANY_DIGITS, TypeRef
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree import TypeName
 from flowql.compiler.dialect.type_refs import container_of, struct_of
-from flowql.compiler.functions.sql_micros import DIGITS, finer
+from flowql.compiler.functions.sql_calendar import DIGITS, finer
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.types import SqlType
 

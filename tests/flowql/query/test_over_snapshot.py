@@ -18,7 +18,7 @@ import pytest
 from flowql.compiler.analyze.relations.asked import Readable, names_read
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import asked_query, compile_asked
-from flowql.compiler.functions.duckdb_sums import DECLINED
+from flowql.compiler.functions.duckdb_text import DECLINED
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, array, decimal
 from flowql.query import reference

@@ -16,7 +16,7 @@ import pytest
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.topics.piped import GROUP_LINES, Piped
+from flowql.topics.records import GROUP_LINES, Piped
 
 SQL = "CREATE STREAM S (V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, VALUE_FORMAT = 'JSON');"
 ENDS = [TopicPartition("s", p) for p in (0, 1)]
