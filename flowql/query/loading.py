@@ -16,8 +16,8 @@ from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
 REPLACED_TRIES = 5  # results that are replaced more often than a query takes to read them once
-# Processor time of a query for which continuous queries wait: from the first on it yields to them, and after the second a child process answers. That
-# needs 0.5 s to start, and seconds on a busy machine. An aggregate over 10,000 rows takes 0.02 to 0.05 s.
+# Seconds of a query's processor time for which continuous queries have waited. After the first limit the query yields to them. After the second a child
+# process answers, which needs 0.5 s to start and seconds on a busy machine. An aggregate over 10,000 rows takes 0.02 to 0.05 s.
 YIELDS_AFTER_S, CONTENDED_S_MAX = 0.05, 0.2
 _LOADING = "flowql_loading"
 

@@ -6,7 +6,8 @@ import threading
 import time
 
 CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all interactive queries together take a tenth
-GATHERED_S, RECENT_S = 0.03, 5.0  # for which equal queries gather, if continuous queries had to wait not longer ago
+# A group of equal queries waits LINGER_S for further ones if continuous queries have waited for a query in the last RECENT_S.
+LINGER_S, RECENT_S = 0.03, 5.0
 
 
 class Share:
@@ -35,7 +36,7 @@ class Share:
     def wait_s(self) -> float:
         """How long a query that begins now should wait, for itself and for equal ones that come at about the same time."""
         left_s = self._free_at_s - time.monotonic()
-        return max(left_s, GATHERED_S if left_s > -RECENT_S else 0.0)
+        return max(left_s, LINGER_S if left_s > -RECENT_S else 0.0)
 
 
 class Pace:

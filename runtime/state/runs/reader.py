@@ -36,6 +36,7 @@ from flowql.runtime.state.runs.run import (
 TOMBSTONE = b"\xc0"
 _SYSTEM = b"\0\0\0\0"
 _BLOCKS_MAX = 32  # of a run that are read at a time
+AT_ONCE_BYTES = 1 << 19  # of runs that are read before the first row
 _FEW_KEYS = 8  # for which calls of NumPy take longer than Python
 
 Chunk = tuple[list[bytes], list[bytes]]
@@ -69,6 +70,7 @@ class RunCache:
         names = {r.name for r in runs}
         for known in [k for k in list(self._runs) if k[0] == prefix and k[1] not in names]:
             self._runs.pop(known, None)
+        self.merged.forget_others(prefix, runs)
 
 
 class RunsReader:
@@ -110,10 +112,20 @@ class RunsReader:
 
     def _merged(self, prefix: bytes, found: Runs, low: bytes, high: bytes) -> Iterator[FlatRows]:
         """Rows of a prefix with low <= key < high in order, some at a time, without prefix, deleted ones included. RunGone."""
+        inner, merged, stop = self.inner, self._cache.merged, min(high, prefix + AREA)
         begin, end = max(low[PREFIX_BYTES:], found.floor), high[PREFIX_BYTES:] if high < prefix + AREA else None
-        all_rows = self._cache.merged.rows(self.inner, prefix, found.runs) if low == prefix and end is None else None
-        of_runs = run_sources(self.inner, found, begin, end) if all_rows is None else [_Merged(all_rows, begin)]
-        return merge_sources([*of_runs, _Area(self.inner.scan(low, min(high, prefix + AREA)))])
+        is_whole = low == prefix and end is None
+        # A reader may want the first rows only.
+        if is_whole and merged.unread_bytes(prefix, found.runs) > AT_ONCE_BYTES:
+            first = next(merge_sources([*run_sources(inner, found, begin), _Area(inner.scan(low, stop))]), None)
+            if first is None:
+                return
+            yield first
+            begin = first.keys.at(len(first) - 1) + b"\0"
+            low = prefix + begin
+        rows = merged.rows(inner, prefix, found.runs) if is_whole else None
+        of_runs = run_sources(inner, found, begin, end) if rows is None else [_MergedRows(rows, begin)]
+        yield from merge_sources([*of_runs, _Area(inner.scan(low, stop))])
 
     def rows_in_no_run(self, prefix: bytes) -> Iterator[Chunk]:
         """Keys without prefix and values of some rows at a time, tombstones among them."""
@@ -265,7 +277,7 @@ class _Area(Source):
         return FlatRows.of([k[PREFIX_BYTES:] for k, _ in found], values)
 
 
-class _Merged(Source):
+class _MergedRows(Source):
     """Rows of all runs, from `begin` on."""
 
     def __init__(self, rows: FlatRows, begin: bytes) -> None:

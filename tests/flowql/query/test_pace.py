@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from flowql.query import pace as subject
-from flowql.query.pace import GATHERED_S, RECENT_S, YIELDED, YIELDED_S_MAX, Pace, Share
+from flowql.query.pace import LINGER_S, RECENT_S, YIELDED, YIELDED_S_MAX, Pace, Share
 from flowql.server.streaming import PIECE_BYTES, gathered, paced
 
 
@@ -104,7 +104,7 @@ def test_queries_that_begin_wait_for_what_others_have_taken(times: Times) -> Non
     share.owe(10.0)
     assert share.wait_s() == YIELDED_S_MAX
     times.work(0, YIELDED_S_MAX)
-    assert share.wait_s() == GATHERED_S, "equal queries come at about the same time"
+    assert share.wait_s() == LINGER_S, "equal queries come at about the same time"
     times.work(0, RECENT_S)
     share.owe(0.0)
     assert share.wait_s() == 0

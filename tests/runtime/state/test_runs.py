@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 
@@ -20,15 +20,17 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.runs import merged
+from flowql.runtime.state.runs import merged, reader
 from flowql.runtime.state.runs.merged import KEPT_BYTES
 from flowql.runtime.state.runs.merging import FAN_IN, choose
+from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.runs.run import (
     PREFIX_BYTES,
     FlatRows,
     Head,
     Run,
+    RunBuilder,
     decode_blocks,
     encode_blocks,
     find_in_block,
@@ -173,6 +175,47 @@ def test_readers_of_whole_stores_decode_each_run_once(kept_bytes: int, monkeypat
             assert len(list(islice(seen.scan("T"), 5))) == 5
             some = {k: v for k, v in table_then.items() if ("key 5",) <= k < ("key 8",)}
             assert dict(seen.scan("T", low=("key 5",), high=("key 8",))) == some
+
+
+def write_run(physical: RunsPhysical, prefix: bytes, rows: dict[bytes, bytes]) -> None:
+    builder = RunBuilder(prefix, run_name(6), len(rows))
+    blocks = builder.add(FlatRows.of(list(rows), list(rows.values())))
+    written = {**blocks, **builder.heads()}
+    physical.write_batch(list(written), list(written.values()))
+
+
+@pytest.mark.parametrize("keeps_first", [True, False])
+def test_a_restored_store_shows_its_own_rows_of_a_run_with_a_known_name(keeps_first: bool) -> None:
+    """Also if a reader of the old rows notes them after the restored store is there."""
+    physical, prefix = RunsPhysical(MemoryPhysical()), b"\0\0\0\5\0\0"
+    write_run(physical, prefix, {b"a\0": b"old"})
+    with closing(physical.snapshot()) as before:
+        assert list(before.scan(prefix, prefix + b"\xff")) == [(prefix + b"a\0", b"old")]
+        physical.write_batch([], [], [(prefix, prefix + b"\xff\xff")])
+        if keeps_first:
+            physical.cache.keep(prefix, ())
+        write_run(physical, prefix, {b"a\0": b"new"})
+        if not keeps_first:
+            physical.cache.keep(prefix, ())
+            assert list(before.scan(prefix, prefix + b"\xff")) == [(prefix + b"a\0", b"old")]
+            physical.cache._runs.clear()
+    with closing(physical.snapshot()) as seen:
+        assert list(seen.scan(prefix, prefix + b"\xff")) == [(prefix + b"a\0", b"new")]
+        assert seen.get(prefix + b"a\0") == b"new"
+
+
+def test_the_first_rows_of_a_store_are_read_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "AT_ONCE_BYTES", 1_000)
+    monkeypatch.setattr(merged, "decode_blocks", lambda blocks: pytest.fail("all rows were read"))
+    manager = manager_on(MemoryPhysical())
+    task = manager.open_task("q", 0, [table()])
+    append(task.store("T"), numbered(0, RUN_ROWS_MIN, 1))
+    publish(manager, task)
+    commit(manager)
+    with manager.snapshot() as seen:
+        assert len(list(islice(seen.scan("T"), 3))) == 3
+        monkeypatch.undo()
+        assert dict(seen.scan("T")) == numbered(0, RUN_ROWS_MIN, 1)
 
 
 def test_rows_of_windows_are_in_runs_by_segment() -> None:
