@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from flowql.runtime.app.exchanges import HEADS, _Saved
-
 Broken = Callable[[Any], Callable[..., Any]]  # what is there -> what takes its place
 
 
@@ -138,19 +136,14 @@ def _recorded_too_low(original: Any) -> Callable[..., Any]:
     return recorded
 
 
-def _channels_kept(original: Any) -> Callable[..., Any]:
-    """What is between the parts of a query that begins again is counted on from where it was."""
+def _heads_lost(original: Any) -> Callable[..., Any]:
+    """A restart takes all rows of a block that waits between tasks, also consumed ones."""
 
-    def opened(exchanges: Any, operator: str, topic: str, partition: int, source: int, schema: Any) -> Any:
-        before = exchanges._inputs.get((topic, partition, source))
-        found = original(exchanges, operator, topic, partition, source, schema)
-        if before is not None and not found.queue and (end := before.first + len(before.queue)):
-            stored, found.first = exchanges._stored_of(topic), 0
-            stored.batches[partition, source].append(_Saved(HEADS - 1, 0, end - 1, 0))
-            stored.waiting[HEADS - 1] = stored.waiting.get(HEADS - 1, 0) + 1
-        return found
+    def first(stored: Any, channel: tuple[int, int]) -> int:
+        stored.heads.pop(channel, None)
+        return int(original(stored, channel))
 
-    return opened
+    return first
 
 
 def _never_held(original: Any) -> Callable[..., Any]:
@@ -174,7 +167,7 @@ PLANTS: dict[str, tuple[str, Broken]] = {
     "read-again": ("flowql.runtime.app.rebuilding:_moved", _read_again),
     "stale-generation": ("flowql.compiler.plan.diff:_going_on", _stale_generation),
     "forward-too-low": ("flowql.runtime.app.forwarding:recorded", _recorded_too_low),
-    "channels-kept": ("flowql.runtime.app.exchanges:Exchanges.open", _channels_kept),
+    "heads-lost": ("flowql.runtime.app.exchanges:_Stored.first", _heads_lost),
     "never-held": ("flowql.runtime.app.swap_turns:is_held", _never_held),
     "old-number": ("flowql.runtime.app.deployment:planned_partitions", _old_number),
     "removed-come-back": ("flowql.compiler.plan.diff:_renewed_themselves", _removed_come_back),
