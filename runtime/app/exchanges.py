@@ -191,13 +191,11 @@ class Exchanges:
     def put_aside(self, channels: Iterable[ExchangeInput]) -> None:
         """These channels are as they were committed, and nothing of them is saved before they are opened anew, or closed.
 
-        They are all channels of their repartitions.
+        They are those of whole repartitions. Other channels of these were opened for tasks that could not be made.
         """
-        keys = {(channel.topic, channel.partition, channel.source) for channel in channels}
-        topics = {topic for topic, _, _ in keys}
-        for key in keys:
-            self._inputs.pop(key, None)
-        assert topics.isdisjoint(topic for topic, _, _ in self._inputs), "a repartition is put aside as a whole"
+        topics = {channel.topic for channel in channels}
+        for key in [key for key in self._inputs if key[0] in topics]:
+            del self._inputs[key]
         for topic in topics:
             self._stored.pop(topic, None)
         self._store.revert_rows(lambda row: row[0] in topics)

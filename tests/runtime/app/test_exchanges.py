@@ -239,6 +239,20 @@ def test_a_channel_that_is_opened_anew_saves_what_waits_then() -> None:
     assert world.held(CHANNELS[0]) == [10, 11]
 
 
+def test_channels_of_tasks_that_could_not_be_made_are_put_aside_with_the_others() -> None:
+    """The commit thread would die of them when their query is suspended."""
+    world = ExchangeHarness()
+    world.push(CHANNELS[0], range(3))
+    world.commit()
+    committed = {channel: list(v) for channel, v in world.waiting.items()}
+    world.open(("a", 7, 0))
+    world.channel(("a", 7, 0)).push(batch(range(2)))
+    world.put_aside("a", committed)
+    assert world.commit() == 0
+    world.start()
+    assert world.held(CHANNELS[0]) == [0, 1, 2]
+
+
 def test_a_channel_whose_consumer_is_gone_leaves_nothing() -> None:
     world, channel = ExchangeHarness(), CHANNELS[0]
     world.push(channel, range(7))
