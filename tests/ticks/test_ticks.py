@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from flowql.runtime.app import deployment
+from flowql.runtime.app import query_tasks
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
@@ -68,7 +68,7 @@ def test_a_tick_that_is_drawn_before_the_tasks_of_a_start_are_made_has_none_of_t
     bank.pause()
     for _ in range(20):
         bank.transact()
-    make = deployment.build
+    make = query_tasks.build
 
     def late(host: Instance, *given: Any, **named: Any) -> Any:
         for _ in range(20):
@@ -77,7 +77,7 @@ def test_a_tick_that_is_drawn_before_the_tasks_of_a_start_are_made_has_none_of_t
             host.commit.run_once(host.clock.timer_ms())
         return make(host, *given, **named)
 
-    monkeypatch.setattr(deployment, "build", late)
+    monkeypatch.setattr(query_tasks, "build", late)
     bank.restart()
     for _ in range(100):
         bank.driver.round()
