@@ -76,7 +76,7 @@ class Demo:
         return next(q for q in self.status()["queries"] if q["id"] == name)
 
     def state_of(self, name: str) -> str:
-        """Of a query; empty while an instance is starting and does not answer."""
+        """The state of a query; empty while an instance is starting and does not answer."""
         found = json.loads(self.call("status", "-o", "json", code=None)).get("queries", ())
         return next((q["state"] for q in found if q["id"] == name), "")
 
