@@ -112,8 +112,8 @@ class QueryTasks:
         for query in running:
             query.lacks_tasks = False  # before the topics are looked at: more partitions may come meanwhile
         made = build(host, [query.plan for query in running], host.running, only, retried=retried)
-        with host.state.epoch_lock:
-            for name, built in made.items():
+        for name, built in made.items():
+            with host.state.epoch_lock:  # for one query at a time: commits wait for the lock
                 host.begin(built)  # positions are resolved by the first owner of a task
                 query = host.queries[name]
                 here = [task for task in query.built.tasks if task.status is not TaskStatus.CLOSED]

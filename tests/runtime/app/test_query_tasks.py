@@ -13,9 +13,11 @@ from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.values import encode_metadata
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.topology.log_facts import LogFacts
+from flowql.runtime.topology.query import BuiltQuery
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 from tests.runtime.app.test_swapping import MEMBER, LikeKafka
@@ -145,6 +147,33 @@ def test_tasks_are_made_together_or_not_at_all(world: InstanceHarness, monkeypat
     made = tasks.build([COPY_ID, GOOD_ID], set(wanted).__contains__)
     assert sorted(t.id for t in made) == sorted(wanted)
     assert [t.id for t in world.instance.queries[COPY_ID].built.tasks] == [TaskId(COPY_ID, 0, 0), TaskId(COPY_ID, 0, 1)]
+
+
+def test_commits_get_through_between_two_queries_that_begin(
+    world: InstanceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start with hundreds of queries blocked commits until all of them had begun."""
+    lock, entered, begun = NamedLock.__enter__, [0], list[int]()
+
+    def enter(self: NamedLock) -> NamedLock:
+        entered[0] += self is world.instance.state.epoch_lock
+        return lock(self)
+
+    def begin(built: BuiltQuery) -> None:
+        assert world.instance.state.epoch_lock.held
+        begun.append(entered[0])
+        begin_one(built)
+
+    with world.instance.state.epoch_lock:
+        before = [t for q in world.instance.queries.values() for t in q.built.tasks]
+        mine(world).leave(before, committed=False)
+    for task in before:
+        world.instance.state.close_task(str(task.id))
+    begin_one = world.instance.begin
+    monkeypatch.setattr(NamedLock, "__enter__", enter)
+    monkeypatch.setattr(world.instance, "begin", begin)
+    mine(world).build([COPY_ID, GOOD_ID])
+    assert begun[1] > begun[0], "the lock is released between the two"
 
 
 def test_a_query_that_cannot_be_made_keeps_no_other_from_being_made(
