@@ -408,6 +408,7 @@ class Instance:
             if self.uploads is not None:
                 last.callback(self.uploads.close)
             last.callback(self.ticks.let_go)
+            last.callback(self.deployer.swaps.release)
             if self.group is not None:
                 last.callback(self.placement.close)
             if self.fatal is None:

@@ -60,7 +60,7 @@ class Rebuilding:
     def __init__(self, host: DeploymentHost, tasks: QueryTasks, deployment: Deployment) -> None:
         self._host, self._tasks, self._deployment = host, tasks, deployment
         self._turns, self._carrier = SwapTurns(host), SwapCarrier(host)
-        self.why = self._turns.why
+        self.why, self.release = self._turns.why, self._carrier.release
 
     def next(self, now_ms: int) -> Coroutine | None:
         """The swap of a group that is near enough, if there is one."""

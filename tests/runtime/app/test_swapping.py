@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.runtime.app import group, group_swap, swap_turns
+from flowql.runtime.app import group, group_swap, plan_writer, swap_turns
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.group_swap import GroupSwap
@@ -110,6 +110,40 @@ def test_status_says_how_many_records_a_new_generation_is_behind(monkeypatch: py
     assert ("40 records behind" in said, said[-1]) == (True, "0 records behind")
     world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
+
+
+@pytest.mark.parametrize("config", [ALONE, MEMBER], ids=["alone", "member"])
+def test_an_instance_that_stops_during_a_swap_closes_the_writer_of_the_plan(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two transactions nothing closed it."""
+    open_writers = list[PlanWriter]()
+
+    class Writer(PlanWriter):
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
+            open_writers.append(self)
+
+        def transact(self, records: Any) -> None:
+            super().transact(records)
+            begun.append(self.deployed.swap is not None and self.deployed.swap.moves is not None)
+
+        def close(self) -> None:
+            super().close()
+            open_writers.remove(self)
+
+    begun = list[bool]()
+    monkeypatch.setattr(plan_writer, "PlanWriter", Writer)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **config)
+    assert world.driver is not None
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(CHAIN.format(over=15))
+    while not any(begun):
+        world.driver.round()
+    assert len(open_writers) == 1, "the moves are under way"
+    world.instance.close()
+    assert open_writers == []
 
 
 def leftovers(world: InstanceHarness) -> list[str]:
