@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from flowql.compiler.plan.deployed import groups_of
 from flowql.runtime.app import comparing, group_swap, plan_writer
-from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable, _let_go, side_by_side
-from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable, _await, _let_go, side_by_side
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.plan_writer import PlanWriter, write_after
 from flowql.runtime.app.swapping import BUILT, begun
+from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogUnavailable
 from tests.runtime.app.test_rebuilding import CHAIN
 from tests.runtime.app.test_shadow import Shadow, started
@@ -30,6 +33,24 @@ def compared(world: Shadow, look: Any = lambda: None, wait: Any = None) -> int:
     assert world.instance.group is not None
     (group,) = groups_of(world.instance.deployed)
     return side_by_side(world.instance, world.instance.group.swap, group, look, wait or world.driver.round)
+
+
+@pytest.mark.parametrize(("done_at_ms", "comes"), [(0, True), (100, True), (102, False)])
+def test_it_waits_as_long_as_it_may_and_no_longer(done_at_ms: int, comes: bool) -> None:
+    clock = VirtualClock(0)
+    host = cast(Any, SimpleNamespace(clock=clock))
+    begin = clock.timer_ms()
+
+    def done() -> bool:
+        return clock.timer_ms() - begin >= done_at_ms
+
+    if comes:
+        _await(host, done, "never", lambda: clock.advance(1), 100)
+        assert clock.timer_ms() - begin == done_at_ms
+    else:
+        with pytest.raises(ComparisonUnavailable, match="never"):
+            _await(host, done, "never", lambda: clock.advance(1), 100)
+        assert clock.timer_ms() - begin == 101
 
 
 def test_both_generations_stand_still_while_they_are_looked_at_and_go_on(world: Shadow) -> None:
@@ -62,6 +83,27 @@ def test_writers_of_the_plan_are_closed(world: Shadow, monkeypatch: pytest.Monke
     monkeypatch.setattr(plan_writer, "PlanWriter", Writer)
     compared(world)
     assert (len(opened), opened) == (2, closed), "it begins, and lets go"
+    assert not write_after(world.instance, replace(world.instance.deployed, id=0), world.instance.deployed)
+    assert not _let_go(world.instance, 99)
+    assert (len(opened), opened) == (4, closed), "another record came first"
+    with pytest.raises(ValueError, match="refused"):
+        write_after(world.instance, world.instance.deployed, world.instance.deployed, prepare=refuse)
+    assert (len(opened), opened) == (5, closed), "the write fails"
+
+
+def refuse() -> None:
+    raise ValueError("refused")
+
+
+def test_a_look_that_fails_lets_both_go_on(world: Shadow) -> None:
+    def look() -> None:
+        raise ValueError("a bug of the caller")
+
+    with pytest.raises(ValueError, match="a bug of the caller"):
+        compared(world, look)
+    stored = read_deployed(world.log, "flowql")
+    assert stored is not None
+    assert (stored.swap, world.instance.deployed.swap) == (None, None)
 
 
 def test_what_is_not_held_back_is_not_compared(world: Shadow) -> None:

@@ -37,7 +37,7 @@ def test_a_generation_with_damaged_records_is_refused_until_it_is_computed_again
     why = world.instance.deployer.swaps.why["CSAS_BIG@2"]
     assert f"damaged records of {tp} are left out" in why
     assert "flowql deploy --full-refresh CSAS_BIG" in why
-    assert world.instance.query_states.of("CSAS_BIG@2").state is STOPPED
+    assert world.instance.query_states.having(STOPPED) == ["CSAS_BIG@2", "CTAS_COUNTS@2", "CTAS_SOME@2"]
     world.instance.deploy(wanted, refresh=["CSAS_BIG"])
     world.settle()
     assert {q.id: q.generation for q in world.instance.plan.queries}["CTAS_COUNTS"] == 3

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.plan.deployed import groups_of
-from flowql.runtime.app import group_swap
+from flowql.runtime.app import group_swap, swap_turns
 from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.group_swap import GroupSwap
@@ -70,6 +70,23 @@ def test_a_generation_takes_over_where_the_serving_one_has_stopped() -> None:
     assert world.instance.plan.queries[0].generation == 2
     world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
+
+
+@pytest.mark.parametrize(("near", "waits"), [(39, True), (40, False)])
+def test_a_generation_alone_is_near_enough_up_to_the_limit(
+    near: int, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The serving generation has read 40 records since the first look, and the new one has read none of them."""
+    monkeypatch.setattr(Rebuilding, "next", lambda self, now_ms: None)
+    monkeypatch.setattr(swap_turns, "NEAR_RECORDS", near)
+    world = built("embedded")
+    rounds(world, 60)
+    (group,) = groups_of(world.instance.deployed)
+    assert world.instance.rebuilding.far(group) == "", "the first look"
+    world.instance.manager.hold("CSAS_BIG@2")
+    world.send("s", sent(40, 40))
+    rounds(world, 60)
+    assert world.instance.rebuilding.far(group) == ("40 records behind" if waits else "")
 
 
 def test_where_nothing_serves_a_generation_reads_up_to_what_was_there() -> None:

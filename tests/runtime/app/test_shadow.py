@@ -228,6 +228,19 @@ def test_rows_are_compared_at_one_place_of_the_input(place: str, rounds: int) ->
     assert world.table("COUNTS") == fresh.table("COUNTS")
 
 
+def test_all_queries_of_both_generations_are_held_while_they_are_compared() -> None:
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    (group,) = groups_of(world.instance.deployed)
+    held, states = set[str](), world.instance.query_states
+    world.instance.deployer.side_by_side(
+        group, lambda: held.update(q for q in world.instance.queries if states.of(q).swapping)
+    )
+    assert held == {f"{q}{g}" for q in ("CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME") for g in ("", "@2")}
+    assert not any(states.of(q).swapping for q in world.instance.queries)
+
+
 def test_a_comparison_while_commits_do_not_get_through_ends_and_holds_no_query() -> None:
     log = FullLog()
     world = Shadow(CHAIN.format(over=0), log=log, tick_ms=10)
