@@ -220,6 +220,11 @@ class SwapGroup:
     gone: tuple[QueryPlan, ...]
     name: str
 
+    @property
+    def all_topics(self) -> set[str]:
+        """Topics that the queries write once they serve, and the staging topics until then."""
+        return {*self.topics, *self.staging.values()}
+
     def as_staged(self, query: QueryPlan) -> QueryPlan:
         """One of `queries` as it runs until the swap: on staging topics, at the least priority."""
         at_work = replace(query, priority="batch", weight=PRIORITY_WEIGHTS["batch"], latency_target_ms=None)

@@ -184,9 +184,8 @@ class Deployment:
     ) -> Coroutine:
         """forwarded: queries that are held and go on with a new text."""
         host = self._host
-        delete_leftovers(
-            self._host
-        )  # first: those of a deployment that ended half way may have another number of partitions
+        # First, as topics of a deployment that ended half way may have another number of partitions.
+        delete_leftovers(host)
         known = {name: info.partitions for name, info in host.admin.topics().items()}
         after = with_names_for(host.log, after, host.config.application_id)
         planned = planned_partitions(host.deployed, after, known)
@@ -269,11 +268,7 @@ class Deployment:
         host, tasks = self._host, self._tasks
         tasks.add(queries, host.running.paused)
         tasks.refresh(host.running)
-        made = tasks.build([q.id for q in queries], retried=retried)
-        for name in dict.fromkeys(task.id.query for task in made):
-            self._upstream.begin(host.queries[name].plan)
-        host.hung.apply()  # the plan that runs is another one now, and suspected queries wait for their trial
-        yield from tasks.run(made)
+        yield from tasks.start(tasks.build([q.id for q in queries], retried=retried), self._upstream)
 
 
 def _at_once(begins: Mapping[str, int], partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

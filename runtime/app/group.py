@@ -473,7 +473,6 @@ class GroupStep(Reconciler):
             host.state.rebuild(dict.fromkeys(drop))
         self.mine.keep_back(self._held_with(wanted), written)
         tasks = self.mine.build(sorted({t.query for t in wanted}), set(wanted).__contains__)
-        self.hung.apply()  # suspected ones among them wait for their trial
         if any(host.query_states.of(t.query).state is STOPPED for t in wanted):
             self._learn_plan(host.running)  # without the stopped queries: to be caught up does not need their tasks
         self._tasks |= {task.id: task for task in tasks}
@@ -481,9 +480,7 @@ class GroupStep(Reconciler):
             inputs = list(task.logs.values())
             for i in inputs if any(i.channel is not None for i in inputs) else ():
                 i.probes, i.siblings = self._frontier.probes, inputs
-        for name in sorted({task.id.query for task in tasks}):
-            self._waits.begin(host.queries[name].plan)
-        yield from self.mine.run(tasks)
+        yield from self.mine.start(tasks, self._waits)
         self._begun.update(task.id for task in tasks)
 
     # -- parts of them

@@ -26,7 +26,7 @@ from flowql.runtime.app.plan_writer import write_after
 from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    SwapCarrier,
+    SwapExecutor,
     begun,
     group_of_swap,
     let_delete,
@@ -63,25 +63,21 @@ class GroupSwap:
         self._before: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}  # whose results a sub-topology reads
         self._written: Mapping[str, WrittenTask] = {}
         self._parked: Mapping[str, WrittenTask] = {}
-        self._goals: dict[TopicPartition, int] | None = (
-            None  # where the old generation stands, when all of it is parked
-        )
+        # Positions of the old generation, once all of it is parked.
+        self._goals: dict[TopicPartition, int] | None = None
         self._ready: list[TaskId] = []
         self._all_parked = False
-        self.ahead = (
-            0,
-            0,
-        )  # id of a swap whose tasks are all parked, and how many records only the new generation has read
+        # The id of a swap whose tasks are all parked, and how many records only the new generation has read.
+        self.ahead = (0, 0)
         self._since_ms = 0  # of the swap
         self._goals_ms = 0
         self._far_at_ms = 0
         self._near: SwapGroup | None = None
         self._turns = SwapTurns(host)
-        self._carrier = SwapCarrier(host)
-        self.release = self._carrier.release
-        self._outdated: Deployed | None = (
-            None  # what is deployed, of which a newer record is written that was not read here
-        )
+        self._executor = SwapExecutor(host)
+        self.release = self._executor.release
+        # The record in force here, once a newer one is written that this member has not read.
+        self._outdated: Deployed | None = None
         self.why = self._turns.why
 
     # -- every member
@@ -179,7 +175,7 @@ class GroupSwap:
     def _is_inside(self, i: LogInput) -> bool:
         """Whether others of the same generation write what is read here."""
         assert self._group is not None
-        return i.channel is not None or i.tp.topic in {*self._group.topics, *self._group.staging.values()}
+        return i.channel is not None or i.tp.topic in self._group.all_topics
 
     def _has_read(self, task: Task) -> bool:
         """Whether those before it are parked, and all is read that they have made."""
@@ -301,7 +297,7 @@ class GroupSwap:
         yield from ()
         assert self._group is not None
         try:
-            if self._carrier.step() is None:
+            if self._executor.step() is None:
                 return
         except RuntimeFailure as error:
             self.why[self._group.name] = str(error)

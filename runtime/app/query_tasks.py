@@ -19,6 +19,7 @@ from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.suspension import build
 from flowql.runtime.app.swapping import group_of_swap
 from flowql.runtime.app.threads import share_interpreter
+from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.commit.positions import ReaderPosition
 from flowql.runtime.errors import LogDenied, PartitionsUneven, TopicMissing
 from flowql.runtime.log.base import TopicPartition
@@ -124,6 +125,13 @@ class QueryTasks:
                 self._cut = {tp: at for tp, at in self._cut.items() if tp not in reads}
         host.allow_coalescing()
         return [task for built in made.values() for task in built.tasks]
+
+    def start(self, tasks: Sequence[Task], upstream: UpstreamWaits) -> Coroutine:
+        """Runs built tasks. Their queries wait for queries upstream first, and for a trial if they are suspected of hanging."""
+        for name in dict.fromkeys(task.id.query for task in tasks):
+            upstream.begin(self._host.queries[name].plan)
+        self._host.hung.apply()
+        yield from self.run(tasks)
 
     def run(self, tasks: Sequence[Task]) -> Coroutine:
         """Hands built tasks over to the steps that restore and run them."""

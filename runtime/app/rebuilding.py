@@ -35,7 +35,7 @@ from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swap_turns import SwapTurns
 from flowql.runtime.app.swapping import (
-    SwapCarrier,
+    SwapExecutor,
     begun,
     compact_tables,
     group_of_swap,
@@ -59,8 +59,8 @@ class Rebuilding:
 
     def __init__(self, host: DeploymentHost, tasks: QueryTasks, deployment: Deployment) -> None:
         self._host, self._tasks, self._deployment = host, tasks, deployment
-        self._turns, self._carrier = SwapTurns(host), SwapCarrier(host)
-        self.why, self.release = self._turns.why, self._carrier.release
+        self._turns, self._executor = SwapTurns(host), SwapExecutor(host)
+        self.why, self.release = self._turns.why, self._executor.release
 
     def next(self, now_ms: int) -> Coroutine | None:
         """The swap of a group that is near enough, if there is one."""
@@ -123,9 +123,9 @@ class Rebuilding:
             host.query_states.release_after_swap(both)
 
     def _unread(self, names: Sequence[str], group: SwapGroup) -> bool:
-        """Whether these queries have not read all that is committed to the topics of a group, be it to be seen already or not."""
-        inside, written = {*group.topics, *group.staging.values()}, self._host.admin.written_offset
-        inputs = [i for task in self._tasks_of(names) for i in task.logs.values() if i.tp.topic in inside]
+        """Whether these queries have not read all records that are committed to the topics of a group, visible or not."""
+        topics, written = group.all_topics, self._host.admin.written_offset
+        inputs = [i for task in self._tasks_of(names) for i in task.logs.values() if i.tp.topic in topics]
         return any(i.position < written(i.tp) for i in inputs)
 
     # -- the swap
@@ -136,10 +136,10 @@ class Rebuilding:
         recorded = not host.log.drops_with_commits
         try:
             if recorded:  # first: a process that may not write the plan topic holds no query up
-                self._carrier.open()
+                self._executor.open()
             yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
         except Exception as error:
-            self._carrier.release()
+            self._executor.release()
             self._turns.postpone(group, str(error))
             host.query_states.release_after_swap([*old, *new])
             if isinstance(error, ComparisonUnavailable):
@@ -150,7 +150,7 @@ class Rebuilding:
             yield from stopped(host, [*old_tasks, *new_tasks])
             yield from self._record(group, new_tasks) if recorded else self._commit(group, old_tasks, new_tasks)
         except Exception as error:  # as it was: tasks as of the last commit
-            self._carrier.release()
+            self._executor.release()
             self._turns.postpone(group, str(error))
             with host.state.epoch_lock:
                 self._tasks.close([*old_tasks, *new_tasks])
@@ -196,11 +196,15 @@ class Rebuilding:
             raise ComparisonUnavailable("a topic of it has got more records")
 
     def _are_short(self, level: Iterable[QueryPlan], group: SwapGroup) -> bool:
-        """Whether one of these new queries has read less than its serving one, which has stopped, or than any did when it was near enough."""
+        """Whether one of these new queries has read less of a partition than it must.
+
+        It must read as much as its serving query, which has stopped. Where that query does not read the partition, it must reach the
+        target in `SwapTurns`.
+        """
         serving = {q.id: self._lowest([q]) for q in group.gone}
-        marks = self._turns.marks[group.name]
+        targets = self._turns.targets[group.name]
         return any(
-            at < serving.get(q.id, marks).get(tp, marks.get(tp, 0))
+            at < serving.get(q.id, targets).get(tp, targets.get(tp, 0))
             for q in level
             for tp, at in self._lowest([q]).items()
         )
@@ -279,7 +283,7 @@ class Rebuilding:
         let_delete(host.deployed, group, host.admin)
         after = begun(host.deployed, group)
         host.deployed = with_moves(after, group, host.admin, host.config.application_id, places)
-        self._carrier.open().write(host.deployed, host.clock.wall_ms())
+        self._executor.open().write(host.deployed, host.clock.wall_ms())
 
     def _carry_out(self) -> Coroutine:
         """A swap that may be on record, to its end. No task of its group runs."""
@@ -288,7 +292,7 @@ class Rebuilding:
         assert group is not None
         assert host.deployed.swap is not None
         try:
-            while (after := self._carrier.step()) is None:
+            while (after := self._executor.step()) is None:
                 yield None
         except RuntimeFailure as error:
             self._turns.postpone(group, str(error))

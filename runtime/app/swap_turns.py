@@ -22,8 +22,8 @@ class SwapTurns:
         self._host, self._app = host, host.config.application_id
         self.why: dict[str, str] = {}
         self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
-        # By group, where the serving generation was at a look: the new one has to come at least so far.
-        self.marks: dict[str, dict[TopicPartition, int]] = {}
+        # By group, offsets that the serving generation had reached at a look. The new one must reach them before it swaps in.
+        self.targets: dict[str, dict[TopicPartition, int]] = {}
 
     def is_due(self, group: str, now_ms: int) -> bool:
         return now_ms >= self._next_try.get(group, (0, 0))[0]
@@ -49,22 +49,21 @@ class SwapTurns:
         Where nothing serves that reads a partition, the records it held at the first look count. passed: offsets that all readers have
         passed, where their positions do not tell.
         """
-        inside = {*group.topics, *group.staging.values()}
-        inside |= {topic_of(self._app, r) for q in self._host.running.queries for r in q.repartitions}
+        inside = group.all_topics | {topic_of(self._app, r) for q in self._host.running.queries for r in q.repartitions}
         old, new = [{tp: at for tp, at in of.items() if tp.topic not in inside} for of in (serving, built)]
-        marks = self.marks.setdefault(group.name, {})
-        missing = self._host.admin.end_offsets(sorted(new.keys() - old.keys() - marks.keys()))
-        marks |= {tp: at for tp, at in {**missing, **old}.items() if tp not in marks}
-        short = {tp: marks[tp] - at for tp, at in new.items() if at < marks.get(tp, 0)}
+        targets = self.targets.setdefault(group.name, {})
+        missing = self._host.admin.end_offsets(sorted(new.keys() - old.keys() - targets.keys()))
+        targets |= {tp: at for tp, at in {**missing, **old}.items() if tp not in targets}
+        short = {tp: targets[tp] - at for tp, at in new.items() if at < targets.get(tp, 0)}
         all_at = passed(sorted(short)) if short else {}
-        if short := {tp: n for tp, n in short.items() if all_at.get(tp, 0) < marks[tp]}:
+        if short := {tp: n for tp, n in short.items() if all_at.get(tp, 0) < targets[tp]}:
             return f"{sum(short.values()):,} records behind"
         staged = {tp: at for tp, at in built.items() if tp.topic in group.staging.values()}
         ends = self._host.admin.end_offsets(sorted(staged))
         behind = sum(max(0, at - new.get(tp, 0)) for tp, at in old.items() if tp in new)
         behind += sum(max(0, ends.get(tp, 0) - at) for tp, at in staged.items())
         if behind > NEAR_RECORDS:
-            del self.marks[group.name]
+            del self.targets[group.name]
             return f"{behind:,} records behind"
         return ""
 
@@ -76,5 +75,5 @@ class SwapTurns:
 
     def done(self, group: SwapGroup) -> None:
         """It serves."""
-        for known in (self._next_try, self.marks, self.why):
+        for known in (self._next_try, self.targets, self.why):
             known.pop(group.name, None)

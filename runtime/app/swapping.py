@@ -164,13 +164,13 @@ def all_wait(deployed: Deployed, why: Mapping[str, str]) -> bool:
 def missing_topics(admin: Admin, group: SwapGroup) -> list[str]:
     """Topics of a group that were deleted: there is nothing to swap in to."""
     known = admin.topics()
-    return sorted(t for t in (*group.topics, *group.staging.values()) if t not in known)
+    return sorted(t for t in group.all_topics if t not in known)
 
 
 def results_are_seen(admin: Admin, group: SwapGroup) -> bool:
     """Whether all that both generations have committed is to be seen. Brokers answer a commit a little before that."""
     known = admin.topics()
-    topics = [t for t in (*group.topics, *group.staging.values()) if t in known]
+    topics = [t for t in group.all_topics if t in known]
     tps = [TopicPartition(t, p) for t in topics for p in range(known[t].partitions)]
     ends = admin.end_offsets(tps)
     return all(ends.get(tp, 0) >= admin.written_offset(tp) for tp in tps)
@@ -300,13 +300,13 @@ class MoveExecutor:
         return [batch.records.slice(0, rows).select(PRODUCE_SCHEMA.names)], min(batch.next_offset, limit)
 
 
-class SwapCarrier:
-    """Carries a recorded swap to its end, as the writer of the plan. Owned by the reconciler's thread."""
+class SwapExecutor:
+    """Carries out a recorded swap, as the writer of the plan. Owned by the reconciler's thread."""
 
     def __init__(self, host: PlanHost) -> None:
         self._host = host
         self._writer: PlanWriter | None = None
-        self._executor: MoveExecutor | None = None
+        self._move_executor: MoveExecutor | None = None
 
     def open(self) -> PlanWriter:
         """Becomes the writer of the plan, unless it is already."""
@@ -318,20 +318,23 @@ class SwapCarrier:
         """Closes the writer: another member leads, an attempt has failed, or nothing is left to do."""
         if self._writer is not None:
             self._writer.close()
-        self._writer = self._executor = None
+        self._writer = self._move_executor = None
 
     def step(self) -> Deployed | None:
-        """Carries out the next transaction of the swap in `deployed`. Returns the newest record if that has no such swap, or no longer."""
+        """Carries out the next transaction of the swap in `deployed`.
+
+        Returns None while transactions are left, then the newest record. That record no longer has the swap, or never had it.
+        """
         host, ours = self._host, self._host.deployed.swap
         assert ours is not None, "nothing swaps in"
         try:
             newest = self.open().deployed
             if newest.swap is not None and newest.swap.id == ours.id:
-                if self._executor is None:
-                    self._executor = MoveExecutor(host.log, host.config.application_id, self.open())
-                if not self._executor.step(host.clock.wall_ms()):
+                if self._move_executor is None:
+                    self._move_executor = MoveExecutor(host.log, host.config.application_id, self.open())
+                if not self._move_executor.step(host.clock.wall_ms()):
                     return None
-                newest = self._executor.finish(host.clock.wall_ms())
+                newest = self._move_executor.finish(host.clock.wall_ms())
         except BaseException:
             self.release()
             raise

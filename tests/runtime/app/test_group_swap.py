@@ -272,7 +272,7 @@ def test_what_keeps_the_moves_from_being_carried_out_is_said_until_they_are(
         assert site.world.instance.deployed.swap is not None
         assert site.world.instance.group is not None
         assert "no answer" in site.world.instance.group.trouble
-        assert (site.swap._carrier._writer, site.swap._carrier._executor) == (None, None), "of no more use"
+        assert (site.swap._executor._writer, site.swap._executor._move_executor) == (None, None), "of no more use"
     site.world.settle()
     assert site.swap.why == {}
     assert same(site.world, as_from_the_beginning(CHAIN.format(over=15), 40))
