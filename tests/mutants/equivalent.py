@@ -168,7 +168,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_OFFSET_MAX = 1 << 64": "above every offset",
     },
     "runtime/app/swap_turns.py": {
-        "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
         "AGAIN_MS, AGAIN_MS_MAX = 1_000, 30001  # between two attempts": "a length of time",
         "AGAIN_MS, AGAIN_MS_MAX = 1001, 30_000  # between two attempts": "a length of time",
     },
