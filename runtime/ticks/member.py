@@ -236,13 +236,18 @@ class MemberTicks:
         """As of `Ticks`. All: without stages that others have been ahead of for `STALE_MS`."""
         with self._lock:
             self._refresh()
-            stages = [x for x in self._stages.values() if not topics or not x.stage.writes.isdisjoint(topics)]
             since_ms = self._host.clock.timer_ms() - STALE_MS
             stale = max((tick for tick, at_ms in self._ends_ms.items() if at_ms < since_ms), default=0)
-            known = [
-                x for x in stages if max(x.ends, default=0) >= stale or (x.ends and topics) or x.begun_ms > since_ms
-            ]
-            return whole_of((x.ends for x in known), cuts_of(self._cuts, topics))
+            late = {name for name, x in self._stages.items() if max(x.ends, default=0) < stale}
+            ends, held = dict[str, Mapping[int, Ends]](), set[str]()
+            for name, x in self._stages.items():
+                if name in late and (x.stage.upstream & held or not all(map(self._host.may_run, x.stage.queries))):
+                    held.add(name)
+                if topics and x.stage.writes.isdisjoint(topics):
+                    continue
+                if name not in late or (x.ends and topics) or x.begun_ms > since_ms:
+                    ends[name] = x.ends
+            return whole_of(ends, cuts_of(self._cuts, topics), held if topics else ())
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""

@@ -41,18 +41,29 @@ def remembered(numbers: Collection[int]) -> set[int]:
 
 
 def whole_of(
-    ends: Iterable[Mapping[int, Ends]], cuts: Mapping[int, Ends] = MappingProxyType({})
+    ends: Mapping[str, Mapping[int, Ends]],
+    cuts: Mapping[int, Ends] = MappingProxyType({}),
+    held: Collection[str] = (),
 ) -> dict[TopicPartition, int] | None:
-    """The ends as of the newest tick that all have; None if they have none in common. ends: of several topics, by tick. cuts: of sources that belong to
-    them; a tick without the ends of all their partitions does not count.
+    """Finds the newest tick that all writers have finished, and returns the ends as of it. Returns None if no tick is common to all. ends: of topics, by
+    their writers and by tick. cuts: the ends of sources; a tick that lacks a partition of them does not count. held: writers that are not waited for;
+    the ends of their topics are as of their newest tick up to the one found.
     """
-    known = list(ends)
-    if not known:
+    if not ends:
         return {}
+    known = [of for name, of in ends.items() if name not in held]
     if partitions := max(map(len, cuts.values()), default=0):
         known.append({n: of for n, of in cuts.items() if len(of) == partitions})
-    tick = max(set.intersection(*map(set, known)), default=None)
-    return None if tick is None else {tp: end for of in known for tp, end in of[tick].items()}
+    late = [of for name, of in ends.items() if name in held]
+    common = set.intersection(*map(set, known or late))
+    if not (common or known):  # all are held, at different ticks
+        common = set[int]().union(*late)
+    tick = max(common, default=0)
+    lasts = [max((n for n in of if n <= tick), default=0) for of in late]
+    if not tick or not all(lasts):
+        return None
+    found = [*(of[tick] for of in known), *(of[n] for of, n in zip(late, lasts, strict=True))]
+    return {tp: end for of in found for tp, end in of.items()}
 
 
 def cuts_of(cuts: Mapping[int, Ends], topics: Collection[str]) -> dict[int, Ends]:

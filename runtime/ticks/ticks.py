@@ -344,16 +344,17 @@ class Ticks:
     def whole_ends(self, *topics: str) -> dict[TopicPartition, int] | None:
         """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} if none remain, None
         if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit together. topics: only of
-        these, as of the newest tick that their writers have finished; sources among them end where this tick does.
+        these, as of the newest tick that their writers have finished; sources among them end where this tick does. Writers that are held are not waited for.
         """
         with self._lock:
             self._refresh()
             since_ms = self._host.clock.timer_ms() - STALE_MS
             if not topics:
-                recent = [f for f in self._followers.values() if f.whole or f.begun_ms > since_ms]
-                return whole_of({n: f.ends[n] for n in f.whole.keys() & f.ends.keys()} for f in recent)
-            named = [f for f in self._followers.values() if f.writers.topic in topics]
-            return whole_of([f.ends for f in named if f.ends or f.begun_ms > since_ms], cuts_of(self._sources, topics))
+                recent = {t: f for t, f in self._followers.items() if f.whole or f.begun_ms > since_ms}
+                return whole_of({t: {n: f.ends[n] for n in f.whole.keys() & f.ends.keys()} for t, f in recent.items()})
+            named = {t: f for t, f in self._followers.items() if t in topics and (f.ends or f.begun_ms > since_ms)}
+            ends = {topic: f.ends for topic, f in named.items()}
+            return whole_of(ends, cuts_of(self._sources, topics), self._held(since_ms))
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
@@ -460,6 +461,16 @@ class Ticks:
     def _is_patience_over(self, f: Follower, waited_ms: int) -> bool:
         is_first = not any(other.done for other in self._followers.values())
         return f.patience.is_over(self._host, f.writers, self._tasks(f), waited_ms, GRACE_MS, is_first=is_first)
+
+    def _held(self, since_ms: int) -> set[str]:
+        """Topics that have stayed behind a tick since then because a query does not run: their writer, or one upstream."""
+        found = set[str]()
+        for topic, f in self._followers.items():
+            is_held = not all(map(self._host.may_run, f.writers.queries)) or bool(f.writers.upstream & found)
+            last = max(f.ends, default=0)
+            if is_held and any(n > last and drawn_ms < since_ms for n, drawn_ms in self._drawn_ms.items()):
+                found.add(topic)
+        return found
 
     def _is_here(self, f: Follower) -> bool:
         known: dict[TaskId, bool] = {}

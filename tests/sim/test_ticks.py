@@ -219,3 +219,22 @@ def test_compaction_past_a_reader(after_ms: int, seen: str, monkeypatch: pytest.
     monkeypatch.setattr(numbers, "COMPACTED_MS", after_ms)
     monkeypatch.setattr(BankOfMembers, "_read_to_whole_ends", read_balance)
     assert seen_after_a_pause(BankOfMembers(3, CALM)) == seen
+
+
+@pytest.mark.parametrize("view", ["debits", "balance"])
+def test_a_result_goes_on_while_a_query_does_not_run(view: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a subscription to both: the paused one, or the one that reads it, keeps its last end."""
+    monkeypatch.setattr(BankOfMembers, "_read_to_whole_ends", read_balance)
+    world = BankOfMembers(3, CALM)
+    process = world.begin()
+    world.feed(0)
+    world.run_for(5_000)
+    process.instance.query_states.set_paused({"CTAS_debits"})
+    seen = list[dict[str, int]]()
+    for n in range(1, len(world.input)):
+        world.feed(n)
+        world.run_for(8_000)
+        ends = process.instance.ticks.whole_ends("credits", view) or {}
+        seen.append({t: sum(end for tp, end in ends.items() if tp.topic == t) for t in ("credits", view)})
+    assert seen[-1]["credits"] > seen[-2]["credits"] > seen[0]["credits"]
+    assert seen[-1][view] == seen[0][view] > 0
