@@ -149,7 +149,7 @@ class Subscription:
             self._read_to = self._log.until
         elif found:
             self._read_to = self._processed_to()
-        self.is_part = not (self.is_whole or self._is_first)
+        self.is_part = not (self.is_whole or (self._is_first and not self._is_resumed))
         self._is_first &= not self.is_whole
         if not self._old_news:
             return found

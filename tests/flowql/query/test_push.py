@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName, Session
 from flowql.compiler.plan.expr import Call, walk
 from flowql.compiler.plan.logical import Filter, walk_nodes
+from flowql.query import push
 from flowql.query.change import Change
 from flowql.query.push import Start, Subscription, compile_push_query
 from flowql.query.tail import Tail
@@ -55,10 +56,12 @@ class Unclosed:
 
 
 @contextmanager
-def listening(world: QueryHarness, sql: str, start: Start = "earliest") -> Iterator[Subscription]:
+def listening(
+    world: QueryHarness, sql: str, start: Start = "earliest", offsets: Mapping[TopicPartition, int] | None = None
+) -> Iterator[Subscription]:
     topics = {name: info.partitions for name, info in world.log.topics().items()}
     query = compile_push_query(sql, world.instance.plan, APPLICATION, topics)
-    with closing(Subscription(query, Unclosed(world.log), start)) as subscription:
+    with closing(Subscription(query, Unclosed(world.log), start, offsets)) as subscription:
         yield subscription
 
 
@@ -200,6 +203,22 @@ def test_the_key_need_not_be_selected(world: QueryHarness, sql: str, expected: d
     world.feed("s", [("a", {"V": 5}, 1)])
     with listening(world, sql) as subscription:
         assert rows(taken(subscription)) == [expected]
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_changes_of_a_backlog_are_parts_where_a_subscription_is_resumed(
+    world: QueryHarness, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+) -> None:
+    """It has told whole transactions before. Existing rows of a new one are in no such order."""
+    monkeypatch.setattr(push, "GROUP_MAX", 10)
+    for n in range(20):
+        world.send("s", [(k, {"V": n}, n) for k in "abcdef" * 1_000])
+    offsets = {TopicPartition("s", 0): 6, TopicPartition("s", 1): 6} if is_resumed else None
+    with listening(world, "SELECT * FROM S EMIT CHANGES", offsets=offsets) as subscription:
+        parts = [(len(subscription.poll()), subscription.is_whole, subscription.is_part) for _ in range(1_000)]
+    told = [(is_whole, is_part) for count, is_whole, is_part in parts if count]
+    assert (False, is_resumed) in told
+    assert set(told) <= {(False, is_resumed), (True, False)}
 
 
 def test_dead_letters_can_be_listened_to(world: QueryHarness) -> None:
