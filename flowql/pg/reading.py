@@ -29,7 +29,7 @@ from flowql.pg.errors import unsupported
 from flowql.pg.kept import PinnedTopics, pinned_relation
 from flowql.pg.pins import Files, Holder, Pin
 from flowql.pg.subscribe_statement import Subscribe
-from flowql.pg.subscribing import STEP_S, Changes, Looked
+from flowql.pg.subscribing import Changes, Looked
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Begun, Done
 from flowql.query.changing import carry_out_bound
@@ -46,7 +46,7 @@ from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelati
 from flowql.query.room import Room
 from flowql.query.session import answer
 from flowql.query.views import ViewMaker, store_views
-from flowql.query.whole import Whole
+from flowql.query.whole import Whole, awaited
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
@@ -251,9 +251,7 @@ class Reading:
     def pin(self) -> Pin:
         """Pins the newest commit for a transaction. Raises CommandError, PgError."""
         views = {q.id for q in makers(self.plan()).values()} if self.is_standard else set()
-        whole, limit = dict[TopicPartition, int]() if len(views) < 2 else None, time.monotonic() + SETTLE_S
-        while whole is None and (whole := self._client().whole_ends()) is None and time.monotonic() < limit:
-            time.sleep(STEP_S)
+        whole = None if len(views) < 2 else awaited(lambda: self._client().whole_ends(), SETTLE_S)
         return self._kept.pin(partial(self._pinned, whole or {}))
 
     def unpin(self, pin: Pin) -> None:

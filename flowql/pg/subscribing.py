@@ -6,7 +6,6 @@ process reads the topic itself; the instance tells it how far results are whole.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +25,7 @@ from flowql.query.errors import BUSY, QueryError
 from flowql.query.kept import Kept
 from flowql.query.relations import TopicRelation, arrow_schema, decode, records
 from flowql.query.room import Room
+from flowql.query.whole import awaited
 from flowql.runtime.errors import OffsetOutOfRange
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.decode import Decoder
@@ -65,9 +65,7 @@ class Changes:
 
     def begin(self) -> None:
         """Finds where it begins: now, unless it is told otherwise. Raises PgError, QueryError."""
-        limit, subscribe = time.monotonic() + SETTLE_S, self._subscribe
-        while (found := self._look()) is None and time.monotonic() < limit:
-            time.sleep(STEP_S)
+        found, subscribe = awaited(self._look, SETTLE_S), self._subscribe
         if found is None:
             raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
         self._first = found.tick if subscribe.as_of is None else subscribe.as_of

@@ -7,7 +7,7 @@ its results and its state in memory. The instance whose results it reads does no
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from flowql.query.committed import dead_letter_source
 from flowql.query.errors import BUSY, QueryError
 from flowql.query.relations import spans_of
 from flowql.query.tail import Tail
-from flowql.query.whole import Whole, WholeEnds, to_the_end
+from flowql.query.whole import Whole, WholeEnds, awaited, to_the_end
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, committed_of
@@ -36,7 +36,7 @@ from flowql.runtime.state.memory import MemoryPhysical
 Start = Literal["earliest", "latest"]
 MEMORY_BYTES = 128 << 20
 GROUP_MAX = 100_000  # changes that are kept until the rest of their transactions is processed
-FIRST_S, STEP_S = 12.0, 0.02  # for which the first tick is waited for, and between two looks
+FIRST_S = 12.0  # for which the first tick is waited for
 
 
 class Replaced(RuntimeFailure):
@@ -81,22 +81,26 @@ class Subscription:
         start: Start,
         offsets: Mapping[TopicPartition, int] | None = None,
         whole_ends: WholeEnds = to_the_end,
+        wait: Callable[[float], object] = time.sleep,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """offsets: where to begin in streams instead; see `flowql.query.resuming`. Raises QueryError if no tick of what it reads is finished."""
+        """offsets: where to begin in streams instead; see `flowql.query.resuming`. wait, stopped: as of `awaited`, while
+        no tick is finished. Raises QueryError if none is.
+        """
         self.query = query
         self._topics = sorted({s.topic for s in query.reads})
         self._base, self._whole = log, Whole(log, whole_ends)
-        self._ends = self._first_ends()
-        starts = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)} if start == "latest" else {}
-        starts = starts if offsets is None else dict(offsets)
-        self._read_from = log.admin().begin_offsets(sorted(self._ends)) | starts
-        self._log = OverlayLog(log, starts)
-        self._log.until = {tp: max(end, starts.get(tp, 0)) for tp, end in self._ends.items()}
         try:
+            self._ends = self._first_ends(wait, stopped)
+            starts = {tp: n for tp, n in self._ends.items() if _is_stream(tp, query.reads)} if start == "latest" else {}
+            starts = starts if offsets is None else dict(offsets)
+            self._read_from = log.admin().begin_offsets(sorted(self._ends)) | starts
+            self._log = OverlayLog(log, starts)
+            self._log.until = {tp: max(end, starts.get(tp, 0)) for tp, end in self._ends.items()}
             config = InstanceConfig("push", threads=1, memory_bytes=MEMORY_BYTES, coalesce=False)
             self._instance = Instance(self._log, MemoryPhysical(), SystemClock(), config)
         except BaseException:
-            self._log.close()
+            log.close()
             raise
         try:
             self._driver = Driver(self._instance)
@@ -109,9 +113,8 @@ class Subscription:
         self._seen_ends = {tp: end for tp, end in self.ends().items() if _is_stream(tp, query.reads)}
         self.admin = log.admin()
         self._begins = self.admin.begin_offsets(list(self._seen_ends))
-        self._untold: list[
-            Change
-        ] = []  # until all of their transactions are processed, and known not to be of a rebuilt stream
+        # Until all of their transactions are processed, and known not to be of a rebuilt stream.
+        self._untold = list[Change]()
         self._read_to: Mapping[TopicPartition, int] | None = self._read_from
         self._is_first, self._is_resumed = True, offsets is not None  # first: existing rows are processed
         self.is_whole = False  # everything up to `until` of the log is processed and returned
@@ -174,15 +177,11 @@ class Subscription:
                 found[i.tp] = max(found.get(i.tp, 0), i.position_in(metadata.get("positions", {}), 0))
         return found
 
-    def _first_ends(self) -> dict[TopicPartition, int]:
-        limit = time.monotonic() + FIRST_S
-        while (spans := self._whole.spans(*self._topics)) is None:
-            if time.monotonic() > limit:
-                title = (
-                    f"the writers of {listing(self._topics)} have finished no tick together yet; repeat the statement"
-                )
-                raise QueryError(title, code=BUSY)
-            time.sleep(STEP_S)
+    def _first_ends(self, wait: Callable[[float], object], stopped: Callable[[], bool]) -> dict[TopicPartition, int]:
+        spans = awaited(lambda: self._whole.spans(*self._topics), FIRST_S, wait, stopped)
+        if spans is None:
+            title = f"the writers of {listing(self._topics)} have finished no tick together yet; repeat the statement"
+            raise QueryError(title, code=BUSY)
         return {tp: end for tp, (_, end) in spans.items()}
 
     def _move_on(self) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from flowql.query.relations import spans_of, within
 from flowql.runtime.log.base import Log, TopicPartition
+
+STEP_S = 0.02  # between two looks
+T = TypeVar("T")
 
 
 class WholeEnds(Protocol):
@@ -40,3 +44,16 @@ class Whole:
                 return None
             self._last = {tp: within(span, ends.get(tp)) for tp, span in spans_of(self.log, *topics).items()}
         return self._last
+
+
+def awaited(
+    look: Callable[[], T | None],
+    seconds: float,
+    wait: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], bool] = lambda: False,
+) -> T | None:
+    """Looks until there is an answer. Returns None after so many seconds, or once it is stopped. wait: waits so many seconds, or less."""
+    limit = time.monotonic() + seconds
+    while (found := look()) is None and time.monotonic() < limit and not stopped():
+        wait(STEP_S)
+    return found

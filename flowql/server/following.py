@@ -152,9 +152,15 @@ def compile_with(
 
 
 def listen(
-    query: PushQuery, settings: Settings, start: Start, whole_ends: WholeEnds, after: Resumed | None = None
+    query: PushQuery,
+    settings: Settings,
+    start: Start,
+    whole_ends: WholeEnds,
+    wait: Callable[[float], object],
+    stopped: Callable[[], bool],
+    after: Resumed | None = None,
 ) -> Subscription:
-    """Start a push query in this process. after: where to continue. Raises NotResumable."""
+    """Start a push query in this process. wait, stopped: as of `Following`. after: where to continue. Raises NotResumable."""
     from flowql.query.push import Subscription  # the engine
     from flowql.runtime.log.repairs import RepairedLog
 
@@ -167,7 +173,7 @@ def listen(
             raise NotResumable(why)
         assert after.place is not None
         offsets = after.place.offsets
-    return Subscription(query, RepairedLog(log, settings.application_id), start, offsets, whole_ends)
+    return Subscription(query, RepairedLog(log, settings.application_id), start, offsets, whole_ends, wait, stopped)
 
 
 class NotResumable(Exception):
@@ -232,17 +238,21 @@ class Following:
         self._served = self.served or InDirectory(self.settings)
         after = None if self.token is None else Resumed(Place.of(self.token), self.found.plan)
         try:
-            self.subscription = self._listen(self.start, after)
-        except NotResumable as error:
-            self.reset = str(error)
-            self.subscription = self._listen("earliest")
+            try:
+                self.subscription = self._listen(self.start, after)
+            except NotResumable as error:
+                self.reset = str(error)
+                self.subscription = self._listen("earliest")
+        except BaseException:
+            self._close_served()
+            raise
 
     def _listen(self, start: Start, after: Resumed | None = None) -> Subscription:
         from flowql.query.whole import to_the_end  # the engine
 
         is_written = not self.found.plan.writers.keys().isdisjoint(s.topic for s in self.query.reads)
         whole_ends = self._served.whole_ends if self.live and is_written else to_the_end
-        return listen(self.query, self.settings, start, whole_ends, after)
+        return listen(self.query, self.settings, start, whole_ends, self.wait, self.stopped, after)
 
     def about(self) -> str:
         """Tells its statement and generations from others."""
@@ -282,6 +292,9 @@ class Following:
 
     def close(self) -> None:
         self.subscription.close()
+        self._close_served()
+
+    def _close_served(self) -> None:
         if isinstance(self._served, InDirectory):
             self._served.close()
 

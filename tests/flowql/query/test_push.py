@@ -18,6 +18,7 @@ from flowql.compiler.plan.expr import Call, walk
 from flowql.compiler.plan.logical import Filter, walk_nodes
 from flowql.query import push
 from flowql.query.change import Change
+from flowql.query.errors import QueryError
 from flowql.query.push import Start, Subscription, compile_push_query
 from flowql.query.tail import Tail
 from flowql.runtime.errors import RuntimeFailure
@@ -219,6 +220,17 @@ def test_changes_of_a_backlog_are_parts_where_a_subscription_is_resumed(
     told = [(is_whole, is_part) for count, is_whole, is_part in parts if count]
     assert (False, is_resumed) in told
     assert set(told) <= {(False, is_resumed), (True, False)}
+
+
+def test_a_subscription_whose_first_tick_does_not_come_closes_its_log(world: QueryHarness) -> None:
+    """It looks whether it is stopped while it waits for the tick."""
+    closed, waits = list[bool](), list[float]()
+    log = Unclosed(world.log)
+    log.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    query = compile_push_query("SELECT * FROM S EMIT CHANGES", world.instance.plan, APPLICATION, {"s": 2})
+    with pytest.raises(QueryError, match="have finished no tick together yet"):
+        Subscription(query, log, "earliest", None, lambda *_: None, waits.append, lambda: len(waits) == 3)
+    assert (closed, len(waits)) == ([True], 3)
 
 
 def test_dead_letters_can_be_listened_to(world: QueryHarness) -> None:

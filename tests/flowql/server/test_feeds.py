@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from flowql.deploy.settings import Settings
+from flowql.query import push
 from flowql.query.push import Start
 from flowql.server import feeds
 from flowql.server.event_stream import Messages
@@ -336,3 +337,21 @@ def test_what_a_subscriber_may_read_is_a_part_of_what_it_shares(host: Host) -> N
         await settled(lambda: not rows.subscriptions)
 
     asyncio.run(follow())
+
+
+def test_a_subscriber_that_leaves_before_the_first_tick_delays_no_end(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host.engine, "whole_ends", lambda *topics: None)
+
+    async def leave() -> None:
+        client = Client(host, "LAST")
+        beginning = asyncio.ensure_future(client.begin())
+        await settled(lambda: readers(host) == 1)
+        client.subscriber.close()
+        began = time.monotonic()
+        await settled(lambda: readers(host) == 0)
+        assert time.monotonic() - began < push.FIRST_S / 2
+        beginning.cancel()
+
+    asyncio.run(leave())
