@@ -23,7 +23,7 @@ from flowql.runtime.log.base import (
 )
 from flowql.runtime.log.clients import LogProducer, answered
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.log.stopped_reads import StoppedConsumer, StoppedReader
+from flowql.runtime.log.stopped_reads import BoundedConsumer, BoundedReader
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
 
@@ -57,10 +57,10 @@ class OverlayLog(MemoryLog):
         if self.is_own(tp):
             return super().reader(tp, offset)
         reader = self._base.reader(tp, self.begin_offset(tp) if offset == EARLIEST else offset)
-        return StoppedReader(reader, self._stop)
+        return BoundedReader(reader, self._bound)
 
     def consumer(self, client_id: str) -> Consumer:
-        below = StoppedConsumer(self._base.consumer(client_id), self._stop)
+        below = BoundedConsumer(self._base.consumer(client_id), self._bound)
         return _Consumer(self, below, super().consumer(client_id))
 
     def clients(self) -> Clients:
@@ -114,12 +114,12 @@ class OverlayLog(MemoryLog):
         return {**starts, **super().begin_offsets(own)}
 
     def end_offset(self, tp: TopicPartition) -> int:
-        return super().end_offset(tp) if self.is_own(tp) else self._stopped({tp: self._below.end_offset(tp)})[tp]
+        return super().end_offset(tp) if self.is_own(tp) else self._bounded({tp: self._below.end_offset(tp)})[tp]
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         own = [tp for tp in tps if self.is_own(tp)]
         below = [tp for tp in tps if tp not in own]
-        return {**self._stopped(self._below.end_offsets(below)), **super().end_offsets(own)}
+        return {**self._bounded(self._below.end_offsets(below)), **super().end_offsets(own)}
 
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         """It is read for the time of one query: nothing is kept of it that could be of another topic."""
@@ -127,17 +127,17 @@ class OverlayLog(MemoryLog):
 
     def written_offset(self, tp: TopicPartition) -> int:
         return (
-            super().written_offset(tp) if self.is_own(tp) else self._stopped({tp: self._below.written_offset(tp)})[tp]
+            super().written_offset(tp) if self.is_own(tp) else self._bounded({tp: self._below.written_offset(tp)})[tp]
         )
 
     def is_own(self, tp: TopicPartition) -> bool:
         """Whether a partition is of this log and not of the one below."""
         return tp.topic in self._topics
 
-    def _stop(self, tp: TopicPartition) -> int | None:
+    def _bound(self, tp: TopicPartition) -> int | None:
         return self.until.get(tp)
 
-    def _stopped(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _bounded(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         until = self.until
         return {tp: min(end, until.get(tp, end)) for tp, end in ends.items()}
 

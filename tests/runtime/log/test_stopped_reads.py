@@ -1,4 +1,4 @@
-"""Reads of a log that end at stops, which are moved on."""
+"""Reads of a log that end at bounds, which are moved on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def below() -> MemoryLog:
     return log
 
 
-def test_records_from_the_stop_on_come_once_it_is_moved(below: MemoryLog) -> None:
+def test_records_from_the_bound_on_come_once_it_is_moved(below: MemoryLog) -> None:
     log = OverlayLog(below)
     log.until = {A0: 2, A1: 0}
     assert log.end_offsets([A0, A1]) == {A0: 2, A1: 0}
@@ -63,7 +63,7 @@ def test_a_consumer_that_is_moved_drops_what_it_kept(below: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_record_comes_once_and_none_beyond_its_stop(below: MemoryLog, seed: int) -> None:
+def test_every_record_comes_once_and_none_beyond_its_bound(below: MemoryLog, seed: int) -> None:
     chance, log, seen = random.Random(seed), OverlayLog(below), {A0: list[int](), A1: list[int]()}
     log.until = dict.fromkeys(seen, 0)
     consumer, paused = log.consumer("c"), set[TopicPartition]()
