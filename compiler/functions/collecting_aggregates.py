@@ -14,8 +14,8 @@ from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Add, Init
 from flowql.compiler.functions.aggregates import ordered_types
-from flowql.compiler.functions.change_aggregates import with_value
 from flowql.compiler.functions.comparison import distinct
+from flowql.compiler.functions.distinct_values import with_value
 from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.values import is_ordered, less

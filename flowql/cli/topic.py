@@ -35,8 +35,9 @@ from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_un
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import FileFormat, Job, OnError
+from flowql.topics.import_times import BEGINNING_MS, from_the_beginning, make_topic
 from flowql.topics.importing import ImportResult, Preview, import_file, preview
-from flowql.topics.keeping import BEGINNING_MS, from_the_beginning, make_topic, retention_changes, retention_text
+from flowql.topics.keeping import retention_changes, retention_text
 from flowql.topics.records import (
     SCHEMA,
     Piped,

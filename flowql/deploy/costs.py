@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from flowql.compiler.functions.user import plain_name
@@ -15,69 +13,9 @@ from flowql.compiler.plan.generations import topics_read
 from flowql.compiler.plan.logical import walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.versions import topics_read_by_version
+from flowql.deploy.extents import Extent
 from flowql.errors import CommandError
 from flowql.runtime.clock import iso_time
-from flowql.runtime.log.base import Log, TopicInfo, TopicPartition
-from flowql.runtime.log.compacted import removed_from
-
-# --- How much there is in topics: what a rebuild has to read, and how much a second generation will take ---
-
-_SAMPLE = 500  # records at the end of a partition, from which the size of all is taken
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """A topic. bytes: estimated from its newest records. begins: first offsets by partition; from_ms: time of the oldest record
-    where something is gone before it, else None. compacted: a partition of which compaction has removed records, where that was asked.
-    """
-
-    records: int = 0
-    bytes: int = 0
-    begins: tuple[int, ...] = ()
-    from_ms: int | None = None
-    compacted: TopicPartition | None = None
-
-
-def free_bytes(data_dir: Path) -> int:
-    """The free space of its disk in bytes, also for a directory that does not exist yet."""
-    there = next(p for p in (data_dir, *data_dir.absolute().parents) if p.is_dir())
-    return shutil.disk_usage(there).free
-
-
-def extents_of(log: Log, topics: Collection[str], whole: Collection[str]) -> Mapping[str, Extent]:
-    """The extents of those topics that exist. whole: of which it matters whether compaction has removed records."""
-    known = log.admin().topics()
-    return {t: _extent(log, known[t], whole=t in whole) for t in topics if t in known}
-
-
-def _extent(log: Log, topic: TopicInfo, *, whole: bool) -> Extent:
-    admin, tps = log.admin(), [TopicPartition(topic.name, p) for p in range(topic.partitions)]
-    ends, begins = admin.end_offsets(list(tps)), admin.begin_offsets(list(tps))
-    records = {tp: max(0, ends.get(tp, 0) - begins.get(tp, 0)) for tp in tps}
-    size = sum(_bytes(log, tp, begins.get(tp, 0), ends.get(tp, 0)) for tp, n in records.items() if n)
-    oldest = [ms for tp in tps if begins.get(tp, 0) for ms in [_first_ms(log, tp)] if ms is not None]
-    compacted = removed_from(log, topic) if whole else None
-    begun = tuple(begins.get(tp, 0) for tp in tps)
-    return Extent(sum(records.values()), size, begun, max(oldest, default=None), compacted)
-
-
-def _bytes(log: Log, tp: TopicPartition, begin: int, end: int) -> int:
-    reader = log.reader(tp, max(begin, end - _SAMPLE))
-    try:
-        batch = reader.read(_SAMPLE, 1 << 22)
-    finally:
-        reader.close()
-    return 0 if batch is None or not batch.rows else batch.size_bytes * (end - begin) // batch.rows
-
-
-def _first_ms(log: Log, tp: TopicPartition) -> int | None:
-    reader = log.reader(tp)
-    try:
-        batch = reader.read(1, 1 << 20)
-    finally:
-        reader.close()
-    return None if batch is None or not batch.rows else int(batch.records.column("timestamp")[0].as_py())
-
 
 HISTORY, NO_ROOM = "FQ5208", "FQ5209"
 RATE = 50_000  # records a second, of a query that nothing is known about

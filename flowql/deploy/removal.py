@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.generations import topics_read
 from flowql.config.storage import log_at
-from flowql.deploy.costs import extents_of
+from flowql.deploy.extents import extents_of
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.app.application_topics import groups_of_application, topics_of

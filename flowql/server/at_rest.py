@@ -12,8 +12,8 @@ from flowql.compiler.plan.generations import runtime_name, topics_read
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.config.storage import log_at
-from flowql.deploy.costs import Extent, extents_of, free_bytes
-from flowql.deploy.engine import deployed_at_rest, process_id
+from flowql.deploy.at_rest import deployed_at_rest, process_id
+from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, StateUnreadable, Take, stopped_commits
 from flowql.query.errors import QueryError

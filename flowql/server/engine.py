@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
 from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.costs import Extent
+from flowql.deploy.extents import Extent
 
 if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not need
     from flowql.query.committed import Commit, Take

@@ -16,8 +16,8 @@ from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
 from flowql.config.storage import check_engine, log_at
-from flowql.deploy.costs import Extent, extents_of, free_bytes
 from flowql.deploy.engine import config_of, open_on
+from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.functions import functions_of
 from flowql.deploy.pins import pin_for_backup, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings

@@ -16,8 +16,8 @@ from flowql.compiler.plan.deployed import Deployed as Deployment
 from flowql.compiler.plan.diff import QueryChange, decide_change
 from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
-from flowql.deploy.costs import Extent
 from flowql.deploy.decision import check_kept_prefix
+from flowql.deploy.extents import Extent
 from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.spark_package import write_flowql

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flowql.compiler.functions.bounds import PART_BYTES, VALUE_BYTES_MAX, utf8_bytes
-from flowql.compiler.functions.change_aggregates import DistinctValues
+from flowql.compiler.functions.distinct_values import DistinctValues
 from flowql.compiler.functions.generated import compiled
 from flowql.compiler.functions.registry import FAILURES, AddMany, AggregateFunction, ResultMany
 from flowql.compiler.functions.signatures import Resolution

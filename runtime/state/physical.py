@@ -181,7 +181,7 @@ def _ends(values: Sequence[bytes | None], rows_max: int) -> Iterator[int]:
 K = TypeVar("K")
 V = TypeVar("V")
 
-_FIRST, _GROWTH, _MAX = 64, 8, 4096  # while queries wait, each further chunk waits for the interpreter
+_FIRST, _GROWTH, _MAX = 32, 8, 4096  # while queries wait, each further chunk waits for the interpreter
 
 
 def chunk_sizes() -> Iterator[int]:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from flowql.compiler.functions.change_aggregates import DistinctValues
+from flowql.compiler.functions.distinct_values import DistinctValues
 from flowql.runtime.state.rows import Value
 
 _Scalar = int | float | str | bool | None

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowql.compiler.functions import builtin, collecting_aggregates
-from flowql.compiler.functions.change_aggregates import FEW, DistinctValues
 from flowql.compiler.functions.comparison import distinct
+from flowql.compiler.functions.distinct_values import FEW, DistinctValues
 from flowql.compiler.functions.registry import lookup_aggregate
 from flowql.compiler.plan.types import STRING
 from flowql.runtime.operators.fold import kept_bytes

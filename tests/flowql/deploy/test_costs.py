@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.deploy.costs import Extent, costs_of
+from flowql.deploy.costs import costs_of
+from flowql.deploy.extents import Extent
 from tests.flowql.query.harness import plan_of
 
 SQL = """

@@ -16,8 +16,8 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.topics import importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
+from flowql.topics.import_times import make_topic
 from flowql.topics.importing import ImportResult, import_file
-from flowql.topics.keeping import make_topic
 from tests.flowql.topics.test_import_again import csv, jsonl, numbers
 
 

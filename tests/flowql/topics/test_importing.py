@@ -26,8 +26,8 @@ from flowql.runtime.operators.decode import Decoder
 from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
+from flowql.topics.import_times import make_topic
 from flowql.topics.importing import ImportResult, group_of, import_file
-from flowql.topics.keeping import make_topic
 
 NOW = 1_000
 

@@ -59,6 +59,7 @@ def test_add_change_remove_and_priority_under_load() -> None:
             world.until(lambda: sent[0] > more + 200, "flowing")
             changed = MAXIMA.replace("MAX(V) AS M", "MAX(V + 1) AS M")
             assert actions(world, BASE + COPY + GOOD + changed)["CTAS_MAXIMA"] == "change"
+            world.until(lambda: not instance.deployed.building, "swapped")
             more = sent[0]
             world.until(lambda: sent[0] > more + 200, "flowing")
             urgent = COPY.replace("STREAM COPY AS", "STREAM COPY WITH (PRIORITY='critical') AS")
