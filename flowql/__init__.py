@@ -8,8 +8,8 @@
     shop.sql("SELECT * FROM SPENT_PER_HOUR").df()      # also .arrow(), .pl(), .rel(), or iterate it
     for change in shop.subscribe("SPENT_PER_HOUR"): ...
 
-`connect("http://shop.example.com:8321", token=...)` does the same with an instance on another machine. `Instance` runs a project inside a
-program of one's own; `flowql.spark` has a project's queries as Spark DataFrames; `%load_ext flowql` gives notebooks the magic `%%flowql`.
+`connect("http://shop.example.com:8321", token=...)` does the same with an instance on another machine. `Instance` runs a project inside your
+program; `flowql.spark` has a project's queries as Spark DataFrames; `%load_ext flowql` gives notebooks the magic `%%flowql`.
 Names are loaded when they are used: importing the package itself loads nothing.
 """
 

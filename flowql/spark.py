@@ -1,6 +1,6 @@
 """A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`, `run`, `start`, `ship`, `over_files`. Needs the extra `spark`.
 
-Nothing here makes, configures or stops a session.
+No function creates, configures or stops a session.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def frames(
     target: str | None = None,
     variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> Results:
-    """The results of a project's queries by name, over batch frames of what it reads, by name.
+    """The results of a project's queries by name, over batch frames of its sources by name.
 
-    project: a folder in the project, or its `flowql.yaml`. What the frames must have, what results have and what complete history
-    means is said by `flowql.runtime.spark.frames.lower.lower`.
+    project: a folder in the project, or its `flowql.yaml`. `flowql.runtime.spark.frames.lower.lower` describes the columns of frames and
+    results, and the meaning of complete history.
 
         >>> results = frames("pipelines/shop", {"ORDERS": spark.read.parquet("lake/orders")})  # doctest: +SKIP
         >>> results["SPENT"].write.parquet("lake/spent")  # doctest: +SKIP
@@ -67,9 +67,9 @@ def run(
 ) -> Run:
     """Computes a project once, on the caller's session, over frames and over the files that `flowql.yaml` names.
 
-    sources: frames by the name of their stream or table, as for `frames`; others are read from `files` of the target. A result for whose
-    topic the target names files is written there; no topic is read or written. The answer has `results` (frames by name), `queries` (of
-    each its `rows_in`, `rows_out`, `late`, `dead` and `ties`), and `close`, by which the session forgets what it has kept of them.
+    sources: frames by the name of their stream or table, as for `frames`; others are read from `files` of the target. Results whose topics
+    have `files` in the target are written there. No topic is read or written. The answer has `results` (frames by name), `queries` (each
+    with `rows_in`, `rows_out`, `late`, `dead` and `ties`), and `close`, which frees the data that the session has cached.
 
         >>> done = run("pipelines/shop", spark, target="spark")  # doctest: +SKIP
         >>> [(q.query, q.rows_in, q.rows_out, q.dead) for q in done.queries]  # doctest: +SKIP
@@ -95,18 +95,18 @@ def start(
     target: str | None = None,
     variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> dict[str, Stream]:
-    """Starts a project as streams on the caller's session, and gives Spark's queries by the names of their results.
+    """Starts a project as streams on the caller's session. Returns Spark's queries by the names of their results.
 
     sources: streaming frames of streams and batch frames of tables, by name; others are read from `files` of the target. into: by
     name, a function of the rows of a micro-batch and its number; other results go to the files that the target names, if they are
-    streams. checkpoint: a folder for the checkpoints of all, or an address as a text. trigger: as `DataStreamWriter.trigger` takes it.
+    streams. checkpoint: a folder for all checkpoints, or an address as a string. trigger: as `DataStreamWriter.trigger` takes it.
 
         >>> started = start("pipelines/shop", spark, target="spark", checkpoint="lake/_checkpoints")  # doctest: +SKIP
         >>> started["NAMED"].lastProgress["numInputRows"]  # doctest: +SKIP
         120000
 
-    Raises SparkUnsupported for what Spark's streams mean otherwise (`flowql.runtime.spark.frames.streams` says why), FrameUnfit and FilesUnfit, and
-    CommandError for an address as a Path; nothing is started then.
+    Raises SparkUnsupported for queries that Spark's streams would compute differently (`flowql.runtime.spark.frames.streams` gives the reasons),
+    FrameUnfit and FilesUnfit, and CommandError for an address as a Path. Nothing is started then.
     """
     if isinstance(checkpoint, Path) and is_address(str(checkpoint)):
         title = f"the checkpoint {checkpoint!r} is an address, and a Path has lost a slash of it"
@@ -122,14 +122,14 @@ def start(
 
 
 def ship(session: Session) -> None:
-    """Brings FlowQL to the workers of a session whose cluster does not have it, and compares versions of Python, pyarrow and FlowQL there.
+    """Sends FlowQL to the workers of a session, and compares their versions of Python, pyarrow and FlowQL with the driver's.
 
-    Call it before `run` or `start`; again does no harm. The other packages that FlowQL needs must be there: `flowql spark package --dependencies`
-    writes an archive of them for `spark.archives`. Works with Spark Connect as well, which cannot tell what workers have.
+    Call it before `run` or `start`. More calls have no effect. Workers need the packages that FlowQL depends on: `flowql spark package
+    --dependencies` writes an archive of them for `spark.archives`. With Spark Connect, `ship` sends FlowQL but cannot compare packages.
 
         >>> ship(spark)  # doctest: +SKIP
 
-    Raises WorkersUnfit, which names the host and what to do.
+    Raises WorkersUnfit, which names the host and the correction.
     """
     from flowql.deploy.spark_package import write_flowql
     from flowql.runtime.spark.job import add_modules
@@ -147,7 +147,7 @@ def ship(session: Session) -> None:
 def over_files(
     plan: str | Path, session: Session, files: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> Results:
-    """Results of a plan over files, by name: what a project of `flowql export spark-pipelines` defines its views with.
+    """Results of a plan over files, by name, for the views that `flowql export spark-pipelines` writes.
 
     plan: a `plan.json`. files: by the name of a stream or table, the keys of an entry of `files` in `flowql.yaml`. Nothing is computed
     and no setting of the session is changed. Rows that cannot be read are left out, and history is complete, as in `frames`.
@@ -173,10 +173,10 @@ def faults(
     target: str | None = None,
     variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> Frame:
-    """Counts rows that `frames` leaves out and rows where it has to choose: a row of counts per frame.
+    """Counts the rows that `frames` leaves out, and those among which it chooses: a row of counts per frame.
 
-    Columns: SOURCE, ROWS, BAD_TIMES and NO_KEY (rows that are left out), TIES (keys of a table that have several values at one time, of
-    which the greatest counts).
+    Columns: SOURCE, ROWS, BAD_TIMES and NO_KEY (rows that are left out), TIES (keys of a table that have several values at one time;
+    the greatest counts).
 
         >>> faults("pipelines/shop", {"ORDERS": spark.read.parquet("lake/orders")}).show()  # doctest: +SKIP
     """

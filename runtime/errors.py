@@ -231,7 +231,7 @@ class OutsideRecords(LogError, code="FQ4048"):
 
 
 class TableUnsupported(LogError, code="FQ4064"):
-    """A table of one's own has rows, and would be declared in a way that they do not fit; nothing was changed."""
+    """A local table has rows, and would be declared in a way that they do not fit; nothing was changed."""
 
 
 class RebuildUnsupported(LogError, code="FQ4049"):

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE of a table of one's own."""
+"""INSERT, UPDATE and DELETE of a local table."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class BoundRows:
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """INSERT, UPDATE or DELETE of a table of one's own."""
+    """INSERT, UPDATE or DELETE of a local table."""
 
     change: TableChange
     span: Span = NOWHERE
@@ -429,7 +429,7 @@ def _keeps_null(node: Node) -> bool:
 
 
 def _insert(statement: Insert, catalog: Catalog, at: Span) -> BoundChange | BoundRows | BoundQuery:
-    """A change of a table of one's own; for all else records that are written once, or a query that keeps running."""
+    """A change of a local table; for all else records that are written once, or a query that keeps running."""
     rows = rows_given(statement)
     target = known_target(statement.target, catalog, at)
     refuse_view(target, at, "INSERT")

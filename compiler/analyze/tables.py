@@ -1,4 +1,4 @@
-"""CREATE TABLE of one's own: its rows are held in a topic of the application, the last record of each key."""
+"""CREATE TABLE of local tables, whose rows are the last record of each key in a topic of the application."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
 
 
 def _on_duplicate(statement: CreateTable) -> OnDuplicate:
-    """What INSERT does with a key that exists, where it does not say so itself."""
+    """The effect of an INSERT without ON CONFLICT on an existing key."""
     made: OnDuplicate = "error"
     versions: Span | None = None
     for constraint, span in statement.constraints:
@@ -277,7 +277,7 @@ def _checks(name: str, checks: Sequence[Check], fields: Sequence[Field], catalog
 
 
 def with_limits(source: SourceDef, statement: AlterSource, catalog: Catalog) -> SourceDef:
-    """A source to which columns were added, with what their types say of values in a table of one's own."""
+    """A source to which columns were added, with what their types say of values in a local table."""
     if source.rules is None:
         return source
     added = [c.limit for c in statement.columns if c.limit is not None]

@@ -59,7 +59,7 @@ class StatementResult:
     EXISTS and its like).
 
     query: the persistent query it made or replaced. rows: the values of INSERT VALUES, one for each row.
-    change: of a table of one's own. ended: queries it removed.
+    change: of a local table. ended: queries it removed.
     """
 
     action: str

@@ -1,4 +1,4 @@
-"""Tables of one's own: what rows may be, and statements that change rows. A table's rows are the last record of each key in its topic."""
+"""Local tables: what rows may be, and statements that change rows. A table's rows are the last record of each key in its topic."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ChangeForm:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class TableChange:
-    """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
+    """INSERT, UPDATE or DELETE of a local table, bound: it takes effect as a whole or not at all.
 
     columns, rows: of an insert, constants for each column that is given. select: in their place, the text of a query whose rows are
     inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row. Of an UPDATE or DELETE

@@ -88,8 +88,8 @@ class SubTopology:
 class SourceDef:
     """A stream or table in the catalogue: over a topic, written by a query or by others.
 
-    relation: a relation of standard SQL whose rows are inserted, updated and deleted: a table of one's own, or a view over such.
-    columns: those that can be seen, in the order in which they were declared; empty: as in the schema. rules: of a table of one's own.
+    relation: a relation of standard SQL whose rows are inserted, updated and deleted: a local table, or a view over such.
+    columns: those that can be seen, in the order in which they were declared; empty: as in the schema. rules: of a local table.
     watermark: how far behind the latest one a row may be; only of a source to which rows are added alone. partitioner: see `Scan`.
     """
 
@@ -233,7 +233,7 @@ class Plan:
     """The whole project: what `plan.json` holds and both engines run. What is derived is computed at most once.
 
     paused: ids of queries that wait for `flowql resume`. schemas: all that records may name which this plan or one before it
-    wrote, where no registry keeps them. changes: statements that change rows of tables of one's own, each run once.
+    wrote, where no registry keeps them. changes: statements that change rows of local tables, each run once.
     prefix: put before the names of all topics that FlowQL creates.
     """
 

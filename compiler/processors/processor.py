@@ -120,7 +120,7 @@ class ProcessorContext(Protocol):
         """Calls `punctuate`, or another method, repeatedly with the time in ms, even after a restart.
 
         every: in ms, or a timedelta. clock="stream": calls when stream time passes a multiple of it, once if it passes
-        several. clock="wall": calls that long after this call and after each punctuation, even without records.
+        several. clock="wall": calls `every` after this call and after each punctuation, even without records.
         """
 
     def store(self, name: str) -> Any:
@@ -197,7 +197,7 @@ class Processor(ABC):
         """Called at a scheduled time, in ms. An exception fails the query, which retries."""
 
     def close(self) -> None:  # noqa: B027  (most processors have none)
-        """The task ends, or the object is replaced after a failure."""
+        """Called when the task ends or a failure replaces the object."""
 
 
 class BatchProcessor(Processor):

@@ -1,4 +1,4 @@
-"""Arguments of the Python interface, checked where they are given: what is of another type fails there, by its name."""
+"""Checks of arguments of the Python API. An argument of a wrong type raises an error that names it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ TIMES_MAX = 100
 
 
 def text(value: Any, name: str) -> str:
-    """Raises TypeError for what is no text."""
+    """Returns a string. Raises TypeError for other types."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is a string, not {type(value).__name__}")
     return value
 
 
 def texts(value: str | Sequence[str], name: str) -> tuple[str, ...]:
-    """A text alone is one of them. Raises TypeError."""
+    """Returns a tuple of strings; a single string gives a tuple of one. Raises TypeError."""
     return (value,) if isinstance(value, str) else tuple(text(v, f"each of {name}") for v in value)
 
 
 def times(value: int, name: str) -> int:
-    """How often, from 0 to 100. Raises TypeError, ValueError."""
+    """Returns a number of repetitions, from 0 to 100. Raises TypeError, ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
     if not 0 <= value <= TIMES_MAX:
@@ -31,7 +31,7 @@ def times(value: int, name: str) -> int:
 
 
 def variables_of(value: Mapping[str, str]) -> dict[str, str]:
-    """Raises TypeError for what does not map texts to texts."""
+    """Returns a dict from strings to strings. Raises TypeError for other types."""
     if not isinstance(value, Mapping):
         raise TypeError(f"variables is a dict of strings, not {type(value).__name__}")
     return {text(k, "the name of a variable"): text(v, f"the variable {k}") for k, v in value.items()}

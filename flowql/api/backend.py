@@ -1,4 +1,4 @@
-"""Where a connection works: `folder` for a project's folder on this machine, `remote` for the URL of an instance."""
+"""The backends of connections: `folder` for a project's folder on this machine, `remote` for the URL of an instance."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOT_HERE = "FQ5310"
 Start = Literal["latest", "earliest"]
 Decided = Callable[
     [Deployed, Mapping[str, int]], tuple[Plan, DeployRequest]
-]  # of what is on record, and the partitions of topics
+]  # of the current deployment, and the partitions of topics
 
 
 class Backend(Protocol):
-    """The backend of `Connection`. Each method does what the one of that name there says. Any thread may call it. Raises CommandError with NOT_HERE where a
-    connection of this kind cannot do something.
+    """The backend of `Connection`, whose methods of the same names describe these. Thread-safe. Raises CommandError with NOT_HERE for an
+    operation that this kind of connection does not have.
     """
 
     @property
@@ -48,7 +48,7 @@ class Backend(Protocol):
     def produce(self, name: str, rows: Any, timestamp: str | None) -> Written: ...
 
     def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
-        """The project to deploy, with its mistakes, and the topics that its ASSERT statements are about: None for those of its log."""
+        """Returns the project to deploy, with its mistakes, and the topics for its ASSERT statements; None means the topics of its log."""
         ...
 
     def carry_out(self, decided: Decided, *, dry_run: bool = False) -> Document:
@@ -56,11 +56,11 @@ class Backend(Protocol):
         ...
 
     def deployed(self, project: Project) -> None:
-        """A deployment of what `read` gave was applied."""
+        """Called after a deployment of the project that `read` returned."""
         ...
 
     def history(self, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
-        """The last deployments, with their plans where asked for, and what is on record."""
+        """The last deployments, with their plans if `plans` is set, and the current deployment."""
         ...
 
     def status(self) -> Document: ...

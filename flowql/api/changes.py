@@ -22,7 +22,7 @@ class Subscription:
     """
 
     def __init__(self, changes: Generator[Change | Rebuilt], end: Callable[[], None]) -> None:
-        """end: has `changes` end soon; any thread may call it, more than once."""
+        """end: ends `changes` soon. Thread-safe; may be called more than once."""
         self._changes, self._end = changes, end
         self._closed = False
         self._iterating = threading.Lock()  # held by the thread that waits for a change

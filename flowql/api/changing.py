@@ -40,11 +40,11 @@ def execute(
     tables: LocalTables | None = None,
     progress: Progress | None = None,
 ) -> list[Done]:
-    """Carry out statements in order, each as one transaction. What precedes one that fails stays done.
+    """Carries out statements in order, each as one transaction. Statements before a failing one take effect.
 
-    The live instance does it; where none runs, or it does not answer, or files are read, this process does. retry: see `flowql.query.changing.carry_out`.
-    one_returns: exactly one of them must have RETURNING. progress: shows the progress of reading files. tables: for this process; None: opened for this call. Raises CompileError or
-    QueryError before anything is done; CommandError, RuntimeFailure.
+    The running instance carries them out. This process does so if no instance runs or answers, or if statements read files. retry: see
+    `flowql.query.changing.carry_out`. one_returns: exactly one statement must have RETURNING. progress: shows the progress of reading files.
+    tables: for this process; None opens them for this call. Raises CompileError or QueryError before any change; CommandError, RuntimeFailure.
     """
     client = None if _MAY_READ_FILES.search(text) else _instance(settings)
     if client is not None:

@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def tick(self) -> str:
-        """Shows what this connection has written, and read with `at_least`."""
+        """A tick with the rows that this connection has written, or read with `at_least`."""
         return self._tick
 
     def sql(

@@ -47,8 +47,8 @@ def wanted_plan(
 ) -> Plan:
     """The plan of the whole project. Raises CompileError with all mistakes.
 
-    warn: receives the warnings. Without it, ASSERT statements of the project are not checked either. there: the topics that they are about,
-    by default those of the log of the project's target.
+    warn: receives the warnings. Without it, ASSERT statements of the project are not checked. there: topics for these statements, by
+    default those of the target's log.
     """
     compiled = compile_sources(project, previous=running, topic_partitions=topics)
     if not compiled.ok:
@@ -98,7 +98,7 @@ def _files(project: Project) -> tuple[tuple[str, str], ...]:
 
 
 def history(settings: Settings, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
-    """The entries of the history, with their plans where asked for, and what is on record now."""
+    """The entries of the history, with their plans if `plans` is set, and the current deployment."""
     client = connect(settings.data_dir)
     if client is None:
         place = at_rest(settings)
@@ -126,7 +126,7 @@ def carry_out(
 ) -> tuple[Client, Document]:
     """Deploys to the running instance, or starts one. Waits until every query runs.
 
-    client: None if no instance runs. deployed, topics: what is on record there. Returns the client, and the document that
+    client: None if no instance runs. deployed, topics: the current deployment and topics. Returns the client, and the document that
     `flowql deploy -o json` prints. Raises CommandError.
     """
     if client is None:
@@ -142,7 +142,7 @@ def start_for(
     request: DeployRequest,
     started: Callable[[Client], None] = lambda client: None,
 ) -> tuple[Client, Document]:
-    """As `carry_out`, where no instance runs. started: called with the client of the new instance."""
+    """Starts an instance, and then deploys as `carry_out` does. started: called with the client of the new instance."""
     _, costs = _decided(settings, deployed, topics, wanted, request)
     costs.check(accept_history=request.accept_history)  # what is refused starts no instance
     client = spawn(settings, started)
@@ -152,7 +152,7 @@ def start_for(
 def planned(
     settings: Settings, deployed: Deployed, topics: Mapping[str, int], wanted: Plan, request: DeployRequest
 ) -> Document:
-    """The document of the deployment that `carry_out` would make where no instance runs. Changes nothing and starts none. Arguments as there."""
+    """The document of the deployment that `carry_out` would make without an instance. Changes and starts nothing."""
     decision, costs = _decided(settings, deployed, topics, wanted, request)
     return decision.to_data(costs, applied=False)
 

@@ -1,4 +1,4 @@
-"""An instance inside a program of one's own."""
+"""An instance that runs inside a Python program."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Instance:
         self.stop()
 
     def start(self) -> Instance:
-        """Restores state, deploys and runs. Returns itself.
+        """Restores state, deploys and runs. Returns this instance.
 
         Raises CompileError with all mistakes, CommandError if the deployment is refused, RuntimeFailure if another
-        process has its directory; then nothing runs.
+        process uses its directory. Then nothing runs.
         """
         if self._host is not None:
             return self

@@ -20,7 +20,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def run_cell(names: dict[str, Any], line: str, cell: str) -> Result | str | None:
-    """Carries out a cell: a query's `Result`, which the notebook shows, or what a statement has changed.
+    """Runs a cell. Returns the `Result` of a query, which the notebook shows, or the changes of a statement.
 
     line: the project's folder (by default the current one), and `>> NAME` to keep the result under a name instead of showing it.
     """

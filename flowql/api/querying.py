@@ -1,4 +1,4 @@
-"""The answer to an interactive query, by the live instance of a directory or, where none runs, by the directory itself."""
+"""Answers an interactive query from the running instance of a directory, or without one from the directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection's backend: the URL of an instance, with nothing of its project or its log on this machine."""
+"""A connection's backend: the URL of an instance. This machine needs neither its project nor its log."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """Their names, in order."""
+        """The names of the columns, in order."""
         names: list[str] = self._table.column_names
         return names
 
@@ -51,7 +51,7 @@ class Result:
 
     @property
     def tick(self) -> str:
-        """The tick that it shows, if one was asked for."""
+        """The tick of the answer, if the query requested one."""
         return self._said(TICK)
 
     @property
@@ -119,6 +119,6 @@ def _rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _need(package: str, method: str) -> None:
-    """CommandError if an optional package is missing: an import deep inside of Arrow would not name the method."""
+    """Raises CommandError if an optional package is missing, because an import inside of Arrow would not name the method."""
     if find_spec(package) is None:
         raise CommandError(f"{method} needs {package}, which is not installed: pip install {package}")

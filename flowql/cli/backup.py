@@ -45,7 +45,7 @@ def backup(
 ) -> None:
     """Copy the log and state of a target as of one commit.
 
-    Processing continues. Only what the place does not have yet is written; each new object is read back and compared. The manifest
+    Processing continues. Only objects that the place lacks are written, and each is read back and compared. The manifest
     completes the backup. For targets on the runtime with the embedded log.
 
     flowql backup backups
@@ -126,7 +126,7 @@ def restore(
 ) -> None:
     """Replace the data of a stopped target with its newest backup.
 
-    Verifies every byte before anything changes, and uses the backup before if one is damaged. Then `flowql deploy` or `flowql run` continues
+    Verifies every byte before anything changes, and uses the previous backup if one is damaged. Then `flowql deploy` or `flowql run` continues
     from the backup's commit; import later records again.
 
     flowql restore --from backups

@@ -20,7 +20,7 @@ from flowql.lineage.columns import ColumnGraph, Place
 from flowql.lineage.graph import Graph
 
 Form = Literal["table", "json", "svg", "html", "mermaid"]
-FormOption = Annotated[Form | None, typer.Option("--output", "-o", help="What to write.")]
+FormOption = Annotated[Form | None, typer.Option("--output", "-o", help="Format of the output.")]
 FileOption = Annotated[Path | None, typer.Option("--file", "-f", help="Write to this file.")]
 ColumnOption = Annotated[
     str | None, typer.Option("--column", "-c", help="Follow this column.", metavar="RELATION.COLUMN")

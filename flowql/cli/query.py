@@ -40,7 +40,7 @@ AtLeastOption = Annotated[
     str | None,
     typer.Option(
         "--at-least",
-        help="Waits until the views show this tick of `flowql exec -o json`.",
+        help="Wait until the views show this tick of `flowql exec -o json`.",
         metavar="TICK",
         show_default=False,
     ),
@@ -48,7 +48,7 @@ AtLeastOption = Annotated[
 
 AllowStandbyOption = Annotated[
     bool,
-    typer.Option("--allow-standby", help="Standby copies answer for partitions whose owner does not."),
+    typer.Option("--allow-standby", help="Let standby copies answer if the owner of a partition does not."),
 ]
 
 

@@ -26,7 +26,7 @@ WIDTH_PIPED = 200  # of a table that goes to a file: everything fits
 def command(
     scope: Scope,
     sort: Annotated[
-        str, typer.Option("--sort", help=f"By which column: {', '.join(KEYS)}.", metavar="COLUMN")
+        str, typer.Option("--sort", help=f"Column to sort by: {', '.join(KEYS)}.", metavar="COLUMN")
     ] = "share",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     filter_: Annotated[

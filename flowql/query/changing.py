@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE of tables of one's own: `flowql exec`, the shell, programs and tests carry them out through here."""
+"""INSERT, UPDATE and DELETE of local tables: `flowql exec`, the shell, programs and tests carry them out through here."""
 
 from __future__ import annotations
 

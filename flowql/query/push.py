@@ -118,7 +118,7 @@ class Subscription:
         self._read_to: Mapping[TopicPartition, int] | None = self._read_from
         self._is_first, self._is_resumed = True, offsets is not None  # first: existing rows are processed
         self.is_whole = False  # everything up to `until` of the log is processed and returned
-        self.is_part = False  # more changes follow of the transactions of which the last ones are
+        self.is_part = False  # more changes of the last rows' transactions follow
         self._counts = self.admin.partition_counts(self._topics)
 
     @property

@@ -95,7 +95,7 @@ def _case(
 
 
 def _rows_of(statement: Statement, own: Collection[str]) -> Sequence[InsertRow | AssertRow]:
-    """The rows that a statement gives or expects. Rows of tables of one's own are changed by the statement itself."""
+    """The rows that a statement gives or expects. Rows of local tables are changed by the statement itself."""
     if isinstance(statement, InsertRow | AssertRow):
         return [statement]
     if isinstance(statement, Insert) and statement.target not in own and statement.on_conflict is None:

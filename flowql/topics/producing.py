@@ -183,7 +183,7 @@ def source_named(name: str, plan: Plan) -> SourceDef:
 class RowWriter:
     """Makes records of rows for one source. Columns are found whatever their case; those that are missing are NULL.
 
-    Raises CommandError for a table of one's own and for windowed keys.
+    Raises CommandError for a local table and for windowed keys.
     """
 
     def __init__(self, source: SourceDef) -> None:

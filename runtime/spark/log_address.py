@@ -66,7 +66,7 @@ def address_of_texts(options: Mapping[str, str]) -> Address | None:
 
 
 def open_log(address: Address) -> Log:
-    """A log of one's own: an embedded one is made if missing."""
+    """Opens a separate log for the caller. Creates a missing embedded one."""
     if not isinstance(address, KafkaAddress):
         return EmbeddedLog(address)
     from flowql.runtime.log.kafka.connection import Connection

@@ -101,7 +101,7 @@ class BuiltQuery:
 
 
 def ensure_sources(plan: Plan, admin: Admin) -> dict[str, TopicInfo]:
-    """Create the topics of tables of one's own, and those declared with PARTITIONS; TopicMissing names what else is missing.
+    """Create the topics of local tables, and those declared with PARTITIONS; TopicMissing names what else is missing.
 
     All topics that there are then.
     """
