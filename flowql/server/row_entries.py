@@ -239,9 +239,10 @@ async def _look_up(call: Call) -> Response:
     service, name = call.server.service, call.given["name"]
     source = source_named(name, service.plan)
     sql, at_least = select(source, call.given.get(COLUMNS, {})), call.given.get("at-least")
+    options = QueryOptions(at_least=at_least, allow_standby=call.given.get("allow-standby", False))
 
     def ask(begun: Begun) -> Answer:
-        return service.query(sql, begun, call.client, QueryOptions(at_least=at_least), **_only(call))
+        return service.query(sql, begun, call.client, options, **_only(call))
 
     if at_least is not None:  # it may have to wait
         return await answered(call, ask)
@@ -382,10 +383,14 @@ ROWS: Sequence[Entry] = (
         "/v1/tables/{name}/rows",
         _look_up,
         "read",
-        "Rows whose columns have these values. With all columns of the key, it is a look-up.",
+        "Rows whose columns have these values. With the whole key, it is a look-up.",
         answer=_ROWS,
         produces=tuple(FORMS),
-        parameters=(_NAME, Parameter("at-least", "header", "The tick to show.")),
+        parameters=(
+            _NAME,
+            Parameter("at-least", "header", "The tick to show."),
+            Parameter("allow-standby", "header", "Standby copies answer for partitions whose owner does not.", bool),
+        ),
         any_column=True,
         scope="result",
         limit=QUERIES,

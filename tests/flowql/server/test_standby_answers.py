@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import httpx
 import pytest
@@ -106,6 +107,13 @@ def test_standby_copies_answer_for_a_suspended_owner_where_it_is_allowed(world, 
     )
     assert (answer.json()["rows"], answer.headers["flowql-standby"]) == ([whole], "2 of 4 partitions")
     assert MARKED.fullmatch(answer.json()["standby"])
+    rows = partial(httpx.get, f"http://127.0.0.1:{address.port}/v1/tables/totals/rows")
+    here, both = (
+        rows(headers={"Authorization": f"Bearer {address.token}", "allow-standby": allowed})
+        for allowed in ("false", "true")
+    )
+    assert (here.headers["flowql-partitions"], "flowql-standby" in here.headers) == ("2 of 4 partitions", False)
+    assert (len(both.json()["rows"]), both.headers["flowql-standby"]) == (whole["N"], "2 of 4 partitions")
     with api.connect(tmp_path, target="one") as connection:
         found = connection.sql(TOTALS, allow_standby=True)
         assert list(found) == [whole]
