@@ -72,6 +72,44 @@ def test_a_generation_takes_over_where_the_serving_one_has_stopped() -> None:
     assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
 
 
+@anywhere
+def test_a_generation_takes_over_from_a_slower_one_that_it_is_ahead_of(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is further ahead than would be near enough behind."""
+    monkeypatch.setattr(swap_turns, "NEAR_RECORDS", 5)
+    log, config = PLACES[place]
+    world = InstanceHarness(CHAIN.format(over=0), log=log(), tick_ms=10, **config)
+    world.send("s", sent(0, 10))
+    world.settle()
+    world.instance.manager.hold("CSAS_BIG")
+    world.send("s", sent(10, 30))
+    world.deploy(CHAIN.format(over=15))
+    rounds(world, 400)
+    assert world.instance.plan.queries[0].generation == 2
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
+
+
+@pytest.mark.parametrize("place", ["embedded", "kafka"])
+def test_a_generation_takes_over_with_all_rows_between_its_queries_and_under_load(place: str) -> None:
+    """A query of it that stands still has read nothing of the one before it. When it goes on, records come all the time."""
+    world = built(place)
+    rows = 40
+    world.instance.manager.hold("CTAS_COUNTS@2")
+    rounds(world, 100)
+    assert world.instance.query_states.of("CSAS_BIG").swapping
+    assert world.instance.plan.queries[0].generation == 1
+    world.instance.manager.resume("CTAS_COUNTS@2")
+    for _ in range(60):
+        world.send("s", sent(rows, 5))
+        rows += 5
+        rounds(world, 2)
+    assert world.instance.plan.queries[0].generation == 2
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), rows))
+
+
 @pytest.mark.parametrize(("near", "waits"), [(39, True), (40, False)])
 def test_a_generation_alone_is_near_enough_up_to_the_limit(
     near: int, waits: bool, monkeypatch: pytest.MonkeyPatch
