@@ -383,10 +383,6 @@ def register_relation(relation: OverRelations) -> None:
 define_aggregate = _registering(AggregateFunction, register_aggregate)
 
 
-def unregister_aggregate(name: str) -> None:
-    _AGGREGATES.pop(name, None)
-
-
 def lookup_aggregate(name: str) -> AggregateFunction | None:
     found = _AGGREGATES.get(name) or _OF_PROJECTS.get(name)
     return found if isinstance(found, AggregateFunction) else None
@@ -421,8 +417,3 @@ def registered(name: str) -> Registered | None:
 def registered_of_project(name: str) -> bool:
     """Whether that version is here."""
     return name in _OF_PROJECTS
-
-
-def forget_projects() -> None:
-    """Remove all that projects have declared (tests)."""
-    _OF_PROJECTS.clear()

@@ -197,7 +197,3 @@ _CAN_FAIL = {
     (Kind.TIMESTAMP, Kind.STRING),
 }
 _TOTAL = frozenset(_CASTS) - _CAN_FAIL
-
-
-def has_spark_cast(source: SqlType, target: SqlType) -> bool:
-    return spark_cast("x", source, target) != ""

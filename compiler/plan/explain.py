@@ -42,7 +42,7 @@ from flowql.compiler.plan.logical import (
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.temporal_filters import Edge, TemporalFilter
-from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, QueryPlan, StoreSpec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
 _ORDERS = {"key": "in order per key", "input": "in order", "none": "in no order"}
@@ -327,9 +327,3 @@ def query_text(query: QueryPlan) -> str:
     latency = f", latency target {duration(query.latency_target_ms)}" if query.latency_target_ms is not None else ""
     head = f"query {query.id} -> {query.sink} (priority {query.priority}, weight {query.weight}{latency})"
     return "\n".join([head, "", tree_text(query.logical), "", topology_text(query)])
-
-
-def plan_text(plan: Plan) -> str:
-    """The whole plan: sources, then queries."""
-    sources = [f"{s.kind} {s.name} {schema_text(s.schema)} topic {s.topic}" for s in plan.sources]
-    return "\n\n".join(["\n".join(sources), *(query_text(q) for q in plan.queries)]) + "\n"

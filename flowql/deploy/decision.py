@@ -125,11 +125,6 @@ class Deployment:
         return tuple(f.change for f in self.fates)
 
     @property
-    def applicable(self) -> tuple[QueryChange, ...]:
-        """The changes that the engine has to make."""
-        return tuple(c for c in self.changes if c.action != "none" and c.query not in self.withheld)
-
-    @property
     def begun(self) -> dict[str, str]:
         """Queries that are computed from the beginning: id -> action."""
         changes = {c.query: c.action for c in self.change.changes}

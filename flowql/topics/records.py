@@ -170,12 +170,6 @@ class RecordWriter:
         self.written += len(records)
 
 
-def write_records(log: Log, topic: str, partitions: int, records: Sequence[Record], transactional_id: str) -> None:
-    """All of them in one transaction, into a topic that exists."""
-    with RecordWriter(log, topic, partitions, transactional_id) as writer:
-        writer.write(records)
-
-
 def _batch(records: Sequence[Record]) -> pa.RecordBatch:
     return pa.record_batch(
         [

@@ -264,7 +264,11 @@ class Story:
             if (chosen or not prune) and not self._texts.fit(deployment.plan, project.partitions):
                 prune, chosen, said = True, [], f"{said} (all, --prune)"
                 continue
-            changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
+            changes = ", ".join(
+                f"{c.query} {c.action}"
+                for c in deployment.changes
+                if c.action != "none" and c.query not in deployment.withheld
+            )
             self.trace.append(f"{said} [{changes}]")
             if watch:
                 self._watch = self._watching(deployment.plan)

@@ -13,12 +13,12 @@ from flowql.compiler.functions.registry import (
     register,
     register_aggregate,
     unregister,
-    unregister_aggregate,
 )
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.types import Kind, SqlType
+from tests.registries import unregister_aggregate
 
 NAMES = (
     *("TEST_UDF", "TOSTRUCT", "BAD_UDF", "WHENCONDITION", "WHENRESULT", "TEST_UDTF", "THROWING_UDTF"),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import flowql
-from flowql.compiler.functions.registry import forget_projects
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.server.host import Host
+from tests.registries import forget_projects
 
 
 def made(folder: Path, yaml: str, sql: str, **modules: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import flowql
-from flowql.compiler.functions.registry import all_functions, forget_projects
+from flowql.compiler.functions.registry import all_functions
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import udf
 from flowql.compiler.functions.user_types import DefinitionError
@@ -25,6 +25,7 @@ from flowql.deploy.functions import check_functions, functions_of
 from flowql.errors import CommandError, CompileError
 from flowql.runtime.functions.workers import FunctionFailed
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
+from tests.registries import forget_projects
 
 pytestmark = pytest.mark.turns("functions")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from flowql.compiler.functions.registry import Function, forget_projects, register_of_project
+from flowql.compiler.functions.registry import Function, register_of_project
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import DOUBLE
 from flowql.config.compile import compile_sources
@@ -18,6 +18,7 @@ from flowql.config.load import load_project
 from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.kernels import INPUT, compute
 from tests.flowql.projects_with_modules import made, running, until
+from tests.registries import forget_projects
 
 pytestmark = pytest.mark.turns("functions")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import flowql
-from flowql.compiler.functions.registry import forget_projects
 from tests.flowql.projects_with_modules import until
+from tests.registries import forget_projects
 
 pytestmark = pytest.mark.turns("long")
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from flowql.compiler.driver import compile_project
-from flowql.compiler.functions.registry import Registered, forget_projects
+from flowql.compiler.functions.registry import Registered
 from flowql.compiler.functions.user import MARK, UserDefined, entry_of
+from tests.registries import forget_projects
 from tests.sim import project
 
 

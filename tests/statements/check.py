@@ -16,7 +16,7 @@ from flowql.compiler.diagnostics.render import render
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName, Session, compile_push
 from flowql.compiler.plan.codec import dumps, loads
-from flowql.compiler.plan.explain import plan_text
+from flowql.compiler.plan.explain import query_text
 from flowql.compiler.plan.topology import Plan
 from flowql.query.errors import QueryError
 from flowql.runtime.spark.choose import explain_lines
@@ -90,8 +90,8 @@ def use(plan: Plan) -> None:
     """What is done with a plan before it runs."""
     written = dumps(plan)
     assert dumps(loads(written)) == written
-    assert plan_text(plan) or not plan.queries
     for query in plan.queries:
+        assert query_text(query)
         with contextlib.suppress(SparkUnsupported):
             assert explain_lines(plan, query, SparkSettings(), "streaming")
 

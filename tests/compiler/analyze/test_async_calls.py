@@ -8,12 +8,12 @@ import pytest
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Compiled, compile_project
-from flowql.compiler.functions.registry import forget_projects
 from flowql.compiler.functions.user import MARK, entry_of, udf
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.codec import dumps, loads
 from flowql.compiler.plan.explain import spec_text
 from flowql.compiler.plan.logical import Node, walk_nodes
+from tests.registries import forget_projects
 
 SOURCES = """
 CREATE STREAM S (K STRING KEY, A BIGINT, B BIGINT, L ARRAY<BIGINT>) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, VALUE_FORMAT = 'JSON');

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from flowql.compiler.plan.explain import plan_text, query_text
+from flowql.compiler.plan.explain import query_text
 from flowql.compiler.plan.expr import Column, Lambda, walk
+from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.types import INT
 from flowql.compiler.plan.verify import PlanInvariantError, verify_plan, verify_query
 from flowql.compiler.plan.visit import map_expr, map_nodes, map_spec, substitute
@@ -104,6 +105,10 @@ def test_explain_reads_top_down_and_names_stores():
     assert order == sorted(order)
     assert "store CTAS_T-aggregate-1 (table: (CUSTOMER STRING KEY) -> (N BIGINT))" in text
     assert "sub-topology 1: reads CTAS_T-aggregate-1-repartition" in text
+
+
+def plan_text(plan: Plan) -> str:
+    return "\n\n".join(map(query_text, plan.queries))
 
 
 def test_explain_names_the_times_that_a_source_admits():

@@ -12,9 +12,10 @@ from flowql.cli.dev import Results
 from flowql.config.load import load_project
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.topics.codecs import KeyWriter, ValueWriter
-from flowql.topics.records import parse_record, write_records
+from flowql.topics.records import parse_record
 from tests.flowql.cli.terminal import Terminal
 from tests.flowql.query.harness import QueryHarness, plan_of
+from tests.flowql.topics.writing import write_records
 
 SOURCES = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

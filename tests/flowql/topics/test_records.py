@@ -14,7 +14,8 @@ from flowql.errors import CommandError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter
-from flowql.topics.records import Record, json_lines, parse_record, read_records, write_records
+from flowql.topics.records import Record, json_lines, parse_record, read_records
+from tests.flowql.topics.writing import write_records
 
 
 def declared(sql: str) -> SourceDef:

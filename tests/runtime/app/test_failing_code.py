@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.functions.registry import forget_projects
 from flowql.compiler.processors.stores import KeyValueStore
 from flowql.compiler.processors.topology import Topology
+from tests.registries import forget_projects
 from tests.runtime.app.topologies import Topologies
 
 MODULE = """

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from flowql.compiler.functions.registry import QueryFailure, forget_projects
+from flowql.compiler.functions.registry import QueryFailure
 from flowql.compiler.processors.processor import BatchProcessor, Processor, ProcessorContext
 from flowql.compiler.processors.stores import KeyValueStore, SessionStore, WindowStore
 from flowql.compiler.processors.topology import Topology
@@ -22,6 +22,7 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.functions.failures import described
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.state.memory import MemoryPhysical
+from tests.registries import forget_projects
 from tests.runtime.app.topologies import SQL, Topologies, topology
 
 Calls = list[Any]

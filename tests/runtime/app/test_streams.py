@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowql import KeyValueStore, Processor, SessionWindow, Stream, StreamsBuilder, TumblingWindow, col, fn, lit
-from flowql.compiler.functions.registry import forget_projects
 from flowql.runtime.state.memory import MemoryPhysical
+from tests.registries import forget_projects
 from tests.runtime.app.streams_harness import Feed, StreamsHarness, results
 
 MINUTE = timedelta(minutes=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from flowql import Expression, Stream, StreamsBuilder, Table, col, fn, when
-from flowql.compiler.functions.registry import forget_projects
+from tests.registries import forget_projects
 from tests.runtime.app.streams_harness import Feed, StreamsHarness
 
 SEEDS = 60

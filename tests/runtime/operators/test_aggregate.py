@@ -9,13 +9,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.logical import Window
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, decimal
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.operators.fold import AggregateUnsupported
+from tests.registries import unregister_aggregate
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, schema
 
 S = schema("k:BIGINT", "v")

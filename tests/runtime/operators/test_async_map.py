@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowql.compiler.functions.asynchronous import ORDERS, AsyncOptions, Order, Retry
-from flowql.compiler.functions.registry import AsyncFunction, Function, forget_projects, register_of_project
+from flowql.compiler.functions.registry import AsyncFunction, Function, register_of_project
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.physical.stores import stores_of
 from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
@@ -22,6 +22,7 @@ from flowql.runtime.batch import DELETE, INSERT, from_rows
 from flowql.runtime.functions.call_results import CallResult, Done
 from flowql.runtime.operators.asynchronous.operator import AsyncMapOperator
 from flowql.runtime.operators.base import MicroBatchContext
+from tests.registries import forget_projects
 from tests.runtime.operators.world import DictState
 
 NAME = "ASK@m:1"

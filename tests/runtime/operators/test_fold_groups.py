@@ -10,12 +10,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.logical import Window
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.functions.failures import described
 from flowql.runtime.functions.workers import FunctionFailed
+from tests.registries import unregister_aggregate
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
 S = schema("k:BIGINT", "v")

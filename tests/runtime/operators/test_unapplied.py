@@ -10,10 +10,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, decimal
+from tests.registries import unregister_aggregate
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
 S = schema("k:BIGINT", "v")

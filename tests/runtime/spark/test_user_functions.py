@@ -19,7 +19,6 @@ pytest.importorskip("pyspark")
 
 import flowql
 from flowql.cli import main
-from flowql.compiler.functions.registry import forget_projects
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.deploy.functions import functions_of
@@ -28,6 +27,7 @@ from flowql.runtime.spark.choose import choose
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.spark import run
 from tests.flowql.projects_with_modules import made
+from tests.registries import forget_projects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

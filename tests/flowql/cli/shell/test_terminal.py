@@ -9,8 +9,9 @@ import pytest
 
 from flowql.server.host import Host
 from flowql.topics.codecs import KeyWriter, ValueWriter
-from flowql.topics.records import parse_record, write_records
+from flowql.topics.records import parse_record
 from tests.flowql.cli.terminal import Terminal
+from tests.flowql.topics.writing import write_records
 
 pytestmark = pytest.mark.turns("long")
 
