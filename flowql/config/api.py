@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
-from flowql.config.reader import Item
-from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Secret, Text, Whole
+from flowql.config.reader import Item, made, under
+from flowql.config.sections import ADDRESS, NAMES, Named
+from flowql.config.shape import Choice, File, Key, ListOf, MapOf, Record, Secret, Text, Whole
 from flowql.errors import CommandError
 from flowql.runtime.secret import is_reference, revealed
 
@@ -24,6 +23,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _ORIGIN = re.compile(r"https?://[a-z0-9.:\[\]-]+")
 _TOKEN = re.compile(rf"[!-~]{{{TOKEN_LENGTH_MIN},}}")  # what a header carries as it is
 _REFERENCE = "${FLOWQL_TOKEN}"
+PRIVATE_KEY = Key(File(), "Private key of the certificate (PEM).")
 API = Record(
     "api",
     {
@@ -34,15 +34,10 @@ API = Record(
             required=True,
             example=f"'{_REFERENCE}'",
         ),
-        "address": Key(Text("an address"), "Address that it listens on; default: 127.0.0.1."),
-        "names": Key(
-            ListOf(Text("a host"), single=True),
-            "Host names that requests may use besides its address and the name of the machine; others are refused.",
-        ),
-        "certificate": Key(
-            Text("a file"), "Certificate for https://, with those it depends on (PEM), relative to this file."
-        ),
-        "key": Key(Text("a file"), "Private key of the certificate (PEM)."),
+        "address": ADDRESS,
+        "names": NAMES,
+        "certificate": Key(File(), "Certificate for https://, with those it depends on (PEM), relative to this file."),
+        "key": PRIVATE_KEY,
         "tokens": Key(
             MapOf(
                 Record(
@@ -94,24 +89,24 @@ API = Record(
 class TokenSettings:
     """The rights of a token. hash: SHA-256 of the token, in hexadecimal. results: the streams and tables that it may use; empty: all."""
 
-    hash: str
-    roles: Sequence[str]
-    results: Sequence[str] = ()
+    hash: str = ""
+    roles: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ApiSettings:
+class ApiSettings(Named):
     """Where programs on other machines reach the instance. certificate, key: absolute, both empty without TLS."""
 
     port: int
     token: str = field(repr=False)
     address: str = "127.0.0.1"
-    names: Sequence[str] = ()
+    names: tuple[str, ...] = ()
     certificate: str = ""
     key: str = ""
     tokens: Mapping[str, TokenSettings] = field(default_factory=dict)
     webhooks: Mapping[str, str] = field(default_factory=dict, repr=False)
-    origins: Sequence[str] = ()
+    origins: tuple[str, ...] = ()
     connections: int = CONNECTIONS
     subscriptions: int = SUBSCRIPTIONS
 
@@ -123,44 +118,33 @@ class ApiSettings:
             raise CommandError(title, code=BAD_TOKEN, help="change the secret that flowql.yaml refers to")
         return token
 
-    @property
-    def called(self) -> list[str]:
-        """The names that Host may have: a page in a browser that leads its own name here has another one."""
-        return [self.address, socket.gethostname(), socket.getfqdn(), *self.names]
 
-
-def api_settings(given: Mapping[str, Item], root: Path) -> tuple[ApiSettings | None, list[Diagnostic]]:
-    """The settings of the checked values, None where some are missing; and the mistakes. root: of relative files."""
+def api_settings(given: Mapping[str, Item]) -> tuple[ApiSettings | None, list[Diagnostic]]:
+    """The settings, and the mistakes. The settings are None if a required value is missing."""
     if "port" not in given or "token" not in given:
         return None, []
-    values = {k: i.value for k, i in given.items()}
-    found = [] if is_reference(values["token"]) or _TOKEN.fullmatch(values["token"]) else [_unfit(given["token"])]
-    for one, other in (("certificate", "key"), ("key", "certificate")):
-        if one in given and other not in given:
-            found.append(
-                Diagnostic("FQ3006", f"`{other}` is missing in api", given[one].key, help=f"add  {other}: {other}.pem")
-            )
-    if "names" in values:
-        values["names"] = tuple(i.value for i in values["names"])
-    for key in ("certificate", "key"):
-        if key in values:
-            values[key] = str((root / Path(values[key]).expanduser()).resolve())
-    values["tokens"] = {name: _token(item.value) for name, item in values.get("tokens", {}).items()}
-    values["webhooks"] = {name: item.value for name, item in values.get("webhooks", {}).items()}
-    values["origins"] = tuple(i.value.rstrip("/") for i in values.get("origins", ()))
-    return ApiSettings(**values), [*found, *_mistakes_of_rights(given)]
+    token = given["token"]
+    found = [] if is_reference(token.value) or _TOKEN.fullmatch(token.value) else [_unfit(token)]
+    tokens = {name: made(TokenSettings, t.value) for name, t in under(given, "tokens").items()}
+    tokens = {name: replace(t, hash=t.hash.lower()) for name, t in tokens.items()}
+    origins = [o.value.rstrip("/") for o in under(given, "origins")]
+    settings = made(ApiSettings, {**given, "tokens": tokens, "origins": origins})
+    return settings, [*found, *unpaired_files("api", given), *_mistakes_of_rights(given, settings)]
 
 
-def _token(given: Mapping[str, Item]) -> TokenSettings:
-    lists = {key: tuple(i.value for i in given[key].value) for key in ("roles", "results") if key in given}
-    digest = given["hash"].value if "hash" in given else ""
-    return TokenSettings(digest.lower(), lists.get("roles", ()), lists.get("results", ()))
+def unpaired_files(section: str, given: Mapping[str, Item]) -> list[Diagnostic]:
+    """The mistake of a certificate without its key, or the reverse."""
+    return [
+        Diagnostic("FQ3006", f"`{other}` is missing in {section}", given[one].key, help=f"add  {other}: {other}.pem")
+        for one, other in (("certificate", "key"), ("key", "certificate"))
+        if one in given and other not in given
+    ]
 
 
-def _mistakes_of_rights(given: Mapping[str, Item]) -> list[Diagnostic]:
+def _mistakes_of_rights(given: Mapping[str, Item], settings: ApiSettings) -> list[Diagnostic]:
     found = []
-    for name, token in (given["tokens"].value if "tokens" in given else {}).items():
-        digest, made = token.value.get("hash"), _token(token.value)
+    for name, token in under(given, "tokens").items():
+        digest, made = token.value.get("hash"), settings.tokens[name]
         if digest is not None and not _HASH.fullmatch(made.hash):
             title = f"`hash` of the token `{name}` is not an SHA-256 in hexadecimal"
             found.append(Diagnostic("FQ3021", title, _hidden(digest.span), "not 64 digits", help=_HASH_HELP))
@@ -168,11 +152,11 @@ def _mistakes_of_rights(given: Mapping[str, Item]) -> list[Diagnostic]:
             title = f"the token `{name}` has `results`, and the role `{min(whole)}` concerns the whole target"
             help_ = "leave out `results`, or give it only the roles read and write"
             found.append(Diagnostic("FQ3021", title, token.value["results"].span, "not for this role", help=help_))
-    for secret in (given["webhooks"].value if "webhooks" in given else {}).values():
+    for secret in under(given, "webhooks").values():
         if not is_reference(secret.value) and len(secret.value) < TOKEN_LENGTH_MIN:
             title = f"a secret of `webhooks` has less than {TOKEN_LENGTH_MIN} characters"
             found.append(Diagnostic("FQ3021", title, _hidden(secret.span), "too short", help="use a longer secret"))
-    for origin in given["origins"].value if "origins" in given else ():
+    for origin in under(given, "origins"):
         if not _ORIGIN.fullmatch(origin.value.rstrip("/")):
             title = f"{origin.value} is not an origin of web pages"
             help_ = "write it as  https://shop.example.com  or  http://localhost:3000"

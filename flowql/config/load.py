@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE, QueryOptions
 from flowql.compiler.catalog.names import listing
@@ -17,14 +17,13 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.api import api_settings
 from flowql.config.pg import pg_settings
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
-from flowql.config.reader import Item, Reader, compose, texts
+from flowql.config.reader import Item, Reader, compose, made, plain, texts, under
 from flowql.config.sections import (
     REMOTE,
-    interactive_query_settings,
+    InteractiveQuerySettings,
+    MembersSettings,
+    MetricsSettings,
     kafka_settings,
-    letter_retention,
-    members_settings,
-    metrics_settings,
     remote_settings,
     state_settings,
 )
@@ -33,6 +32,7 @@ from flowql.config.table import FILE_NAME, PROJECT
 from flowql.config.texts import ProjectTexts, Taken, Variables
 from flowql.errors import ProjectError
 from flowql.runtime.budget import MIB
+from flowql.runtime.config import LetterRetention
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, QueryDefinition
@@ -80,6 +80,7 @@ def _limits(groups: Path, mount: Path) -> Iterator[int]:
                 yield int(text)
 
 
+T = TypeVar("T")
 _NO_VARIABLES: Mapping[str, str] = {}
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,99}[._-]")  # ends in a separator: `dev` would also be the beginning of `device`
 
@@ -143,15 +144,15 @@ class _Loading:
         name = items["name"].value if "name" in items else self._root.name
         dialect = cast("DialectName", items["dialect"].value if "dialect" in items else "ksql")
         targets = {name: _with_dialect(t, dialect) for name, t in self._targets(items).items()}
-        defaults: Mapping[str, Item] = items["defaults"].value if "defaults" in items else {}
-        properties = texts(items["properties"].value) if "properties" in items else {}
+        defaults: Mapping[str, Item] = under(items, "defaults")
+        properties = texts(under(items, "properties"))
         for key, session in (("key_format", DEFAULT_KEY), ("value_format", DEFAULT_VALUE)):
             if key in defaults:
                 properties.setdefault(session, defaults[key].value)
         sources = [*self._files(items), *self._queries(items, dialect)]
         chosen = _with_dialect(self._chosen(items, targets, target), dialect)
         self._found += self._undefined.get(chosen.name, ())
-        priorities: Mapping[str, Item] = items["priorities"].value if "priorities" in items else {}
+        priorities: Mapping[str, Item] = under(items, "priorities")
         return Project(
             name=name,
             root=self._root,
@@ -167,7 +168,7 @@ class _Loading:
             variables=self._sql_variables,
             diagnostics=tuple(self._found),
             places=self._places,
-            modules={str(i.value): i.span for i in (items["functions"].value if "functions" in items else ())},
+            modules={str(i.value): i.span for i in under(items, "functions")},
             override_spans={k: i.key for k, i in priorities.items()},
         )
 
@@ -206,7 +207,7 @@ class _Loading:
 
     def _files(self, items: Mapping[str, Item]) -> list[SourceText]:
         found: dict[Path, SourceText] = {}
-        for item in items["sql"].value if "sql" in items else ():
+        for item in under(items, "sql"):
             for path in self._matching(item):
                 text = self._text(path, item.span)
                 if text is not None and path not in found:
@@ -233,7 +234,7 @@ class _Loading:
 
     def _queries(self, items: Mapping[str, Item], dialect: DialectName) -> list[SourceText | QueryDefinition]:
         found: list[SourceText | QueryDefinition] = []
-        for entry in items["queries"].value if "queries" in items else ():
+        for entry in under(items, "queries"):
             if "sql" in entry.value:
                 others = [k for k in entry.value if k != "sql"]
                 if others:
@@ -274,12 +275,11 @@ class _Loading:
     # Targets.
 
     def _targets(self, items: Mapping[str, Item]) -> dict[str, Target]:
-        given: Mapping[str, Item] = items["targets"].value if "targets" in items else {}
+        given: Mapping[str, Item] = under(items, "targets")
         return {name: self._target(name, item.value) for name, item in given.items()}
 
     def _target(self, name: str, given: Mapping[str, Item]) -> Target:
-        remote, problems = remote_settings(name, given, self._root)
-        self._found += problems
+        remote = self._noted(remote_settings(name, given))
         values = {k: i.value for k, i in given.items() if k not in (*REMOTE, "vars")}
         folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
         if is_address(folder):  # a path of that text would be a folder beside this file
@@ -296,31 +296,33 @@ class _Loading:
             self._error("FQ3003", title, given["spark"].key, "no meaning here", "add  engine: spark")
         if "hash_buckets" in spark:
             values["bucket_spans"] = {query: item.key for query, item in spark["hash_buckets"].value.items()}
-        values["spark"], problems = spark_settings(spark, self._root, values)
-        self._found += problems
+        values["spark"] = self._noted(spark_settings(spark, self._root, values))
         values.setdefault("memory_bytes", default_memory_bytes(memory_there_is()))
-        values["metrics"] = metrics_settings(values.pop("metrics", {}))
-        values["api"], problems = api_settings(values.pop("api", {}), self._root)
-        self._found += problems
-        values["pg"], problems = pg_settings(values.pop("pg", {}), self._root)
-        self._found += problems
-        values["dead_letters"] = letter_retention(values.pop("dead_letters", {}))
-        values["state"], problems = state_settings(values.pop("state", {}), self._root)
-        self._found += problems
-        values["members"] = members_settings(values.pop("members", {}))
-        values["interactive_queries"] = interactive_query_settings(values.pop("interactive_queries", {}))
+        metrics = values.pop("metrics", {})
+        values["metrics"] = made(MetricsSettings, metrics) if "port" in metrics else None
+        values["api"] = self._noted(api_settings(values.pop("api", {})))
+        values["pg"] = self._noted(pg_settings(values.pop("pg", {})))
+        letters, asked = values.pop("dead_letters", {}), values.pop("interactive_queries", {})
+        values["dead_letters"] = made(LetterRetention, letters, keep="age_ms", size="size_bytes")
+        values["interactive_queries"] = made(InteractiveQuerySettings, asked, time="time_ms", spill="spill_bytes")
+        values["state"] = self._noted(state_settings(values.pop("state", {}), self._root))
+        values["members"] = made(MembersSettings, values.pop("members", {}))
         kafka: Mapping[str, Item] = values.pop("kafka", {})
         if values.get("log") == "kafka":
-            values["kafka"], problems = kafka_settings(kafka, self._root)
+            values["kafka"] = self._noted(kafka_settings(kafka, self._root))
             values["app_id"] = kafka["app_id"].value if "app_id" in kafka else None
-            self._found += problems
             if values["kafka"].shared and values.get("guarantee") == "at_least_once":
                 title = "`at_least_once` is for one instance, and `instances: many` share this application"
                 self._error("FQ5507", title, given["guarantee"].key, "exactly once, here", "remove it")
         elif kafka:
             title = f"`kafka` is for targets whose log is Kafka, and target `{name}` has the embedded one"
             self._error("FQ3003", title, given["kafka"].key, "no meaning here", "add  log: kafka")
-        return Target(name, (self._root / Path(folder).expanduser()).resolve(), remote=remote, **values)
+        return Target((self._root / Path(folder).expanduser()).resolve(), name, remote=remote, **values)
+
+    def _noted(self, settings: tuple[T, list[Diagnostic]]) -> T:
+        """The settings; their mistakes are kept."""
+        self._found += settings[1]
+        return settings[0]
 
     def _check_prefix(self, given: Mapping[str, Item]) -> None:
         if "prefix" in given and not _PREFIX.fullmatch(given["prefix"].value):
@@ -358,7 +360,7 @@ def _with_dialect(target: Target, dialect: DialectName) -> Target:
 
 
 def _options(given: Mapping[str, Item]) -> QueryOptions:
-    values = {k: i.value for k, i in given.items()}
+    values = plain(given)
     return QueryOptions(values.get("priority"), values.get("weight"), values.get("latency_target"))
 
 

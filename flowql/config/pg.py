@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.config.api import CONNECTIONS, CONNECTIONS_MAX, ROLES
-from flowql.config.reader import Item
-from flowql.config.shape import Choice, Key, ListOf, MapOf, Record, Secret, Text, Whole
+from flowql.config.api import CONNECTIONS, CONNECTIONS_MAX, PRIVATE_KEY, ROLES, unpaired_files
+from flowql.config.reader import Item, made, under
+from flowql.config.shape import Choice, File, Key, ListOf, MapOf, Record, Secret, Text, Whole
 
 if TYPE_CHECKING:
     import ssl
@@ -55,10 +54,8 @@ PG = Record(
             ),
             "Users and their passwords, each with rights. Without users everybody on this machine may connect.",
         ),
-        "certificate": Key(
-            Text("a file"), "Certificate for TLS, with those it depends on (PEM), relative to this file."
-        ),
-        "key": Key(Text("a file"), "Private key of the certificate (PEM)."),
+        "certificate": Key(File(), "Certificate for TLS, with those it depends on (PEM), relative to this file."),
+        "key": PRIVATE_KEY,
     },
     short="port",
 )
@@ -68,9 +65,9 @@ PG = Record(
 class PgUser:
     """password: or a verifier of it. results: the streams and tables that the user may use; empty: all."""
 
-    password: str = field(repr=False)
-    roles: Sequence[str] = ROLES
-    results: Sequence[str] = ()
+    password: str = field(default="", repr=False)
+    roles: tuple[str, ...] = ROLES
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +103,18 @@ class PgSettings:
             return False
 
 
-def pg_settings(given: Mapping[str, Item], root: Path) -> tuple[PgSettings | None, list[Diagnostic]]:
-    """The settings, None where there is no port; and what is wrong with them. root: of relative files."""
+def pg_settings(given: Mapping[str, Item]) -> tuple[PgSettings | None, list[Diagnostic]]:
+    """The settings, None without a port, and the mistakes."""
     if "port" not in given:
         return None, []
-    values = {k: i.value for k, i in given.items()}
-    values["users"] = {n: _user(i.value) for n, i in values.get("users", {}).items()}
-    found = [
-        Diagnostic("FQ3006", f"`{other}` is missing in pg", given[one].key, help=f"add  {other}: {other}.pem")
-        for one, other in (("certificate", "key"), ("key", "certificate"))
-        if one in given and other not in given
-    ]
-    for key in ("certificate", "key"):
-        if key in values:
-            values[key] = str((root / Path(values[key]).expanduser()).resolve())
-    made = PgSettings(**values)
-    if not made.is_loopback:
+    users = {name: made(PgUser, user.value) for name, user in under(given, "users").items()}
+    settings = made(PgSettings, {**given, "users": users})
+    found = unpaired_files("pg", given)
+    if not settings.is_loopback:
         found += [
             Diagnostic(
                 "FQ3020",
-                f"`{key}` is missing in pg: {made.address} can be reached from other machines",
+                f"`{key}` is missing in pg: {settings.address} can be reached from other machines",
                 given["address"].span,
                 "not of this machine",
                 help=help_,
@@ -134,14 +123,6 @@ def pg_settings(given: Mapping[str, Item], root: Path) -> tuple[PgSettings | Non
                 ("users", f'add  users: {{ada: "{_REFERENCE}"}}'),
                 ("certificate", "add  certificate: server.pem  and  key: server.key"),
             )
-            if not values.get(key)
+            if not getattr(settings, key)
         ]
-    return made, found
-
-
-def _user(given: Mapping[str, Item]) -> PgUser:
-    values = {k: i.value for k, i in given.items()}
-    for key in ("roles", "results"):
-        if key in values:
-            values[key] = tuple(i.value for i in values[key])
-    return PgUser(values.get("password", ""), values.get("roles", ROLES), values.get("results", ()))
+    return settings, found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -35,49 +35,54 @@ ELSEWHERE = "FQ5310"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A place to run, with its knobs. data_dir: absolute. spark: counts for the engine spark alone.
-
-    kafka: of targets whose log is Kafka. app_id: instead of the project's name. prefix: put before all names that FlowQL creates on
-    the log. remote: the instance runs on another machine, and only this counts.
+class Knobs:
+    """The settings of a target that an instance starts with. data_dir: absolute. spark: for `engine: spark`. kafka: brokers of the log;
+    None for the embedded log. prefix: put before all names that FlowQL creates on the log.
     """
 
-    name: str
     data_dir: Path
+    _: KW_ONLY
     engine: Literal["runtime", "spark"] = "runtime"
-    log: Literal["embedded", "kafka"] = "embedded"
-    threads: int = 2
-    memory_bytes: int = 1024 * MIB
     latency_target_ms: int | None = None
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
     spark: SparkSettings = field(default_factory=SparkSettings)
     state: StateSettings = field(default_factory=StateSettings)
     kafka: KafkaSettings | None = None
-    app_id: str | None = None
     prefix: str = ""
     metrics: MetricsSettings | None = None
     api: ApiSettings | None = None
     pg: PgSettings | None = None
-    remote: RemoteSettings | None = None
     log_level: LogLevel = "info"
     members: MembersSettings = field(default_factory=MembersSettings)
     interactive_queries: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
+
+    @property
+    def log_dir(self) -> Path:
+        """The directory of the embedded log."""
+        return self.data_dir / "log"
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory of the instance's state."""
+        return self.data_dir / "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Target(Knobs):
+    """A place to run. app_id: instead of the project's name. remote: the instance runs on another machine, and other settings have no effect."""
+
+    name: str
+    log: Literal["embedded", "kafka"] = "embedded"
+    threads: int = 2
+    memory_bytes: int = 1024 * MIB
+    app_id: str | None = None
+    remote: RemoteSettings | None = None
     bucket_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
 
     def application_id(self, project: str) -> str:
         """The consumer group, the transactional id, and the beginning of the names of internal topics. project: its name."""
         return self.prefix + (self.app_id or project)
-
-    @property
-    def log_dir(self) -> Path:
-        """Where the embedded log is."""
-        return self.data_dir / "log"
-
-    @property
-    def state_dir(self) -> Path:
-        """Where the instance keeps its state."""
-        return self.data_dir / "state"
 
 
 def check_here(target: Target) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 
@@ -21,6 +21,7 @@ from flowql.config.shape import (
     Choice,
     Constant,
     Duration,
+    File,
     Fragment,
     ListOf,
     MapOf,
@@ -34,6 +35,7 @@ from flowql.config.shape import (
 from flowql.config.texts import ProjectTexts, Taken, Variables, take_scalar
 from flowql.runtime.secret import Kind, reference
 
+T = TypeVar("T")
 UNDEFINED = "FQ3008"
 _SECRETS = {"env": "the name of a variable", "file": "a file", "command": "a command"}
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -247,6 +249,8 @@ class Reader:
             hint = did_you_mean(taken.text, shape.words) if isinstance(shape, Choice) else ""
             self._wrong(node, f"`{name}`", wanted, hint)
             return None
+        if isinstance(shape, File):
+            value = str((Path(self._path).absolute().parent / Path(str(value)).expanduser()).resolve())
         return Item(value, span)
 
     def _implicit(self, node: yaml.ScalarNode, taken: Taken) -> str:
@@ -345,6 +349,25 @@ def _found(node: yaml.Node) -> str:
 def texts(items: Mapping[str, Item]) -> dict[str, str]:
     """The values of a map of constants as texts; truth values as SQL writes them."""
     return {k: str(i.value).lower() if isinstance(i.value, bool) else str(i.value) for k, i in items.items()}
+
+
+def plain(value: Any) -> Any:
+    """A value without its places: lists become tuples."""
+    if isinstance(value, Item):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    return tuple(plain(v) for v in value) if isinstance(value, list) else value
+
+
+def under(given: Mapping[str, Item], key: str) -> Any:
+    """The list or mapping under a key; an empty mapping without it."""
+    return given[key].value if key in given else {}
+
+
+def made(settings: Callable[..., T], given: Mapping[str, Any], **fields: str) -> T:
+    """Settings with the checked values. fields: by key, the field that has another name."""
+    return settings(**{fields.get(k, k): v for k, v in plain(given).items()})
 
 
 def _keys_as_written(node: yaml.Node) -> None:

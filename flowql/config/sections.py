@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.config.reader import Item, texts
-from flowql.config.shape import Choice, Duration, Key, ListOf, MapOf, Record, Secret, Size, Text, Whole
+from flowql.config.reader import Item, made, texts, under
+from flowql.config.shape import Choice, Duration, File, Key, ListOf, MapOf, Record, Secret, Size, Text, Whole
 from flowql.kafka.bootstrap import BROKER_DIR, last_bootstrap
-from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
-if TYPE_CHECKING:
-    from flowql.compiler.dialect.parser import DialectName
-
 _EVERYWHERE = ("0.0.0.0", "::")
+ADDRESS = Key(Text("an address"), "Address that it listens on; default: 127.0.0.1.")
+NAMES = Key(
+    ListOf(Text("a host"), single=True),
+    "Host names that requests may use besides its address and the name of the machine; others are refused.",
+)
 MEMBERS = Record(
     "members",
     {
-        "address": Key(Text("an address"), "Address that it listens on; default: 127.0.0.1."),
+        "address": ADDRESS,
         "port": Key(Whole(1, 65_535), "Port that it listens on; default: any free one."),
         "advertise": Key(
             Text("a host"), "Host name for other instances; default: the address, or the name of the machine."
@@ -43,11 +44,6 @@ class MembersSettings:
     def host(self) -> str:
         """Where others reach it."""
         return self.advertise or (socket.gethostname() if self.address in _EVERYWHERE else self.address)
-
-
-def members_settings(given: Mapping[str, Item]) -> MembersSettings:
-    """Settings of members from the checked values."""
-    return MembersSettings(**{k: i.value for k, i in given.items()})
 
 
 AT_ONCE_MAX = 16  # an instance has threads for so many beside everything else that it answers
@@ -75,13 +71,7 @@ class InteractiveQuerySettings:
     time_ms: int = 600_000
     at_once: int = AT_ONCE_MAX
     spill_bytes: int = 4 << 30
-    dialect: DialectName = "ksql"
-
-
-def interactive_query_settings(given: Mapping[str, Item]) -> InteractiveQuerySettings:
-    """Settings of interactive queries from the checked values."""
-    names = {"time": "time_ms", "spill": "spill_bytes"}
-    return InteractiveQuerySettings(**{names.get(k, k): i.value for k, i in given.items()})
+    dialect: Literal["ksql", "standard"] = "ksql"
 
 
 DEAD_LETTERS = Record(
@@ -96,35 +86,25 @@ DEAD_LETTERS = Record(
 )
 
 
-def letter_retention(given: Mapping[str, Item]) -> LetterRetention:
-    """The retention of dead letters from the checked values."""
-    fields = {"keep": "age_ms", "size": "size_bytes"}
-    return LetterRetention(**{fields[k]: i.value for k, i in given.items()})
-
-
 LogLevel = Literal["debug", "info", "warning", "error"]
 LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 METRICS = Record(
     "metrics",
     {
         "port": Key(Whole(1, 65_535), "Port of the endpoint /metrics.", required=True),
-        "address": Key(Text("an address"), "Address that it listens on; default: 127.0.0.1."),
-        "names": Key(
-            ListOf(Text("a host"), single=True),
-            "Host names that requests may use besides its address and the name of the machine; others are refused.",
-        ),
+        "address": ADDRESS,
+        "names": NAMES,
     },
     short="port",
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSettings:
-    """Where Prometheus may read without a token."""
+class Named:
+    """A port whose requests name a host."""
 
-    port: int
-    address: str = "127.0.0.1"
-    names: Sequence[str] = ()
+    __slots__ = ()
+    address: str
+    names: tuple[str, ...]
 
     @property
     def called(self) -> list[str]:
@@ -132,12 +112,13 @@ class MetricsSettings:
         return [self.address, socket.gethostname(), socket.getfqdn(), *self.names]
 
 
-def metrics_settings(given: Mapping[str, Item]) -> MetricsSettings | None:
-    """Settings of metrics from the checked values; None if there are none."""
-    values = {k: i.value for k, i in given.items()}
-    if "names" in values:
-        values["names"] = tuple(i.value for i in values["names"])
-    return MetricsSettings(**values) if "port" in values else None
+@dataclass(frozen=True, slots=True)
+class MetricsSettings(Named):
+    """Where Prometheus may read without a token."""
+
+    port: int
+    address: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
 
 
 # --- The part of a target that is about its state ---
@@ -215,7 +196,7 @@ def kafka_settings(given: Mapping[str, Item], root: Path) -> tuple[KafkaSettings
     """The settings that the checked values `given` say."""
     values = {k: given[k].value for k in ("bootstrap", "replication") if k in given}
     bootstrap = values.get("bootstrap") or last_bootstrap(root / BROKER_DIR) or ""
-    options: Mapping[str, Item] = given["options"].value if "options" in given else {}
+    options: Mapping[str, Item] = under(given, "options")
     shared = "instances" in given and given["instances"].value == "many"
     standbys = int(given["standbys"].value) if "standbys" in given and shared else 0
     settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared, standbys)
@@ -236,7 +217,7 @@ REMOTE = {
     ),
     "token": Key(Secret("a token"), f"With `url`: a token of its `api`, best as {_REFERENCE}."),
     "certificate": Key(
-        Text("a file"),
+        File(),
         "With `url`: certificates to trust for https (PEM), relative to this file; default: the system's.",
     ),
 }
@@ -247,12 +228,12 @@ class RemoteSettings:
     """Where the instance is. token: may be a reference. certificate: absolute; empty for those that the system trusts."""
 
     url: str
-    token: str = field(repr=False)
+    token: str = field(default="", repr=False)
     certificate: str = ""
 
 
-def remote_settings(name: str, given: Mapping[str, Item], root: Path) -> tuple[RemoteSettings | None, list[Diagnostic]]:
-    """The settings, None without `url`, and what is wrong. name: of the target. given: all its keys. root: of relative files."""
+def remote_settings(name: str, given: Mapping[str, Item]) -> tuple[RemoteSettings | None, list[Diagnostic]]:
+    """The settings, None without `url`, and the mistakes. name: of the target. given: all its keys."""
     found = []
     if "url" not in given:
         for key in [k for k in ("token", "certificate") if k in given]:
@@ -270,10 +251,7 @@ def remote_settings(name: str, given: Mapping[str, Item], root: Path) -> tuple[R
     if "token" not in given:
         help_ = f"add  token: {_REFERENCE}"
         found.append(Diagnostic("FQ3006", f"`token` is missing in target `{name}`", given["url"].key, help=help_))
-    values = {key: given[key].value for key in REMOTE if key in given}
-    if "certificate" in values:
-        values["certificate"] = str((root / Path(values["certificate"]).expanduser()).resolve())
-    return RemoteSettings(**{"token": "", **values}), found
+    return made(RemoteSettings, {key: given[key] for key in REMOTE if key in given}), found
 
 
 SHARED = ("vars", "prefix")  # keys that concern what is compiled here

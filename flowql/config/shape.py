@@ -14,6 +14,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class File(Text):
+    """A file, relative to the one that names it; becomes an absolute path."""
+
+    what: str = "a file"
+
+
+@dataclass(frozen=True, slots=True)
 class Secret:
     """A text, or a mapping that says where it is: `env`, `file` or `command`; becomes a setting for `flowql.runtime.secret.revealed`.
 

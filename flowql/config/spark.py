@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.config.reader import Item, texts
+from flowql.config.reader import Item, plain, texts, under
 from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Secret, Text, Whole
 from flowql.runtime.spark.configuration import FIXED, REPLACED
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
@@ -110,22 +110,16 @@ def spark_settings(
     given: Mapping[str, Item], root: Path, knobs: Mapping[str, Any]
 ) -> tuple[SparkSettings, list[Diagnostic]]:
     """The settings that the checked values `given` say. knobs: of the whole target; `threads` and `memory_bytes` count here, too."""
-    values: dict[str, Any] = {
-        k: given[k].value
-        for k in ("master", "late_rows", "streams", "semantics", "shuffle_partitions", "history")
-        if k in given
-    }
+    values = plain({k: item for k, item in given.items() if k not in ("conf", "files", "checkpoint")})
     if "master" not in values and "threads" in knobs:
         values["master"] = f"local[{knobs['threads']}]"
     if "memory_bytes" in knobs:
         values["memory_bytes"] = knobs["memory_bytes"]
-    if "hash_buckets" in given:
-        values["hash_buckets"] = {name: item.value for name, item in given["hash_buckets"].value.items()}
     problems: list[Diagnostic] = []
     if "checkpoint" in given:
         values["checkpoint"], problems = _checkpoint(given["checkpoint"], root)
-    conf: Mapping[str, Item] = given["conf"].value if "conf" in given else {}
-    files: Mapping[str, Item] = given["files"].value if "files" in given else {}
+    conf: Mapping[str, Item] = under(given, "conf")
+    files: Mapping[str, Item] = under(given, "files")
     settings = SparkSettings(
         conf=texts(conf), files={topic: _files(item.value, root) for topic, item in files.items()}, **values
     )
@@ -151,13 +145,9 @@ def _files(given: Mapping[str, Item], root: Path) -> TopicFiles:
     path = str(given["path"].value) if "path" in given else ""
     if path and not is_address(path):
         path = str((root / Path(path).expanduser()).resolve())
-    options = texts(given["options"].value) if "options" in given else {}
-    plain = ("history", "delete_when", "table", "write", "repartition")
-    values: dict[str, Any] = {k: given[k].value for k in plain if k in given}
-    values |= {k: tuple(i.value for i in given[k].value) for k in ("sequence_by", "partition_by") if k in given}
-    # Where it is missing and needed that is reported, and the project is not run.
-    values["format"] = given["format"].value if "format" in given else "table" if "table" in given else "parquet"
-    return TopicFiles(path=path, options=options, **values)
+    options = texts(under(given, "options"))
+    form = "table" if "table" in given else "parquet"  # if it is required, `_mistakes` reports that it is missing
+    return TopicFiles(**{"format": form, **plain(given), "path": path, "options": options})
 
 
 def _mistakes(topic: str, item: Item) -> list[Diagnostic]:

@@ -19,7 +19,7 @@ from flowql.compiler.dialect.parser import (
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import expression_tree, items_tree, join_tree, relation_tree
 from flowql.compiler.driver import DialectName, QueryDefinition
-from flowql.config.reader import Item
+from flowql.config.reader import Item, under
 
 T = TypeVar("T")
 _OPTIONS = ("priority", "weight", "latency_target", "on_change")
@@ -131,7 +131,7 @@ def _keys(fragments: _Fragments, key: str, parse: Callable[[SourceText], tuple[A
 
 def _properties(items: Mapping[str, Item], into: str) -> tuple[Property, ...]:
     """WITH properties; the analyzer checks them as it does those of SQL text."""
-    given = items["with"].value if "with" in items else {}
+    given = under(items, "with")
     found = [Property(k.upper(), i.value, i.key, i.span) for k, i in given.items()]
     found += [Property(k.upper(), items[k].value, items[k].key, items[k].span) for k in _OPTIONS if k in items]
     if "into" in items and "name" in items and items["name"].value.upper() != into.upper():

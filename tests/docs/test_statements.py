@@ -35,7 +35,7 @@ BLOCKS = [(sources[1], *block) for page, sources in PAGES for block in blocks(pa
 def test_an_example_of_a_page_gives_what_it_says(before: str, info: str, sql: str, place: str, tmp_path: Path) -> None:
     dialect: DialectName = "standard" if info == "standard" else "ksql"
     sources = SourceText("sources", before)
-    project = Project("page", tmp_path, tmp_path, Target("default", tmp_path), dialect=dialect, sources=(sources,))
+    project = Project("page", tmp_path, tmp_path, Target(tmp_path, "default"), dialect=dialect, sources=(sources,))
     (case,), wrong = read_sql(place, f"--@test: {place}\n{sql}", Plan(), dialect)
     assert not wrong, [f"{d.code} {d.title}" for d in wrong]
     verdict = judged(Suite(project, Plan(), (case,), ProjectTexts()), case, 1, 7)

@@ -141,7 +141,7 @@ def test_a_stopped_project(tmp_path: Path) -> None:
 
 def test_a_log_that_is_gone_is_not_backed_up_as_an_empty_one(tmp_path: Path) -> None:
     """The backup was empty and passed every check: restored, it would have been all that is left."""
-    live, target = settings_in(tmp_path / "live"), Target("default", tmp_path / "live")
+    live, target = settings_in(tmp_path / "live"), Target(tmp_path / "live", "default")
     live.data_dir.mkdir()
     for emptied in (False, True):
         if emptied:
