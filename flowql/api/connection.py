@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from flowql.api.arguments import check_following, text, texts, times, variables_of
-from flowql.api.backend import Backend
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document, deploy_request, rolled_back, wanted_plan
 from flowql.api.folder import Folder
@@ -79,7 +78,7 @@ class Connection:
     does not answer.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Folder | Remote) -> None:
         self._backend = backend
         self._lock = threading.Lock()  # guards the one below
         self._tick = ""

@@ -35,6 +35,8 @@ RUNNING_S = 60.0
 NOT_RUNNING = "FQ5204"
 _POLL_S = 0.1
 Document = dict[str, Any]
+# Given the current deployment and the partitions of topics.
+Decided = Callable[[Deployed, Mapping[str, int]], tuple[Plan, DeployRequest]]
 
 
 def wanted_plan(

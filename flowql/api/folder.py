@@ -9,17 +9,16 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
 from flowql.api.changing import execute, local_tables
-from flowql.api.deploying import Document, carry_out, history, planned
+from flowql.api.deploying import Decided, Document, carry_out, history, planned
 from flowql.api.querying import answer_of
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
-from flowql.config.project import Project
+from flowql.config.project import ELSEWHERE, Project
 from flowql.config.storage import open_log
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings, settings_of
@@ -35,12 +34,13 @@ from flowql.topics.producing import TopicWriter, Written
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
+    from flowql.query.push import Start
 
 _NUMBERS = count()
 
 
 class Folder:
-    """Implements `flowql.api.backend.Backend`."""
+    """The backend of a `Connection` to a folder. `Connection` describes the methods of the same names. Thread-safe."""
 
     def __init__(self, start: Path, target: str | None, variables: Mapping[str, str]) -> None:
         self._start, self._target, self._variables = start, target, dict(variables)
@@ -81,12 +81,14 @@ class Folder:
         return self._writer.produce(name, self._plan(), rows, timestamp, self._project.partitions)
 
     def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
+        """Returns the project to deploy, with its mistakes, and the topics for its ASSERT statements; None means the topics of its log."""
         if project is not None:
             title = f"this connection is that of the project in {self._project.root}, which it deploys"
-            raise CommandError(title, code=NOT_HERE, help="leave `project` out, or connect to the other folder")
+            raise CommandError(title, code=ELSEWHERE, help="leave `project` out, or connect to the other folder")
         return read_project(self._start, target=self._target, variables=self._variables), None
 
     def carry_out(self, decided: Decided, *, dry_run: bool = False) -> Document:
+        """Carries out a deployment and returns its document. decided: called once, with the current deployment. dry_run: change nothing."""
         client = connect_past_freeze(self._settings.data_dir)
         try:
             record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
@@ -102,10 +104,12 @@ class Folder:
         return done
 
     def deployed(self, project: Project) -> None:
+        """Called after a deployment of the project that `read` returned."""
         with self._lock:
             self._project, self._declared = project, None
 
     def history(self, *, plans: bool = False) -> tuple[list[Entry], Record]:
+        """The last deployments, with their plans if `plans` is set, and the current deployment."""
         return history(self._settings, plans=plans)
 
     def status(self) -> Document:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription
-from flowql.api.deploying import Document, deploy_to
+from flowql.api.deploying import Decided, Document, deploy_to
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.config.load import read_project
-from flowql.config.project import Project
+from flowql.config.project import ELSEWHERE, Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -26,11 +25,14 @@ from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
 from flowql.topics.producing import RowWriter, Written
 
+if TYPE_CHECKING:
+    from flowql.query.push import Start
+
 REQUEST_BYTES = 8 << 20  # of rows, about
 
 
 class Remote:
-    """Implements `flowql.api.backend.Backend`."""
+    """The backend of a `Connection` to a URL, with the methods of `Folder`. Raises CommandError with ELSEWHERE for operations that need the folder."""
 
     def __init__(self, client: RemoteClient, target: str | None, variables: Mapping[str, str]) -> None:
         """target, variables: of projects that are deployed."""
@@ -104,7 +106,7 @@ class Remote:
         self._client.close()
 
     def _not_here(self, why: str, help_: str) -> CommandError:
-        return CommandError(f"over {self._client.url} this is not possible: {why}", code=NOT_HERE, help=help_)
+        return CommandError(f"over {self._client.url} this is not possible: {why}", code=ELSEWHERE, help=help_)
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:

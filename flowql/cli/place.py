@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from flowql.cli.listening import Changes
 from flowql.config.project import Project
@@ -41,122 +41,54 @@ if TYPE_CHECKING:
 LogLine = dict[str, Any]
 
 
-class Place(Protocol):
-    """The requests of commands to a target. Raises CommandError, and the errors of the instance."""
-
-    @property
-    def project(self) -> Project: ...
-
-    def connect(self) -> Calls | None:
-        """The running instance; close it. None if none runs here."""
-        ...
-
-    def connect_past_freeze(self) -> Calls | None:
-        """As `connect`. A frozen instance of this machine is started again first."""
-        ...
-
-    def running(self) -> Calls:
-        """As `connect`. CommandError if none runs."""
-        ...
-
-    def is_there(self) -> bool:
-        """False if the instance has certainly stopped."""
-        ...
-
-    def deployed(self) -> Deployed:
-        """The serving plan; QueryError if nothing was ever deployed."""
-        ...
-
-    def described(self) -> str:
-        """Which instance answers, in some words."""
-        ...
-
-    def compiled(self, text: str, there: Deployed) -> PushQuery:
-        """The push query that a text asks for."""
-        ...
-
-    def history(self, *, plans: bool) -> tuple[list[Entry], Record]:
-        """The last deployments, with their plans where asked for, and what is on record."""
-        ...
-
-    def topics(self) -> Topics | None:
-        """The reader of the target's topics, for ASSERT. None if ASSERT reads the project's log."""
-        ...
-
-    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]: ...
-
-    def execute(self, statements: str, *, one_returns: bool = False) -> list[Done]: ...
-
-    def changes(
-        self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]
-    ) -> AbstractContextManager[Changes]: ...
-
-    def records(self, topic: str, *, beginning: bool) -> AbstractContextManager[Iterator[list[bytes]]]:
-        """Yields new records of a topic as lines of JSON, or an empty list while there are none. The caller waits in between."""
-        ...
-
-    def letters(self, sql: str) -> list[Letter]:
-        """Open dead letters. sql: the columns that are needed."""
-        ...
-
-    def retention(self) -> LetterRetention:
-        """How long dead letters are kept."""
-        ...
-
-    def whole(self, letters: Sequence[Letter]) -> list[Letter]:
-        """With the records that some of them only name."""
-        ...
-
-    def log(self, wanted: Wanted, lines: int) -> tuple[list[LogLine], Callable[[], list[LogLine]]]:
-        """The last lines, and what gives the lines that have come since."""
-        ...
-
-
-def place_of(project: Project) -> Place:
-    """Connects to an instance at a URL, and looks at nothing yet on this machine."""
-    remote = project.target.remote
-    return Here(project, settings_of(project)) if remote is None else There(project, remote)
-
-
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A directory of this machine, with or without a running instance."""
+    """A directory of this machine, with or without a running instance. Methods raise CommandError, and the errors of the instance."""
 
     project: Project
     settings: Settings
 
     def connect(self) -> Calls | None:
+        """The running instance; close it. None if none runs here."""
         return connect(self.settings.data_dir)
 
     def connect_past_freeze(self) -> Calls | None:
+        """As `connect`. A frozen instance of this machine is started again first."""
         return connect_past_freeze(self.settings.data_dir)
 
     def running(self) -> Calls:
+        """As `connect`. CommandError if none runs."""
         return connect_running(self.settings.data_dir)
 
     def is_there(self) -> bool:
+        """False if the instance has certainly stopped."""
         return process_of(self.settings.data_dir) is not None
 
     def described(self) -> str:
+        """Which instance answers, in some words."""
         process = process_of(self.settings.data_dir)
         return f"process {process.pid}" if process else "no instance is running: answers are of its last commit"
 
     def compiled(self, text: str, there: Deployed) -> PushQuery:
+        """The push query that a text asks for."""
         from flowql.server.following import compile_text
 
         return compile_text(text, there, self.settings, self.project)
 
     def deployed(self) -> Deployed:
+        """The serving plan; QueryError if nothing was ever deployed."""
         from flowql.server.following import deployed
 
         return deployed(self.settings)
 
     def history(self, *, plans: bool) -> tuple[list[Entry], Record]:
+        """The last deployments, with their plans where asked for, and what is on record."""
         from flowql.api.deploying import history
 
         return history(self.settings, plans=plans)
 
     def topics(self) -> None:
+        """The reader of the target's topics, for ASSERT. None if ASSERT reads the project's log."""
         return None
 
     def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> AbstractContextManager[Answer]:
@@ -182,6 +114,7 @@ class Here:
 
     @contextmanager
     def records(self, topic: str, *, beginning: bool) -> Iterator[Iterator[list[bytes]]]:
+        """Yields new records of a topic as lines of JSON, or an empty list while there are none. The caller waits in between."""
         from flowql.config.storage import open_log
         from flowql.topics.codecs import RecordReader, source_over
         from flowql.topics.records import json_lines, read_records, start_of
@@ -193,6 +126,7 @@ class Here:
             yield ([] if batch is None else list(json_lines(batch, reader)) for batch in found)
 
     def letters(self, sql: str) -> list[Letter]:
+        """Open dead letters. sql: the columns that are needed."""
         from flowql.config.storage import log_at
         from flowql.query.dead_letters import letters_in
         from flowql.runtime.log.repairs import Repairs
@@ -204,9 +138,11 @@ class Here:
             return letters_in(answer.table(), plan, repairs)
 
     def retention(self) -> LetterRetention:
+        """How long dead letters are kept."""
         return self.settings.dead_letters
 
     def whole(self, letters: Sequence[Letter]) -> list[Letter]:
+        """With the records that some of them only name."""
         from flowql.config.storage import open_log
         from flowql.query.dead_letters import is_whole, with_records
 
@@ -216,6 +152,7 @@ class Here:
             return with_records(letters, log, self.settings.application_id)
 
     def log(self, wanted: Wanted, lines: int) -> tuple[list[LogLine], Callable[[], list[LogLine]]]:
+        """The last lines, and what gives the lines that have come since."""
         from flowql.server.logs import LogReader, parsed  # loads the plan
 
         reader = LogReader(self.settings.data_dir)
@@ -227,7 +164,7 @@ class Here:
 
 
 class There:
-    """An instance at a URL."""
+    """An instance at a URL, with the methods of `Here`."""
 
     def __init__(self, project: Project, remote: RemoteSettings) -> None:
         self.project, self._remote = project, remote
@@ -326,6 +263,15 @@ class There:
             return came
 
         return found, newer
+
+
+Place = Here | There
+
+
+def place_of(project: Project) -> Place:
+    """Connects to an instance at a URL, and looks at nothing yet on this machine."""
+    remote = project.target.remote
+    return Here(project, settings_of(project)) if remote is None else There(project, remote)
 
 
 MANY_LINES, MANY_RECORDS = 10_000, 1_000  # the most that an instance sends at once
