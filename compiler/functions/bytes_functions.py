@@ -118,8 +118,7 @@ for _name, _type, _code, _size in (
 ):
     scalar(
         _name,
-        takes(BYTES, gives=_type),
-        takes(BYTES, STRING, gives=_type),
+        takes(BYTES, STRING, gives=_type, needs=1),
         by=_unpacker(_code, _size),
     )
 
@@ -132,8 +131,7 @@ def _uuid(data: bytes) -> str:
 
 scalar(
     "UUID",
-    takes(gives=STRING),
-    takes(BYTES, gives=STRING),
+    takes(BYTES, gives=STRING, needs=0),
     by=lambda *data: _uuid(data[0]) if data else str(UUID(int=getrandbits(128), version=4)),
     deterministic=False,
     duckdb=lambda a, _r: (

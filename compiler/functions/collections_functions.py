@@ -239,15 +239,13 @@ scalar(
 )
 scalar(
     "ARRAY_SORT",
-    takes(_SORTABLE, gives=_LIST),
-    takes(_SORTABLE, STRING, gives=_LIST),
+    takes(_SORTABLE, STRING, gives=_LIST, needs=1),
     by=sort,
     spark=_of_plain(_sorted_on_spark),
 )
 scalar(
     "ARRAY_JOIN",
-    takes(_LIST, gives=STRING),
-    takes(_LIST, STRING, gives=STRING),
+    takes(_LIST, STRING, gives=STRING, needs=1),
     by_types=_join,
     null_propagating=False,
     spark=_join_on_spark,
@@ -261,10 +259,8 @@ scalar(
 )
 scalar(
     "GENERATE_SERIES",
-    takes(INT, INT, gives=array(INT)),
-    takes(INT, INT, INT, gives=array(INT)),
-    takes(BIGINT, BIGINT, gives=array(BIGINT)),
-    takes(BIGINT, BIGINT, INT, gives=array(BIGINT)),
+    takes(INT, INT, INT, gives=array(INT), needs=2),
+    takes(BIGINT, BIGINT, INT, gives=array(BIGINT), needs=2),
     by=series,
     aliases=("SERIES",),
 )

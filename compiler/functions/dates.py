@@ -114,8 +114,7 @@ _adder("TIMESTAMPSUB", TIMESTAMP, -1)
 
 scalar(
     "UNIX_TIMESTAMP",
-    takes(gives=BIGINT),
-    takes(TIMESTAMP, gives=BIGINT),
+    takes(TIMESTAMP, gives=BIGINT, needs=0),
     by=lambda *ts: ts[0] if ts else Clock.now_ms(),
     deterministic=False,
     duckdb=lambda a, _r: f"epoch_ms({a[0]})" if a else "",
@@ -131,8 +130,7 @@ scalar(
 )
 scalar(
     "UNIX_DATE",
-    takes(gives=INT),
-    takes(DATE, gives=INT),
+    takes(DATE, gives=INT, needs=0),
     by=lambda *d: d[0] if d else Clock.now_ms() // DAY_MS,
     deterministic=False,
     duckdb=lambda a, _r: f"CAST(({a[0]} - DATE '1970-01-01') AS INTEGER)" if a else "",
@@ -195,8 +193,7 @@ for _name, _type in (
 ):
     scalar(
         _name,
-        takes(_type, STRING, gives=STRING),
-        takes(_type, STRING, STRING, gives=STRING),
+        takes(_type, STRING, STRING, gives=STRING, needs=2),
         by=java_time.format_timestamp,
         spark=_timestamp_on_spark,
         spark_fails=lambda a, r: f"NOT ({instant_has_text(_instant_of(a, r)[0])})",
@@ -207,8 +204,7 @@ for _name, _type in (
 ):
     scalar(
         _name,
-        takes(STRING, STRING, gives=_type),
-        takes(STRING, STRING, STRING, gives=_type),
+        takes(STRING, STRING, STRING, gives=_type, needs=2),
         by=java_time.parse_timestamp,
     )
 for _name, _type in (("FORMAT_DATE", DATE), ("DATETOSTRING", INT)):

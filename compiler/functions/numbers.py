@@ -291,7 +291,7 @@ _on_double(
 )
 scalar("ATAN2", takes(DOUBLE, DOUBLE, gives=DOUBLE), by=math.atan2)
 scalar("PI", takes(gives=DOUBLE), by=lambda: math.pi, spark=lambda _a, _r: _PI_ON_SPARK)
-scalar("LOG", takes(DOUBLE, gives=DOUBLE), takes(DOUBLE, DOUBLE, gives=DOUBLE), by=_log)
+scalar("LOG", takes(DOUBLE, DOUBLE, gives=DOUBLE, needs=1), by=_log)
 scalar("POWER", takes(DOUBLE, DOUBLE, gives=DOUBLE), by=_power, aliases=("POW",))
 scalar("RANDOM", takes(gives=DOUBLE), by=random, deterministic=False)
 _EARTH_RADIUS = {"km": 6371.0, "mi": 3959.0}

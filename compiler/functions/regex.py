@@ -157,15 +157,13 @@ _ONE_GROUP = ((STRING, STRING), (STRING, STRING, INT))
 _extract = pattern_calls("REGEXP_EXTRACT", extract, STRING, *_ONE_GROUP, subject=1)
 scalar(
     "REGEXP_EXTRACT",
-    takes(STRING, STRING, gives=STRING),
-    takes(STRING, STRING, INT, gives=STRING),
+    takes(STRING, STRING, INT, gives=STRING, needs=2),
     **_extract,
 )
 _extract_all = pattern_calls("REGEXP_EXTRACT_ALL", extract_all, array(STRING), *_ONE_GROUP, subject=1)
 scalar(
     "REGEXP_EXTRACT_ALL",
-    takes(STRING, STRING, gives=array(STRING)),
-    takes(STRING, STRING, INT, gives=array(STRING)),
+    takes(STRING, STRING, INT, gives=array(STRING), needs=2),
     **_extract_all,
 )
 _replace = pattern_calls("REGEXP_REPLACE", replace, STRING, (STRING, STRING, STRING))

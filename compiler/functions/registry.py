@@ -226,9 +226,11 @@ Resolve = Callable[[tuple[SqlType, ...]], Resolution]
 NAMES: dict[str, str] = {}
 
 
-def takes(*params: Pattern, gives: Pattern | Callable[[tuple[SqlType, ...]], SqlType]) -> Overload:
-    """An overload with exactly these parameters."""
-    return Overload(params, gives)
+def takes(
+    *params: Pattern, gives: Pattern | Callable[[tuple[SqlType, ...]], SqlType], needs: int | None = None
+) -> Overload:
+    """An overload with these parameters. needs: those after so many may be left out."""
+    return Overload(params, gives, needs=needs)
 
 
 def takes_many(
@@ -259,7 +261,11 @@ def resolver(name: str, *overloads: Overload) -> Resolve:
     def resolve(types: tuple[SqlType, ...]) -> Resolution:
         fits = [f for f in (o.fit(types) for o in overloads) if f is not None]
         if not fits:
-            forms = (f"{name}({', '.join(map(describe, o.params))}{', ...' if o.variadic else ''})" for o in overloads)
+            forms = (
+                f"{name}({', '.join(map(describe, o.params[:n]))}{', ...' if o.variadic else ''})"
+                for o in overloads
+                for n in range(len(o.params) if o.needs is None else o.needs, len(o.params) + 1)
+            )
             raise not_accepted(name, types, "it takes " + " or ".join(forms))
         return min(fits, key=lambda f: f[0])[1]
 

@@ -92,7 +92,8 @@ def lambda_type(body: SqlType) -> SqlType:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One list of parameters. `variadic`: the last parameter may repeat, `min_repeat` times or more.
+    """One list of parameters. `variadic`: the last parameter may repeat, `min_repeat` times or more. needs: parameters after so many may be
+    left out; None: no parameter may.
 
     result: a type, a pattern over the bound variables, or a function of the coerced argument types.
     """
@@ -101,6 +102,7 @@ class Overload:
     result: Pattern | Callable[[tuple[SqlType, ...]], SqlType]
     variadic: bool = False
     min_repeat: int = field(default=1)
+    needs: int | None = None
 
     def fit(self, types: Sequence[SqlType]) -> tuple[int, Resolution] | None:
         params = self._params_for(len(types))
@@ -119,7 +121,8 @@ class Overload:
 
     def _params_for(self, n: int) -> tuple[Pattern, ...] | None:
         if not self.variadic:
-            return self.params if n == len(self.params) else None
+            least = len(self.params) if self.needs is None else self.needs
+            return self.params[:n] if least <= n <= len(self.params) else None
         fixed = self.params[:-1]
         if n < len(fixed) + self.min_repeat:
             return None

@@ -193,8 +193,7 @@ standard(
 )
 standard(
     "ARRAY_POSITION",
-    takes(_LIST, T, gives=INT),
-    takes(_LIST, T, INT, gives=INT),
+    takes(_LIST, T, INT, gives=INT, needs=2),
     by=_place,
     null_propagating=False,
 )
@@ -430,16 +429,14 @@ standard(
 standard("SLICE", takes(_LIST, INT, INT, gives=_LIST), by=_slice, duckdb=_slice_sql)
 standard(
     "ARRAY_TO_STRING",
-    takes(_LIST, STRING, gives=STRING),
-    takes(_LIST, STRING, STRING, gives=STRING),
+    takes(_LIST, STRING, STRING, gives=STRING, needs=2),
     by_types=_joined,
     null_propagating=False,
     also=("ARRAY_JOIN",),
 )
 standard(
     "STRING_TO_ARRAY",
-    takes(STRING, STRING, gives=ArrayOf(STRING)),
-    takes(STRING, STRING, STRING, gives=ArrayOf(STRING)),
+    takes(STRING, STRING, STRING, gives=ArrayOf(STRING), needs=2),
     by=_split,
     null_propagating=False,
 )
@@ -450,8 +447,7 @@ standard(
 )
 standard(
     "ARRAY_LENGTH",
-    takes(_LIST, gives=INT),
-    takes(_LIST, INT, gives=INT),
+    takes(_LIST, INT, gives=INT, needs=1),
     by=lambda values, *dimension: len(values) if not dimension or (dimension == (1,) and values) else None,
 )
 

@@ -297,8 +297,7 @@ standard(
 )
 standard(
     "JSONB_SET",
-    takes(JSONB, TEXTS, JSONB, gives=JSONB),
-    takes(JSONB, TEXTS, JSONB, BOOLEAN, gives=JSONB),
+    takes(JSONB, TEXTS, JSONB, BOOLEAN, gives=JSONB, needs=3),
     by=_set,
 )
 standard("JSONB_PRETTY", takes(JSONB, gives=STRING), by=lambda text: _lines(read_json(text), ""))

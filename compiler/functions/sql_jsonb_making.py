@@ -137,7 +137,7 @@ def _of_texts(keys: list[str | None], values: list[str | None] | None = None) ->
     return write_json(dict(zip(keys, values, strict=True)))
 
 
-standard("JSONB_OBJECT", takes(TEXTS, gives=JSONB), takes(TEXTS, TEXTS, gives=JSONB), by=_of_texts)
+standard("JSONB_OBJECT", takes(TEXTS, TEXTS, gives=JSONB, needs=1), by=_of_texts)
 standard("JSONB_OF_ENTRIES", resolve=_entries, by_types=_of_entries)
 
 

@@ -135,32 +135,27 @@ def part_described(pattern: str) -> Prepared:
 
 standard(
     "ILIKE",
-    takes(STRING, STRING, gives=BOOLEAN),
-    takes(STRING, STRING, STRING, gives=BOOLEAN),
+    takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2),
     by=ilike,
 )
 standard(
     "SIMILAR",
-    takes(STRING, STRING, gives=BOOLEAN),
-    takes(STRING, STRING, STRING, gives=BOOLEAN),
+    takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2),
     **pattern_calls("sql_similar", similar, BOOLEAN, *_TWO_OR_THREE),
 )
 standard(
     "REGEXP_LIKE",
-    takes(STRING, STRING, gives=BOOLEAN),
-    takes(STRING, STRING, STRING, gives=BOOLEAN),
+    takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2),
     **pattern_calls("sql_regexp_like", matches, BOOLEAN, *_TWO_OR_THREE),
 )
 standard(
     "REGEXP_MATCH",
-    takes(STRING, STRING, gives=array(STRING)),
-    takes(STRING, STRING, STRING, gives=array(STRING)),
+    takes(STRING, STRING, STRING, gives=array(STRING), needs=2),
     **pattern_calls("sql_regexp_match", first_match, array(STRING), *_TWO_OR_THREE),
 )
 standard(
     "REGEXP_REPLACE",
-    takes(STRING, STRING, STRING, gives=STRING),
-    takes(STRING, STRING, STRING, STRING, gives=STRING),
+    takes(STRING, STRING, STRING, STRING, gives=STRING, needs=3),
     **pattern_calls("sql_regexp_replace", replaced, STRING, (STRING,) * 3, (STRING,) * 4),
 )
 
@@ -197,8 +192,7 @@ def _split(pattern: str, flags: str = "") -> Prepared:
 
 standard(
     "REGEXP_EXTRACT",
-    takes(STRING, STRING, gives=STRING),
-    takes(STRING, STRING, INT, gives=STRING),
+    takes(STRING, STRING, INT, gives=STRING, needs=2),
     **pattern_calls("sql_regexp_extract", _extract, STRING, (STRING, STRING), (STRING, STRING, INT)),
 )
 standard(
@@ -208,8 +202,7 @@ standard(
 )
 standard(
     "REGEXP_SPLIT_TO_ARRAY",
-    takes(STRING, STRING, gives=array(STRING)),
-    takes(STRING, STRING, STRING, gives=array(STRING)),
+    takes(STRING, STRING, STRING, gives=array(STRING), needs=2),
     **pattern_calls("sql_regexp_split_to_array", _split, array(STRING), (STRING, STRING), (STRING, STRING, STRING)),
 )
 

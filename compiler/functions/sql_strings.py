@@ -217,10 +217,8 @@ standard(
 )
 standard(
     "SUBSTRING",
-    takes(STRING, INT, gives=STRING),
-    takes(STRING, INT, INT, gives=STRING),
-    takes(BYTES, INT, gives=BYTES),
-    takes(BYTES, INT, INT, gives=BYTES),
+    takes(STRING, INT, INT, gives=STRING, needs=2),
+    takes(BYTES, INT, INT, gives=BYTES, needs=2),
     takes(STRING, STRING, gives=STRING),
     by_types=lambda r: _DESCRIBED["by_types"](r) if _by_pattern(r) else substring,
     also=("SUBSTR",),
@@ -229,8 +227,7 @@ standard(
 )  # fmt: skip
 standard(
     "OVERLAY",
-    takes(STRING, STRING, INT, gives=STRING),
-    takes(STRING, STRING, INT, INT, gives=STRING),
+    takes(STRING, STRING, INT, INT, gives=STRING, needs=3),
     by=overlay,
 )
 standard(
@@ -246,8 +243,7 @@ for _name, _by in (
 ):
     standard(
         _name,
-        takes(STRING, gives=STRING),
-        takes(STRING, STRING, gives=STRING),
+        takes(STRING, STRING, gives=STRING, needs=1),
         by=_strip(_by),
         also=("TRIM",) if _name == "BTRIM" else (),
         duckdb=_strip_sql("trim" if _name == "BTRIM" else _name.lower()),
@@ -256,8 +252,7 @@ for _name, _by in (
 for _name, _side in (("LPAD", "left"), ("RPAD", "right")):
     standard(
         _name,
-        takes(STRING, INT, gives=STRING),
-        takes(STRING, INT, STRING, gives=STRING),
+        takes(STRING, INT, STRING, gives=STRING, needs=2),
         by=_pad(left=_side == "left"),
         duckdb=_pad_sql(_name.lower()),
         declines=_pad_declines,
@@ -298,8 +293,7 @@ for _name, _f in (("LEFT", left), ("RIGHT", right)):
 standard("INITCAP", takes(STRING, gives=STRING), by=initcap)
 standard(
     "NORMALIZE",
-    takes(STRING, gives=STRING),
-    takes(STRING, STRING, gives=STRING),
+    takes(STRING, STRING, gives=STRING, needs=1),
     by=normalized,
 )
 standard(

@@ -420,16 +420,13 @@ def _seconds(*moment: int | str) -> int:
 
 standard(
     "FROM_UNIXTIME",
-    takes(BIGINT, gives=STRING),
-    takes(BIGINT, STRING, gives=STRING),
+    takes(BIGINT, STRING, gives=STRING, needs=1),
     by=lambda seconds, pattern=PATTERN: format_timestamp(seconds * 1000, pattern),
 )
 standard(
     "UNIX_TIMESTAMP",
-    takes(gives=BIGINT),
-    takes(TIMESTAMP, gives=BIGINT),
-    takes(STRING, gives=BIGINT),
-    takes(STRING, STRING, gives=BIGINT),
+    takes(TIMESTAMP, gives=BIGINT, needs=0),
+    takes(STRING, STRING, gives=BIGINT, needs=1),
     by=_seconds,
     deterministic=False,
 )

@@ -98,8 +98,7 @@ standard(
 )
 standard(
     "MAKE_TIMESTAMPTZ",
-    takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMPTZ),
-    takes(INT, INT, INT, INT, INT, DOUBLE, STRING, gives=TIMESTAMPTZ),
+    takes(INT, INT, INT, INT, INT, DOUBLE, STRING, gives=TIMESTAMPTZ, needs=6),
     by=_moment_of,
 )
 define(

@@ -312,10 +312,8 @@ scalar(
 )
 scalar(
     "SUBSTRING",
-    takes(STRING, INT, gives=STRING),
-    takes(STRING, INT, INT, gives=STRING),
-    takes(BYTES, INT, gives=BYTES),
-    takes(BYTES, INT, INT, gives=BYTES),
+    takes(STRING, INT, INT, gives=STRING, needs=2),
+    takes(BYTES, INT, INT, gives=BYTES, needs=2),
     by=substring,
     aliases=("SUBSTR",),
     duckdb=_texts_only(lambda a: f"substring({', '.join(a)})"),
@@ -328,8 +326,7 @@ scalar(
 )
 scalar(
     "LEGACY_SUBSTRING",
-    takes(STRING, INT, gives=STRING),
-    takes(STRING, INT, INT, gives=STRING),
+    takes(STRING, INT, INT, gives=STRING, needs=2),
     by=legacy_substring,
 )
 
@@ -378,9 +375,7 @@ scalar(
 )
 scalar(
     "INSTR",
-    takes(STRING, STRING, gives=INT),
-    takes(STRING, STRING, INT, gives=INT),
-    takes(STRING, STRING, INT, INT, gives=INT),
+    takes(STRING, STRING, INT, INT, gives=INT, needs=2),
     by=instr,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
     spark=lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 else "",
@@ -519,8 +514,7 @@ def _partial_mask(keep: str) -> Reference:
 _FOUR = (STRING, STRING, STRING, STRING)
 scalar(
     "MASK",
-    takes(STRING, gives=STRING),
-    takes(STRING, *_FOUR, gives=STRING),
+    takes(STRING, *_FOUR, gives=STRING, needs=1),
     by=_masker("X", "x", "n", "-"),
     null_propagating=False,
 )
@@ -532,8 +526,7 @@ for _name, _keep in (
 ):
     scalar(
         _name,
-        takes(STRING, INT, gives=STRING),
-        takes(STRING, INT, *_FOUR, gives=STRING),
+        takes(STRING, INT, *_FOUR, gives=STRING, needs=2),
         by=_partial_mask(_keep),
         null_propagating=False,
     )
