@@ -62,7 +62,7 @@ def project(queries: int, *, over: int = 0, root: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Of a command: how long it took, its own processor time, and that of the instance meanwhile."""
+    """The time of a command: seconds, its own processor time, and the instance's processor time meanwhile."""
 
     seconds: float
     command_s: float

@@ -151,7 +151,7 @@ BIDDERS, LOOK_S = 10_000, 0.01
 
 
 def seconds(folder: Path, instance: flowql.Connection, query: str, rows: int, module: str = "") -> float:
-    """Of one query over all rows. What ran before it is removed. module: with a topology or a stream."""
+    """The seconds of one query over all rows. Earlier queries are removed. module: with a topology or a stream."""
     (folder / "processors.py").write_text("")
     (folder / "queries.sql").write_text(SOURCE)
     instance.deploy(prune=True)

@@ -83,7 +83,7 @@ HANDED, REPLAYED = "handed", "replayed"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one kind. Seconds: of the replay, of the hand-over, and of Spark's computation in it. rows: of the result; state_rows: handed over."""
+    """The figures of one kind. Seconds: of the replay, of the hand-over, and of Spark's computation in it. rows: of the result; state_rows: handed over."""
 
     kind: str
     events: int

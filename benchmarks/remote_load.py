@@ -150,7 +150,7 @@ class Turns:
 
 
 class Figures:
-    """What is printed each time."""
+    """The figures that are printed each time."""
 
     def __init__(self, instance: Instance, log: Log, app: str, folder: Path, url: str) -> None:
         self._instance, self._log, self._app, self._folder, self._url = instance, log, app, folder, url

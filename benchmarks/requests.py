@@ -49,7 +49,7 @@ READY_S, ANSWER_S = 60.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of one kind of request, in ms."""
+    """The latency of one kind of request, in ms."""
 
     request: str
     connection: str

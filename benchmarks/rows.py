@@ -46,7 +46,7 @@ FSYNCS = 300
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one kind of statement. per_s: of all clients. cpu_ms: of the process, for one statement."""
+    """The figures of one kind of statement. per_s: of all clients. cpu_ms: of the process, for one statement."""
 
     rows: int
     clients: int

@@ -38,7 +38,7 @@ JOBS: Mapping[str, str] = {
     ),
     "qc": "SELECT bidder, count(*) AS bids, sum(price) AS total, max(price) AS top FROM {bid} GROUP BY bidder",
 }
-# What a job has to say to keep what FlowQL keeps: rows with an unusable time are left out, sums of BIGINT do not overflow, and there is one name
+# A job needs these conditions to keep the same rows as FlowQL: rows with an unusable time are left out, sums of BIGINT do not overflow, and there is one name
 # per person and window, the latest.
 USABLE = "dateTime >= 0 AND dateTime < 7258118400000"
 GUARDED: Mapping[str, str] = {

@@ -100,7 +100,7 @@ class OverPg:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one kind of statement. per_s: of all clients. processes_ms: processor time of the instance's processes for one statement."""
+    """The figures of one kind of statement. per_s: of all clients. processes_ms: processor time of the instance's processes for one statement."""
 
     door: str
     rows: int

@@ -172,7 +172,7 @@ def measure(plan: Plan, view: str, input_: Path, events: int, top: int, split: b
 
 
 def in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What it returns. Forked, so that the project is compiled once; nothing of the engine runs in the process that forks."""
+    """Returns the result of `work`. Forked, so that the project is compiled once; nothing of the engine runs in the process that forks."""
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=lambda: sender.send(work(*arguments)))

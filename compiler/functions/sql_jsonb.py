@@ -304,7 +304,7 @@ standard("JSONB_PRETTY", takes(JSONB, gives=STRING), by=lambda text: _lines(read
 
 # --- the order of JSONB: objects, arrays, booleans, numbers, texts, null, the largest first ---
 #
-# Of two arrays the one with fewer elements is less, and of two objects the one with fewer fields. Then elements, or keys with their values, decide one
+# An array with fewer elements is less than one with more, and an object with fewer fields less than one with more. Then elements, or keys with their values, decide one
 # after the other. An empty array that is the whole value is less than all others.
 
 _NULL, _TEXT, _NUMBER, _BOOLEAN, _ARRAY, _OBJECT = (bytes([n]) for n in range(1, 7))

@@ -162,7 +162,7 @@ def _prompt(command: str) -> Text:
 
 
 def _output(printed: str) -> Text:
-    """What stays on the screen: of a line that was drawn again the last one."""
+    """The text that stays on the screen. A line that was drawn again counts once."""
     lines = [line.rpartition("\r")[2] for line in printed.replace("\r\n", "\n").rstrip("\n").split("\n")]
     return Text.from_ansi(re.sub(r"process \d+", f"process {PROCESS}", "\n".join(lines)))
 

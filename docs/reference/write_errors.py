@@ -43,7 +43,7 @@ def _entry(code: str, page: CodePage) -> str:
 
 
 def _line(text: str) -> str:
-    """What Markdown would read as its own outside of code is escaped."""
+    """Escapes signs of Markdown outside of code."""
     parts = text.replace("|", "\\|").split("`")
     parts[::2] = [p.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_") for p in parts[::2]]
     return "`".join(parts)

@@ -12,7 +12,7 @@ from typing import Any
 import flowql
 from flowql.compiler.streams.relation import Relation
 
-# What belongs together, in the order of the page.
+# Names that belong together, in the order of the page.
 PARTS = {
     "Projects": ("connect", "Connection", "Instance"),
     "Answers and changes": ("Result", "Subscription", "Change", "Rebuilt"),
@@ -105,10 +105,10 @@ def _class(name: str) -> Iterator[str]:
 
 
 def _common(name: str) -> Iterator[str]:
-    """What streams and tables have in common, once."""
+    """The methods that streams and tables share, once."""
     common = {n: v for n, v in vars(Relation).items() if not n.startswith("_") and inspect.getdoc(v)}
     if name == "Stream":
-        yield "### Also of Table\n"
+        yield "### Methods of Stream and Table\n"
         for member, value in common.items():
             yield from _member(member, value)
     else:
@@ -153,7 +153,7 @@ def _annotation(annotation: Any) -> Any:
 
 
 def _prose(value: Any) -> str:
-    """Of a docstring: its examples become blocks of code."""
+    """The text of a docstring. Its examples become blocks of code."""
     lines = (inspect.getdoc(value) or "").splitlines()
     out: list[str] = []
     inside = False

@@ -184,7 +184,7 @@ def _rows_of(snapshot: StateSnapshot, task: str, relation: StoreRelation, w: Wan
 
 
 def _rank(part: Part) -> tuple[bool, int]:
-    """Of two parts with rows of one task, that of the higher rank is taken: the owner's, or the copy that is behind by fewer records."""
+    """The rank of a part. If two parts have rows of one task, the higher rank is used: the owner, then the copy that lags by fewer records."""
     return part.copy is None, part.version if part.copy is None else -part.copy.behind
 
 

@@ -20,7 +20,7 @@ from flowql.server.entries import Call
 from flowql.server.row_forms import FORMS, Form, chosen
 from flowql.server.streaming import BrokenOff, gathered, paced
 
-# Of an answer about many instances: `4 of 8 partitions`.
+# Headers of an answer about many instances, such as `4 of 8 partitions`.
 HEADERS: Mapping[bytes, str] = {COVERAGE: "flowql-partitions", STANDBY: "flowql-standby"}
 SHORT_PARTS = 3  # an answer of one batch has two
 LOOK_S = 0.5  # how often to check that the client is still connected

@@ -30,7 +30,7 @@ async def _ask(card: str, amount: float, country: str) -> float:
 
 @udf(asynchronous=True, max_in_flight=500, timeout=5, retry=exponential(0.2, longest=30, attempts=6))
 async def risk(card: str, amount: float, country: str) -> float:
-    """Of a payment. Tried up to six times; again after two seconds while the service is busy."""
+    """The risk of a payment. Tried up to six times; again after two seconds while the service is busy."""
     try:
         return round(await _ask(card, amount, country), 3)
     except Busy:

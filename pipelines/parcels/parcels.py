@@ -23,7 +23,7 @@ class Scan:
 
 @dataclass
 class Fault:
-    """What is wrong with a parcel, and where that was seen."""
+    """A fault of a parcel, and the place where it was seen."""
 
     depot: str
     fault: str

@@ -94,7 +94,7 @@ def command(path: Path, *arguments: str) -> Path:
 
 
 def ask(name: str, program: str, target: str) -> Path:
-    """What a target gives as NAME, as an Arrow stream."""
+    """The result NAME of a target, as an Arrow stream."""
     path = Path(KEPT.name) / f"{name}-{target}.arrows"
     return command(path, program, "query", f"SELECT * FROM {name}", "-p", str(PROJECT), "-t", target, "-o", "arrow")
 
@@ -115,7 +115,7 @@ def got(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
 
 
 def compare(connection: duckdb.DuckDBPyConnection, name: str, relation: str) -> list[str]:
-    """What differs between `expected_NAME` and what FlowQL gave, as lines of text; none when they are equal."""
+    """The differences between `expected_NAME` and the result of FlowQL, as lines of text."""
     described = connection.execute(f"DESCRIBE expected_{name}").fetchall()
     # The order of additions may differ in the last bits of a DOUBLE.
     columns = ", ".join(

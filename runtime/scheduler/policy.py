@@ -26,7 +26,7 @@ class TaskFacts(NamedTuple):
 
     @property
     def precedence(self) -> tuple[int, str]:
-        """Of several tasks of one query, the one with the greatest runs first. Names end ties, so that replay is the same."""
+        """The order of the tasks of a query: the greatest runs first. Names end ties, so that replay is the same."""
         return self.buffered_rows - self.rows_ahead, self.task
 
 

@@ -26,7 +26,7 @@ class JavaMissing(SparkFailure, code="FQ4102"):
 
 
 class SparkVersion(SparkFailure, code="FQ4103"):
-    """What is installed is of another version than this was made for."""
+    """An installed package has an unsupported version."""
 
 
 class SessionFailed(SparkFailure, code="FQ4104", retriable=True):

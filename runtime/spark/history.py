@@ -24,7 +24,7 @@ def outside_files(plan: Plan, settings: SparkSettings) -> dict[str, TopicFiles]:
 
 
 def complete_files(plan: Plan, settings: SparkSettings) -> dict[str, TopicFiles]:
-    """Of the sources whose rows are files with complete history, by name, the files."""
+    """The files of sources whose rows are files with complete history, by the name of the source."""
     found = outside_files(plan, settings)
     return {name: files for name, files in found.items() if settings.history_of(files) == "complete"}
 

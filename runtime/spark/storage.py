@@ -108,7 +108,7 @@ def told_of_storage(place: str = "") -> Iterator[None]:
 
 
 def storage_failure(error: BaseException, place: str = "") -> SparkFailure | None:
-    """What an error of Spark says about the file system of an address; None if it is about something else."""
+    """The failure for an error of Spark about the file system of an address; None for other errors."""
     said = str(error)
     if not place:
         found = _ADDRESS.search(said)

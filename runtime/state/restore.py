@@ -98,8 +98,8 @@ def end_writes(
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """What changelog records leave behind, made by another process. path: of their rows, None if there are none; around: what
-    else they say, to be written before. records: how many they are; next_offset: after them.
+    """The effect of changelog records, made by another process. path: the file of their rows, None without rows. around: their other
+    writes, which come first. records: their number. next_offset: the offset after them.
     """
 
     path: Path | None

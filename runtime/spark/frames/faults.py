@@ -1,4 +1,4 @@
-"""What is wrong with the rows of the frames that a plan reads: in numbers (`faults`), and one by one (`bad_rows`)."""
+"""The faults of rows of the frames that a plan reads: in numbers (`faults`), and one by one (`bad_rows`)."""
 
 from __future__ import annotations
 

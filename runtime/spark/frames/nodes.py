@@ -277,7 +277,7 @@ class Nodes:
             self.computed(relation, source, [e for e in exprs if not isinstance(e, Column)])
 
     def relation(self, node: Node) -> Relation:
-        """What a node gives. Raises SparkUnsupported, which names the node and the query."""
+        """The result of a node. Raises SparkUnsupported, which names the node and the query."""
         inputs = [self.relation(i) for i in node.inputs]
         handler = self.handlers.get(type(node.spec))
         try:

@@ -87,7 +87,7 @@ def _prefixed(frame: DataFrame, schema: Schema, prefix: str, carried: Sequence[s
 
 
 def _same_key(keys: list[tuple[str, str]]) -> str:
-    """Of several parts some may be NULL, but not all."""
+    """The condition that keys are equal. Some parts of a key may be NULL, but not all."""
     if len(keys) == 1:
         return f"{keys[0][0]} = {keys[0][1]}"
     some = " OR ".join(f"{left} IS NOT NULL" for left, _ in keys)

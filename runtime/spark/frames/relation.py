@@ -1,4 +1,4 @@
-"""What a node of the plan is as a frame: rows of a stream, or a table in one of three forms."""
+"""The frame of a node of the plan: rows of a stream, or a table in one of three forms."""
 
 from __future__ import annotations
 

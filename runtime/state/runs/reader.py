@@ -36,7 +36,7 @@ from flowql.runtime.state.runs.run import (
 TOMBSTONE = b"\xc0"
 _SYSTEM = b"\0\0\0\0"
 _BLOCKS_MAX = 32  # of a run that are read at a time
-# Of runs that are read before the first row. Some commits write as much of a store of 10,000 rows.
+# Bytes of runs that are read before the first row. Some commits write as much of a store of 10,000 rows.
 AT_ONCE_BYTES = 1 << 20
 _FEW_KEYS = 8  # for which calls of NumPy take longer than Python
 
