@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from flowql.compiler.analyze.advice import ADVICE, OF_OTHER_SYSTEMS, closer_than_json, for_compared, for_operands
@@ -19,20 +19,23 @@ from flowql.compiler.analyze.operators import (
     taken,
 )
 from flowql.compiler.analyze.scope import Scope, resolve
-from flowql.compiler.analyze.sources import resolve_type
+from flowql.compiler.analyze.standard_forms import FORMS, REWRITES, as_function, narrowing, over_rows
 from flowql.compiler.analyze.standard_functions import (
     beside_numbers,
     beside_typed,
+    called,
     in_micros,
     row_as,
     text_as,
 )
+from flowql.compiler.analyze.types import ANY_DIGITS, cast_type
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import behind, renamed, written
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import ANY_DIGITS, Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
+from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.texts import text_of
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert, unify
@@ -105,6 +108,10 @@ class Binder:
             return self._cast(node)
         if isinstance(node, Func):
             return self._function(node)
+        if isinstance(node, t.Call):
+            return self._function(as_function(node))
+        if type(node) in FORMS:
+            return self.bind(FORMS[type(node)](node))
         if isinstance(node, LambdaFn):
             raise mistake(
                 "FQ2005", f"the lambda {text_of(node)} is not an argument of a function", node.span, "stands alone"
@@ -146,6 +153,8 @@ class Binder:
 
     def _function(self, node: Func) -> Expr:
         try:
+            if (meant := self._meant(node)) is not None:
+                return self.bind(meant)
             operator = self._operators.get(node.name)
             if (node.distinct or node.filter is not None) and self._catalog.aggregate(node.name) is None:
                 word = "DISTINCT" if node.distinct else "FILTER"
@@ -169,6 +178,14 @@ class Binder:
             return self._table_call(node, function) if function.table else self._call(node, function)
         except CompileError as error:
             raise self._mistaken(node, error) or error from None
+
+    def _meant(self, node: Func) -> Ast | None:
+        """What a form of standard SQL means; None for a function or an operator of its own."""
+        if not self.standard or node.distinct or node.filter is not None:
+            return None
+        if node.args and t.is_row(node.args[0]) and (whole := over_rows(node)) is not None:
+            return whole
+        return REWRITES[node.name](node) if node.name in REWRITES else None
 
     def _mistaken(self, node: Func, error: CompileError) -> CompileError | None:
         """The mistake behind an operand: a name that means nothing is a string without quotes in `LIKE foo`, `city = Oslo` and `details->size`."""
@@ -455,6 +472,9 @@ class Binder:
         return any(n in ("ROWTIME", WINDOW_START, WINDOW_END) for n in found)
 
     def _negation(self, node: Func) -> Expr:
+        written = t.number_text(node.args[0])
+        if written:
+            return bind_literal(Lit("number", f"-{written}", node.span))  # so that the least BIGINT can be written
         operand = self.bind(node.args[0])
         if (
             isinstance(operand, Literal)
@@ -472,8 +492,20 @@ class Binder:
         return Call(found.result, function.name, self._coerced([operand], found), node.span)
 
     def _cast(self, node: CastTo) -> Expr:
-        to = resolve_type(node.type, self._catalog, node.span)
-        if isinstance(node.operand, Func) and node.operand.name == "row" and to.kind is Kind.STRUCT:
+        if node.safe:
+            return self.bind(Func("TRY", (replace(node, safe=False),), node.span))
+        e = self._whole_cast(node)
+        narrowed = narrowing(node.type, node) if self.standard else None
+        if narrowed is None:
+            return e
+        return called(replace(narrowed, args=(node, *narrowed.args)), (e, *map(self.bind, narrowed.args)))
+
+    def _whole_cast(self, node: CastTo) -> Expr:
+        """A cast to the kind of the type, without the limits of a VARCHAR(n) or SMALLINT."""
+        to, digits = cast_type(node.type, self._catalog, node.span)
+        if self.standard and to == SPAN and isinstance(node.operand, Lit) and node.operand.kind == "string":
+            return self.bind(t.Interval(str(node.operand.value), span=node.span))
+        if t.is_row(node.operand) and to.kind is Kind.STRUCT:
             return self.bind(row_as(node.operand, to))
         of_array = isinstance(node.operand, Func) and node.operand.name == "array" and to.kind is Kind.ARRAY
         if self.standard and of_array and isinstance(node.operand, Func):  # of which ARRAY[NULL] has no other type
@@ -481,8 +513,8 @@ class Binder:
             parts = tuple(self.bind(CastTo(a, element, node.span)) for a in node.operand.args)
             return Call(to, "array", parts, node.span)
         operand = self.bind(node.operand)
-        if node.type.digits is not None:
-            return self._moment_cast(node, operand, to)
+        if digits is not None:
+            return self._moment_cast(node, operand, to, digits)
         if to == SPAN and operand.type.kind in (Kind.INTERVAL, Kind.NULL):
             return operand if operand.type.kind is Kind.INTERVAL else Literal(INTERVAL, None, node.span)
         if to == SPAN and operand.type.kind is Kind.STRING:
@@ -494,9 +526,8 @@ class Binder:
             )
         return self._cast_of(node, operand, to)
 
-    def _moment_cast(self, node: CastTo, operand: Expr, to: SqlType) -> Expr:
+    def _moment_cast(self, node: CastTo, operand: Expr, to: SqlType, digits: int) -> Expr:
         """To TIMESTAMP or TIMESTAMPTZ: values with parts of a millisecond keep them, or are rounded to the digits that are named."""
-        digits = node.type.digits
         exact = operand.type.kind is Kind.MICROS or in_micros(operand)
         if digits == ANY_DIGITS:
             return self._cast_of(node, operand, finer(to) if exact else to)

@@ -14,7 +14,6 @@ from flowql.compiler.analyze.values import stored
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Lit
 from flowql.compiler.dialect.constants import Constant
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
 from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.tables import ChangeForm, TableChange
@@ -186,6 +185,4 @@ def _natural(constant: Constant, is_negative: bool) -> Literal:
     """The constant by itself."""
     if constant.is_string:
         return Literal(STRING, constant.written)
-    node = lower_expr(Lit("number", "-" * is_negative + constant.written))
-    assert isinstance(node, Lit)
-    return bind_literal(node)
+    return bind_literal(Lit("number", "-" * is_negative + constant.written))

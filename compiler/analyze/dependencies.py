@@ -27,7 +27,7 @@ from flowql.compiler.dialect.ast import (
     TypeRef,
 )
 from flowql.compiler.dialect.standard.statement_tree import Change, CopyRows, CreateTable, CreateView, Insert
-from flowql.compiler.dialect.standard.tree import TypeName, Values
+from flowql.compiler.dialect.standard.tree import Values
 from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.topology import NO_ROWS
 
@@ -206,7 +206,5 @@ def _needed(statement: Statement) -> Iterator[str]:
     for node in walk(statement):
         if isinstance(node, TableRef) and node.query is None:
             yield node.name
-        elif isinstance(node, TypeRef) and node.custom:
-            yield _TYPE + node.custom
-        elif isinstance(node, TypeName):
+        elif isinstance(node, TypeRef) and node.known is None:
             yield _TYPE + node.name

@@ -14,7 +14,7 @@ from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.dialect.ast import LambdaFn, Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.refuse import unsupported as refuse
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.expr import Expr, Literal, columns_of
@@ -32,11 +32,10 @@ def bind_returning(items: Sequence[t.Item], scope: Scope, catalog: Catalog) -> t
     binder = Binder(scope, catalog, "RETURNING")
     found: list[NamedExpr] = []
     for item in items:
-        node = lower_expr(item.expr)
-        if isinstance(node, Star):
-            found += _star(node, scope)
+        if isinstance(item.expr, Star):
+            found += _star(item.expr, scope)
         else:
-            found.append(NamedExpr(item.alias or tree_name(item.expr), _typed(kept(binder.bind(node)))))
+            found.append(NamedExpr(item.alias or tree_name(item.expr), _typed(kept(binder.bind(item.expr)))))
     refuse_intervals(c.expr for c in found)
     refuse_failing(c.expr for c in found)
     return tuple(found)
@@ -48,6 +47,10 @@ def _typed(e: Expr) -> Expr:
 
 
 def _star(star: Star, scope: Scope) -> list[NamedExpr]:
+    if star.excluded:
+        refuse("* EXCEPT (...)", star.span, "name the columns")
+    if len(star.qualifier) > 1:
+        refuse("a schema in front of a name", star.span, f"write  {star.source}.*")
     if star.struct_of is not None:
         raise unsupported("the fields of a struct by `.*` in RETURNING", star.span, help="name each field")
     if star.source is not None and star.source not in scope.aliases:

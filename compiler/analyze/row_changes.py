@@ -20,7 +20,6 @@ from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import InsertRow, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.file_functions import reads_files
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr, lower_exprs
 from flowql.compiler.dialect.standard.refuse import fail
 from flowql.compiler.dialect.standard.refuse import unsupported as refuse
 from flowql.compiler.dialect.standard.statement_tree import Assignment, Change, CopyRows, Insert, OnConflict, Update
@@ -69,7 +68,7 @@ def row_statements(statement: Insert, rows: Rows) -> list[InsertRow] | None:
     if not all(rows) or any(isinstance(value, t.Default) for row in rows for value in row):
         return None
     s = statement
-    return [InsertRow(s.text, s.span, s.target, s.columns, lower_exprs(row), s.name_span) for row in rows]
+    return [InsertRow(s.text, s.span, s.target, s.columns, row, s.name_span) for row in rows]
 
 
 def bind_insert(statement: Insert, given_rows: Rows, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
@@ -339,7 +338,7 @@ def _stored(field: Field, node: t.Expr | None, binder: Binder, defaults: dict[st
     """node: None for a column that is not given."""
     if node is None or isinstance(node, t.Default):
         return defaults.get(field.name, Literal(field.type, None))
-    return assigned(lower_expr(node), binder, field)
+    return assigned(node, binder, field)
 
 
 def _gives_number(target: SourceDef, given: Mapping[str, t.Expr]) -> bool:
@@ -409,7 +408,7 @@ def _refuse_setting(setting: _Setting, target: SourceDef, found: Container[str])
 
 
 def _where(node: t.Expr | None, scope: Scope, catalog: Catalog) -> Expr | None:
-    return Binder(scope, catalog, "WHERE").condition(lower_expr(node)) if node is not None else None
+    return Binder(scope, catalog, "WHERE").condition(node) if node is not None else None
 
 
 def _with_conflict(

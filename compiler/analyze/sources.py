@@ -11,46 +11,24 @@ from flowql.compiler.analyze.on_error import on_errors
 from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE
 from flowql.compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
 from flowql.compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
+from flowql.compiler.analyze.types import resolve_type
 from flowql.compiler.catalog.catalog import Catalog, find_source
-from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
+from flowql.compiler.dialect.ast import AlterSource, ColumnDef, CreateSource
 from flowql.compiler.dialect.elements import WRONG_KEYS
-from flowql.compiler.dialect.standard.lower_types import MISSING_UNLESS_DECLARED, SPELLINGS
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.plan.logical import Format, SchemaRef, TimestampSpec
 from flowql.compiler.plan.schema import Field, Role, Schema
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType, array, map_of, struct
+from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType, array, struct
 from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, REGISTRY_FORMATS, subject_of
 
 RESERVED = SYSTEM_COLUMNS
 _ROLES: dict[str, Role] = {"value": "value", "key": "key", "primary_key": "key", "header": "header"}
 _JSON = ("JSON", "JSON_SR", JSON_OBJECT)
 _HEADERS = array(struct(("KEY", STRING), ("VALUE", BYTES)))
-
-
-def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlType:
-    """The type a reference means, custom types looked up."""
-    at = ref.span if ref.span != NOWHERE else span
-    if ref.known is not None:
-        return ref.known
-    if ref.custom:
-        found = catalog.types.get(ref.custom)
-        if found is None and catalog.standard and ref.custom.lower() in MISSING_UNLESS_DECLARED:
-            title = f"the type {ref.custom.upper()} is not supported yet"
-            raise unsupported(title, at, "not supported yet", help=MISSING_UNLESS_DECLARED[ref.custom.lower()])
-        if found is None:
-            names = [*catalog.types, *(SPELLINGS if catalog.standard else (k.value for k in Kind))]
-            hint, edit = did_you_mean(ref.custom, names), correction(at, ref.custom, names, first=True)
-            raise mistake("FQ2001", f"unknown type {ref.custom}", at, "not a type", help=hint, edit=edit)
-        return found
-    if ref.kind == "ARRAY":
-        return array(resolve_type(ref.args[0], catalog, at))
-    if ref.kind == "MAP":
-        return map_of(resolve_type(ref.args[0], catalog, at), resolve_type(ref.args[1], catalog, at))
-    return struct(*((n, resolve_type(t, catalog, at)) for n, t in ref.fields))
 
 
 def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str, str]) -> SourceDef:

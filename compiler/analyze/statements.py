@@ -31,9 +31,10 @@ from flowql.compiler.analyze.row_changes import (
     row_statements,
     rows_given,
 )
-from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
+from flowql.compiler.analyze.sources import altered_source, bind_source, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from flowql.compiler.analyze.tables import bind_table, result_topic, with_limits
+from flowql.compiler.analyze.types import resolve_type
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span

@@ -11,13 +11,12 @@ from flowql.compiler.analyze.formats import check_columns
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import read_properties
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
-from flowql.compiler.analyze.sources import RESERVED, resolve_type
+from flowql.compiler.analyze.sources import RESERVED
+from flowql.compiler.analyze.types import resolve_type
 from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import AlterSource, Check
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.over_topics import check_key, limits_of
 from flowql.compiler.dialect.standard.refuse import fail
 from flowql.compiler.dialect.standard.refuse import unsupported as refuse
@@ -186,7 +185,7 @@ def _fields(statement: CreateTable, catalog: Catalog) -> list[Field]:
             title = f"column {column.name} of {statement.name} is defined twice"
             raise mistake("FQ2004", title, column.span, "defined before")
         written = replace(column.type, name=_SERIAL.get(column.type.name, column.type.name))
-        fields[column.name] = Field(column.name, resolve_type(lower_type(written), catalog, column.span))
+        fields[column.name] = Field(column.name, resolve_type(written, catalog, column.span))
     return [*fields.values()]
 
 
@@ -201,7 +200,7 @@ def _defaults(columns: Sequence[ColumnDefinition], fields: Sequence[Field], cata
     for column, field in zip(columns, fields, strict=True):
         if column.default is None:
             continue
-        e: Expr = assigned(lower_expr(column.default), Binder(Scope((), ()), catalog, "DEFAULT"), field)
+        e: Expr = assigned(column.default, Binder(Scope((), ()), catalog, "DEFAULT"), field)
         assert not columns_of(e)
         refuse_failing([e])
         found.append(NamedExpr(field.name, e))
@@ -230,7 +229,7 @@ def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog
         if column.generated is None:
             continue
         binder = Binder(_row(statement.name, fields), catalog, "GENERATED")
-        e = assigned(lower_expr(column.generated), binder, field)
+        e = assigned(column.generated, binder, field)
         at = span_of(column.generated, column.span)
         others = sorted(columns_of(e) & made)
         if others:
@@ -263,7 +262,7 @@ def _refuse_unrepeatable(e: Expr, what: str, help: str, at: Span) -> None:
 
 def _written_checks(statement: CreateTable) -> list[Check]:
     written = (*(check for c in statement.columns for check in c.checks), *statement.checks)
-    return [Check(lower_expr(c.condition), check_sql(c), c.span) for c in written]
+    return [Check(c.condition, check_sql(c), c.span) for c in written]
 
 
 def _checks(name: str, checks: Sequence[Check], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:

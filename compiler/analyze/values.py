@@ -9,6 +9,7 @@ from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept
 from flowql.compiler.dialect.ast import Ast, Func
+from flowql.compiler.dialect.standard.tree import is_row
 from flowql.compiler.functions import assignment
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
@@ -29,7 +30,7 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
     """
     if not binder.standard:
         return _in_ksql(binder.bind(node), field, node)
-    if isinstance(node, Func) and node.name == "row" and field.type.kind is Kind.STRUCT:
+    if is_row(node) and field.type.kind is Kind.STRUCT:
         return _row(node, binder, field)
     if isinstance(node, Func) and node.name == "array" and not node.args and field.type.kind is Kind.ARRAY:
         return Call(field.type, "array", (), node.span)  # it has no element that tells its type

@@ -61,11 +61,12 @@ class Func(Node):
 
 @dataclass(frozen=True, slots=True)
 class CastTo(Node):
-    """CAST(operand AS type). `type_name` is set instead of `type` for a custom type (CREATE TYPE)."""
+    """CAST(operand AS type) or operand::type; safe: TRY_CAST."""
 
     operand: Ast
     type: TypeRef
     span: Span = field(default=NOWHERE, compare=False)
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +97,19 @@ Ast = Node
 
 @dataclass(frozen=True, slots=True)
 class TypeRef(Node):
-    """A type as written: either known, or the name of a custom type to look up in the catalog.
+    """A type as written; `analyze.types` says what it means. known: a type of the plan, which then is its meaning.
 
-    A container of custom types keeps its shape in `text` parts: args/fields mirror SqlType's.
-    digits: of a TIMESTAMP or TIMESTAMPTZ that standard SQL's CAST names, how many it has of a second; ANY_DIGITS where it says none.
+    name: in standard SQL in lower case, of one spelling where there are several (`character varying` is `varchar`); in ksqlDB's dialect
+    that of a custom type, or of a container with custom types inside. parameters: `numeric(10, 2)`. args: of `array<t>` and
+    `map<k, v>`. fields: of `struct<a int>`. `int[][]` is an `array` of an `array`.
     """
 
-    known: SqlType | None = None
-    custom: str = ""
-    kind: str = ""  # ARRAY, MAP or STRUCT when it holds a custom type somewhere inside
+    name: str = ""
+    parameters: tuple[int, ...] = ()
     args: tuple[TypeRef, ...] = ()
     fields: tuple[tuple[str, TypeRef], ...] = ()
+    known: SqlType | None = None
     span: Span = field(default=NOWHERE, compare=False)
-    digits: int | None = None
-
-
-ANY_DIGITS = -1
 
 
 @dataclass(frozen=True, slots=True)

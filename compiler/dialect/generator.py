@@ -1,33 +1,17 @@
-"""Names and types as SQL of ksqlDB's dialect."""
+"""Names and types as SQL of ksqlDB's dialect, and the clauses of time, which both dialects have."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from flowql.compiler.dialect.ast import TypeRef
+from flowql.compiler.dialect.ast import TypeRef, WindowClause, WithinClause
 from flowql.compiler.dialect.words import RESERVED
-from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import SqlType
 
+Name = Callable[[str], str]
 # Names that begin a form of their own when a bracket, parenthesis or text follows.
 _SPECIAL = {"ARRAY", "MAP", "STRUCT", "INTERVAL", "DATE", "TIME", "TIMESTAMP", "DECIMAL", "DEC"}
-
-
-def type_sql(ref: TypeRef | SqlType) -> str:
-    """The type as SQL."""
-    if isinstance(ref, SqlType):
-        if ref.args:
-            return f"{ref.kind.value}<{', '.join(map(type_sql, ref.args))}>"
-        return _struct(ref.fields) if ref.kind is Kind.STRUCT else str(ref)
-    if ref.known is not None:
-        return type_sql(ref.known)
-    if ref.kind == "STRUCT":
-        return _struct(ref.fields)
-    return f"{ref.kind}<{', '.join(map(type_sql, ref.args))}>" if ref.kind else quote_name(ref.custom)
-
-
-def _struct(fields: Sequence[tuple[str, TypeRef]] | Sequence[tuple[str, SqlType]]) -> str:
-    return f"STRUCT<{', '.join(f'{quote_name(n)} {type_sql(t)}' for n, t in fields)}>"
 
 
 def quote_name(name: str) -> str:
@@ -40,3 +24,36 @@ def quote_name(name: str) -> str:
     if plain and name.upper() not in RESERVED and name.upper() not in _SPECIAL:
         return name
     return "`" + name.replace("`", "``") + "`"
+
+
+def type_sql(ref: TypeRef | SqlType, name: Name = quote_name, field: Name = quote_name) -> str:
+    """The type as SQL. name, field: how names of custom types and of fields are written."""
+    if isinstance(ref, TypeRef) and ref.known is not None:
+        return type_sql(ref.known, name, field)
+    kind = ref.name.upper() if isinstance(ref, TypeRef) else ref.kind.value
+    if ref.args:
+        return f"{kind}<{', '.join(type_sql(a, name, field) for a in ref.args)}>"
+    if kind == "STRUCT":
+        return f"STRUCT<{', '.join(f'{field(n)} {type_sql(of, name, field)}' for n, of in ref.fields)}>"
+    if isinstance(ref, SqlType):
+        return str(ref)
+    return name(ref.name) + (f"({', '.join(map(str, ref.parameters))})" if ref.parameters else "")
+
+
+def within_text(within: WithinClause) -> str:
+    """The clause as SQL, with durations in milliseconds."""
+    grace = f" GRACE PERIOD {within.grace_ms} MILLISECONDS" if within.grace_ms is not None else ""
+    return f"WITHIN ({within.before_ms} MILLISECONDS, {within.after_ms} MILLISECONDS){grace}"
+
+
+def window_text(window: WindowClause) -> str:
+    """The clause as SQL, with durations in milliseconds."""
+    size = f"{window.size_ms} MILLISECONDS"
+    parts = [size if window.kind == "session" else f"SIZE {size}"]
+    if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:
+        parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
+    if window.retention_ms is not None:
+        parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")
+    if window.grace_ms is not None:
+        parts.append(f"GRACE PERIOD {window.grace_ms} MILLISECONDS")
+    return f"WINDOW {window.kind.upper()} ({', '.join(parts)})"

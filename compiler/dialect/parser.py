@@ -86,7 +86,7 @@ def parse_expression(source: SourceText, dialect: DialectName = "ksql") -> Ast:
     >>> parse_expression(SourceText("", "a + 1")).name
     'add'
     """
-    return standard.expression(source) if dialect == "standard" else _fragment(source, parse_expr)
+    return standard.expression_tree(source) if dialect == "standard" else _fragment(source, parse_expr)
 
 
 def parse_query(source: SourceText) -> Query:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from flowql.compiler.dialect.ast import (
     Ast,
     CastTo,
@@ -14,17 +16,21 @@ from flowql.compiler.dialect.ast import (
     SelectItem,
     Star,
     TableRef,
-    TypeRef,
-    WindowClause,
-    WithinClause,
 )
+from flowql.compiler.dialect.generator import type_sql, window_text, within_text
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.plan.explain import call_text
 
 _BINARY = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "concat": "||", "and": "AND", "or": "OR",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "concat": "||",
     "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM", "like": "LIKE", "not_like": "NOT LIKE",
 }  # fmt: skip
+
+
+_OF_STANDARD = ("between_symmetric", "ilike", "similar", "case_of", "plus")
+_TEST = re.compile("is_(not_)?(true|false|unknown)")
 
 
 def text_of(node: Ast) -> str:
@@ -34,7 +40,7 @@ def text_of(node: Ast) -> str:
     if isinstance(node, Lit):
         return _literal(node)
     if isinstance(node, CastTo):
-        return f"CAST({text_of(node.operand)} AS {type_text(node.type)})"
+        return f"CAST({text_of(node.operand)} AS {type_sql(node.type, str.upper, str)})"
     if isinstance(node, LambdaFn):
         params = node.params[0] if len(node.params) == 1 else f"({', '.join(node.params)})"
         return f"{params} => {text_of(node.body)}"
@@ -42,8 +48,15 @@ def text_of(node: Ast) -> str:
         if node.struct_of is not None:
             return f"{text_of(node.struct_of)}->*"
         return f"{node.source}.*" if node.source else "*"
-    assert isinstance(node, Func), "other nodes are lowered"
-    return _function(node)
+    if isinstance(node, t.Call):
+        return call_text(node.name[-1].upper(), [text_of(a) for a in node.args])
+    return _function(node) if isinstance(node, Func) and not _is_standard(node) else WRITER.expr(node)
+
+
+def _is_standard(node: Func) -> bool:
+    """Whether it is an operator of standard SQL, or a form of it."""
+    known = node.name.isidentifier() and node.name.removeprefix("not_") not in _OF_STANDARD
+    return not known or _TEST.fullmatch(node.name) is not None
 
 
 def _literal(node: Lit) -> str:
@@ -57,6 +70,8 @@ def _literal(node: Lit) -> str:
 def _function(node: Func) -> str:
     args = [text_of(a) for a in node.args]
     match node.name:
+        case "and" | "or":
+            return f"({f' {node.name.upper()} '.join(args)})"
         case name if name in _BINARY and len(args) >= 2:
             escape = f" ESCAPE {args[2]}" if len(args) > 2 else ""
             return f"({args[0]} {_BINARY[name]} {args[1]}{escape})"
@@ -97,16 +112,6 @@ def _bare(node: Ast) -> str:
     return str(node.value) if isinstance(node, Lit) else text_of(node)
 
 
-def type_text(ref: TypeRef) -> str:
-    if ref.known is not None:
-        return str(ref.known)
-    if ref.custom:
-        return ref.custom
-    if ref.fields:
-        return "STRUCT<" + ", ".join(f"{n} {type_text(t)}" for n, t in ref.fields) + ">"
-    return f"{ref.kind}<{', '.join(type_text(a) for a in ref.args)}>"
-
-
 def statement_text(name: str, kind: str, query: Query, *, insert: bool = False) -> str:
     """A persistent query as canonical text: the same for SQL and for a structured definition, without properties."""
     head = f"INSERT INTO {name}" if insert else f"CREATE {kind.upper()} {name} AS"
@@ -144,22 +149,3 @@ def _join(join: JoinClause) -> str:
     kind = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}[join.kind]
     within = f" {within_text(join.within)}" if join.within is not None else ""
     return f"{kind} {_source(join.right)}{within} ON {text_of(join.on)}"
-
-
-def within_text(within: WithinClause) -> str:
-    """The clause as SQL, with durations in milliseconds."""
-    grace = f" GRACE PERIOD {within.grace_ms} MILLISECONDS" if within.grace_ms is not None else ""
-    return f"WITHIN ({within.before_ms} MILLISECONDS, {within.after_ms} MILLISECONDS){grace}"
-
-
-def window_text(window: WindowClause) -> str:
-    """The clause as SQL, with durations in milliseconds."""
-    size = f"{window.size_ms} MILLISECONDS"
-    parts = [size if window.kind == "session" else f"SIZE {size}"]
-    if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:
-        parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
-    if window.retention_ms is not None:
-        parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")
-    if window.grace_ms is not None:
-        parts.append(f"GRACE PERIOD {window.grace_ms} MILLISECONDS")
-    return f"WINDOW {window.kind.upper()} ({', '.join(parts)})"

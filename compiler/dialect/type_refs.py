@@ -64,7 +64,7 @@ def _base(cur: Cursor, start: Tok) -> TypeRef:
         if cur.tok.op == "(":
             _length(cur, start)
         return TypeRef(known=known, span=cur.span_since(start))
-    return TypeRef(custom=start.name, span=cur.span_since(start))
+    return TypeRef(start.name, span=cur.span_since(start))
 
 
 _SHAPES = {"ARRAY": "ARRAY<INT>", "MAP": "MAP<STRING, INT>", "STRUCT": "STRUCT<name INT>"}
@@ -140,7 +140,7 @@ def container_of(kind: str, args: Sequence[TypeRef], span: Span) -> TypeRef:
     """An ARRAY or a MAP of types."""
     known = [a.known for a in args if a.known is not None]
     if len(known) < len(args):
-        return TypeRef(kind=kind, args=tuple(args), span=span)
+        return TypeRef(kind, args=tuple(args), span=span)
     return TypeRef(known=t.array(*known) if kind == "ARRAY" else t.map_of(*known), span=span)
 
 
@@ -148,7 +148,7 @@ def struct_of(fields: Sequence[tuple[str, TypeRef]], span: Span) -> TypeRef:
     """A STRUCT of named types."""
     known = [(name, ref.known) for name, ref in fields if ref.known is not None]
     if len(known) < len(fields):
-        return TypeRef(kind="STRUCT", fields=tuple(fields), span=span)
+        return TypeRef("STRUCT", fields=tuple(fields), span=span)
     return TypeRef(known=t.struct(*known), span=span)
 
 

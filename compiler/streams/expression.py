@@ -220,8 +220,8 @@ class Expression:
         """
         at = here()
         if isinstance(to, str):
-            return Expression(CastTo(self.ast, TypeRef(custom=to, span=at), at))
-        return Expression(CastTo(self.ast, TypeRef(sql_type(to, "cast")[0], span=at), at))
+            return Expression(CastTo(self.ast, TypeRef(to, span=at), at))
+        return Expression(CastTo(self.ast, TypeRef(known=sql_type(to, "cast")[0], span=at), at))
 
 
 def col(name: str) -> Expression:
@@ -319,9 +319,11 @@ def as_ast(value: Any, at: Span) -> Ast:
         case str():
             return Lit("string", value, at)
         case datetime() if value.tzinfo is None:
-            return CastTo(Lit("string", value.isoformat(timespec="milliseconds"), at), TypeRef(TIMESTAMP, span=at), at)
+            return CastTo(
+                Lit("string", value.isoformat(timespec="milliseconds"), at), TypeRef(known=TIMESTAMP, span=at), at
+            )
         case date() if not isinstance(value, datetime):
-            return CastTo(Lit("string", value.isoformat(), at), TypeRef(DATE, span=at), at)
+            return CastTo(Lit("string", value.isoformat(), at), TypeRef(known=DATE, span=at), at)
         case list() | tuple():
             return Func("array", tuple(as_ast(v, at) for v in value), at)
         case dict():

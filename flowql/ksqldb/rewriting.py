@@ -45,7 +45,7 @@ class Rewriting:
     def expand_type(self, statement: Statement, name: str, type_: SqlType) -> None:
         """Write a custom type out where the statement names it."""
         for ref in walk(statement):
-            if isinstance(ref, TypeRef) and ref.custom == name:
+            if isinstance(ref, TypeRef) and ref.known is None and ref.name == name:
                 self._edits[self._range(ref.span)] = type_sql(type_)
 
     def __str__(self) -> str:

@@ -11,15 +11,15 @@ from typing import TypeVar
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.dialect import walks
-from flowql.compiler.dialect.ast import Func, Lit
+from flowql.compiler.dialect.ast import CastTo, Func, Lit, TypeRef
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.tree_names import tree_name
 
 N = TypeVar("N", bound=t.Node)
-_TEXT = t.TypeName("text")
+_TEXT = TypeRef("text")
 _ARRAYS, _OBJECTS = (("jsonb_agg",), ("json_agg",)), (("jsonb_object_agg",), ("json_object_agg",))
 _PERCENTILES, _APPROXIMATE = (("percentile_cont",), ("percentile_disc",)), ("approx_percentile",)
-_DOUBLE, _ERROR = t.TypeName("double"), "0.01"
+_DOUBLE, _ERROR = TypeRef("double"), "0.01"
 
 
 def of_others(query: N) -> N:
@@ -55,7 +55,7 @@ def _of_call(node: t.Node) -> t.Node | None:
     if len(node.args) != 2:
         return None
     key, value = node.args
-    row = Func("ROW", (t.Cast(key, _TEXT, span=key.span), value), node.span)
+    row = Func("ROW", (CastTo(key, _TEXT, key.span), value), node.span)
     return t.Call(("jsonb_of_entries",), (replace(node, name=("array_agg",), args=(row,)),), span=node.span)
 
 
@@ -65,7 +65,7 @@ def _approximate(node: t.Call) -> t.Expr:
         raise mistake("FQ2005", title, node.span)
     fraction, *error = node.args
     (order,) = node.within_group
-    of = replace(order, expr=t.Cast(order.expr, _DOUBLE, span=node.span))
+    of = replace(order, expr=CastTo(order.expr, _DOUBLE, node.span))
     exact = replace(node, name=("percentile_disc",), args=(fraction,), within_group=(of,))
     return t.Call(("ddsketch_value",), (exact, *(error or (Lit("number", _ERROR, node.span),))), span=node.span)
 

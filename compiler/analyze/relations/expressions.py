@@ -16,7 +16,6 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.dialect.texts import text_of
@@ -96,14 +95,6 @@ class RelBinder(Binder):
     @property
     def clause(self) -> str:
         return self._clause
-
-    def bound(self, node: t.Expr) -> Expr:
-        """The typed expression of a tree."""
-        return self.bind(lower_expr(node))
-
-    def true_when(self, node: t.Expr) -> Expr:
-        """The tree as a condition."""
-        return self.condition(lower_expr(node))
 
     def _name(self, node: Name) -> Expr:
         if node.parts[0].startswith(_MARK):

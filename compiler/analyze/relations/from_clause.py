@@ -143,7 +143,7 @@ class FromBinder(ABC):
         correlated: list[Expr] = []
         known = frozenset(n for f in given.factors for n in f.names)
         for part in plain:
-            for condition in all_conjuncts(binder.true_when(part)):
+            for condition in all_conjuncts(binder.condition(part)):
                 (own if columns_of(condition) <= known else correlated).append(condition)
         rel = replace(joined_all(given.factors, own, self.names), columns=tuple(given.columns))
         rest = [p for p in parts if walks.contains(p, t.Query)]
@@ -225,7 +225,7 @@ class FromBinder(ABC):
         conditions: list[Expr] = []
         for part in (p for n in (*given.on, *given.where) for p in and_parts(n) if not walks.contains(p, t.Query)):
             with suppress(CompileError):  # it names what comes later
-                conditions += [c for c in all_conjuncts(binder.true_when(part)) if columns_of(c) <= known]
+                conditions += [c for c in all_conjuncts(binder.condition(part)) if columns_of(c) <= known]
         return joined_all(chosen, conditions, self.names)
 
     def _check_join(self, join: t.Join) -> None:
@@ -325,16 +325,16 @@ class FromBinder(ABC):
             if walks.contains(join.on, t.Query):
                 return self._joined_by_queries(join, join.on, (left, right), ties, tables, outer)
             binder = self._binder((*left.columns, *right.columns), "ON", outer)
-            conditions = all_conjuncts(binder.true_when(join.on))
+            conditions = all_conjuncts(binder.condition(join.on))
             if binder.uses_outer:
                 left, right = self._carrying(kind, left, right, outer, join)
                 binder = self._binder((*left.columns, *right.columns), "ON", outer)
-                conditions = all_conjuncts(binder.true_when(join.on))
+                conditions = all_conjuncts(binder.condition(join.on))
         else:
             conditions = [equal(name, left, right, join, self.catalog) for name in using]
             conditions += self._bounds(where, left, right, outer) if kind == "inner" else []
         if as_of is not None:
-            time = self._binder(left.columns, "FOR SYSTEM_TIME AS OF", outer).bound(as_of)
+            time = self._binder(left.columns, "FOR SYSTEM_TIME AS OF", outer).bind(as_of)
             assert isinstance(join.right, t.Table)
             versions = find_source(self.catalog, plain_name(join.right.name, join.right.span), join.right.span)
             made = version_joined(join, left, right, conditions, self.names, time, versions)
@@ -352,7 +352,7 @@ class FromBinder(ABC):
         found: list[Expr] = []
         for part in (p for p in where if not walks.contains(p, t.Query)):
             with suppress(CompileError):  # it names other relations, or a column that is merged
-                found += [c for c in all_conjuncts(binder.true_when(part)) if compares_times(c)]
+                found += [c for c in all_conjuncts(binder.condition(part)) if compares_times(c)]
         return [c for c in found if columns_of(c) & left.names and columns_of(c) & right.names]
 
     def _carrying(self, kind: str, left: Rel, right: Rel, outer: RelBinder | None, join: t.Join) -> tuple[Rel, Rel]:
@@ -385,7 +385,7 @@ class FromBinder(ABC):
         again, names = copied(kept, self.names), [f.name for f in kept.node.schema.key]
         binder = self._binder((*again.columns, *other.columns), "ON", outer)
         parts = and_parts(on)
-        plain = [c for p in parts if not walks.contains(p, t.Query) for c in all_conjuncts(binder.true_when(p))]
+        plain = [c for p in parts if not walks.contains(p, t.Query) for c in all_conjuncts(binder.condition(p))]
         renamed = {c.column: copy.expr() for c, copy in zip(kept.columns, again.columns, strict=True)}
         pairs = joined("inner", again, other, [*(substitute(c, renamed) for c in ties), *plain], self.names)
         pairs, conditions = Subqueries(self, tables).conditions(
@@ -402,7 +402,7 @@ class FromBinder(ABC):
         given = _From(outer, tables, [])
         self._flatten(relation, given)
         binder = self._binder(given.columns, "ON", given.outer)
-        conditions = [c for n in given.on for p in and_parts(n) for c in all_conjuncts(binder.true_when(p))]
+        conditions = [c for n in given.on for p in and_parts(n) for c in all_conjuncts(binder.condition(p))]
         if binder.uses_outer or any(f.carried for f in given.factors):
             raise Correlated
         return replace(joined_all(given.factors, conditions, self.names), columns=tuple(given.columns))

@@ -19,7 +19,7 @@ from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.intervals import duration_ms
 from flowql.compiler.dialect.standard.parser import parse_fragment
 from flowql.compiler.dialect.standard.queries import parse_query
 from flowql.compiler.dialect.standard.refuse import fail
@@ -49,7 +49,7 @@ def gap_filled(function: t.TableFunction, table: t.Table, rel: Rel) -> t.Query:
         )
     if not isinstance(step, t.Interval):
         fail("FQ1001", "expected the step as an interval", step.span, help=_EXAMPLE)
-    ms = lower_duration(step)
+    ms = duration_ms(step)
     if ms <= 0:
         fail("FQ1009", "the step of GAP_FILL must be longer than zero", step.span, help=_EXAMPLE)
     by = {n: _fill(f, known) for f in fills for n in _names(f, known)}

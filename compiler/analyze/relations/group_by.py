@@ -54,7 +54,7 @@ class GroupBy:
         rel, sets, parts = self._before_groups(rel, sets, parts)
         aggregates = Aggregates(below, self._names, self._placeholders, self._inside)
         parts = aggregates.taken(parts)
-        exprs = [[*below.carried, *(below.bound(e) for e in one)] for one in sets]
+        exprs = [[*below.carried, *(below.bind(e) for e in one)] for one in sets]
         exprs = [[*one, *self._decided(exprs, parts)] for one in exprs]
         parts, groupings = self._groupings(parts, exprs)
         parts = (self._constants(parts[0], exprs), *parts[1:])
@@ -185,7 +185,7 @@ class GroupBy:
         for n, item in enumerate(items):
             if not waiting or not isinstance(item.expr, Lit):
                 continue
-            e = self._below.bound(item.expr)
+            e = self._below.bind(item.expr)
             if e in waiting:
                 waiting.remove(e)
                 made[n] = replace(item, expr=self._placeholders.add(item.expr, e))
@@ -200,7 +200,7 @@ class GroupBy:
                 return n
             if not (isinstance(n, t.Call) and n.over is None and n.name == ("grouping",)):
                 return None
-            args = [self._below.bound(a) for a in n.args]
+            args = [self._below.bind(a) for a in n.args]
             if not 0 < len(args) <= GROUPING_MAX or any(all(a not in one for one in sets) for a in args):
                 title = "arguments to GROUPING must be grouping expressions of the query"
                 raise mistake("FQ2020", title, n.span, help="name an expression of GROUP BY")

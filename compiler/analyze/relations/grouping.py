@@ -125,10 +125,10 @@ class Aggregates:
         function = function_of(node)
         if function not in FUNCTIONS or len(node.args) != 1 or has_aggregates(node.args[0]):
             return None
-        e = self._below.bound(node.args[0])
+        e = self._below.bind(node.args[0])
         if e.type.kind is not Kind.INTERVAL:
             return None
-        condition = self._below.true_when(node.filter) if node.filter is not None else None
+        condition = self._below.condition(node.filter) if node.filter is not None else None
 
         def column(p: Part) -> Expr:
             name = self._names.fresh(node.name[-1])
@@ -159,7 +159,7 @@ class Aggregates:
                 raise mistake("FQ2020", "aggregate function calls cannot be nested", node.span, "nested")
         if node.name[-1].upper() == "APPROX_COUNT_DISTINCT":  # an exact number is one, too
             node = replace(node, distinct=True)
-        args = [self._below.bound(a) for a in node.args]
+        args = [self._below.bind(a) for a in node.args]
         if function == "COUNT":  # equal intervals may be written differently
             args = [interval_number(a) for a in args]
         if node.distinct:
@@ -184,7 +184,7 @@ class Aggregates:
                 args[1] = Call(STRING, "COALESCE", (convert(args[1], STRING), Literal(STRING, "")))
         if is_users(function):
             args, result = _own(function, args, node)
-            condition = self._below.true_when(node.filter) if node.filter is not None else None
+            condition = self._below.condition(node.filter) if node.filter is not None else None
             name = self._names.fresh(plain_name(function).lower())
             return AggregateCall(function, tuple(args), result, node.distinct, condition, tuple(orders), (), name)
         if function == "COUNT" and (
@@ -197,7 +197,7 @@ class Aggregates:
             if not args:
                 help = f"write  {node.name[-1].upper()}({'DISTINCT ' * node.distinct}x)"
             raise mistake("FQ2005", f"{node.name[-1]} takes {takes}, not {len(args)}", node.span, help=help)
-        condition = self._below.true_when(node.filter) if node.filter is not None else None
+        condition = self._below.condition(node.filter) if node.filter is not None else None
         if init == (None,):  # a fraction that is NULL: as if there were no rows
             init, condition = (0.5,), Literal(BOOLEAN, False)
         result = _result_type(function, tuple(a.type for a in args), node)
@@ -220,7 +220,7 @@ class Aggregates:
         if len(args) != wanted or len(node.within_group) != 1:
             takes = "a fraction, and " if wanted else ""
             raise mistake("FQ2005", f"{function} takes {takes}WITHIN GROUP (ORDER BY one expression)", node.span)
-        of = self._below.bound(node.within_group[0].expr).type
+        of = self._below.bind(node.within_group[0].expr).type
         if of.kind is Kind.INTERVAL or of == JSONB:
             help = (
                 "order by  EXTRACT(EPOCH FROM x)" if of.kind is Kind.INTERVAL else "order by a part of it:  j ->> 'key'"
@@ -312,7 +312,7 @@ def grouped_with_intervals(
 
 def order_of(item: t.OrderItem, binder: RelBinder) -> Order:
     """An item of ORDER BY."""
-    return ordered_by(binder.bound(item.expr), item)
+    return ordered_by(binder.bind(item.expr), item)
 
 
 def ordered_by(e: Expr, item: t.OrderItem) -> Order:

@@ -9,7 +9,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted
 from flowql.compiler.dialect import walks
-from flowql.compiler.dialect.ast import Lit, Name
+from flowql.compiler.dialect.ast import CastTo, Lit, Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.dialect.texts import text_of
@@ -40,7 +40,7 @@ def _renamed(node: Name, source: t.Relation) -> CompileError | None:
 
 def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
     expr = WRITER.expr(item.expr)
-    plain = isinstance(item.expr, (Name, Lit, t.Call, t.Cast))
+    plain = isinstance(item.expr, (Name, Lit, t.Call, CastTo))
     edit: Edit | None = Edit(node.span, expr if plain else f"({expr})")
     help = f"write the expression again:  {expr}"
     if any(isinstance(n, t.Call) and n.over is not None for n in walks.walk(item.expr)):

@@ -128,7 +128,7 @@ class QueryBinder(FromBinder):
     def _count(self, node: t.Expr | None) -> int | None:
         if node is None:
             return None
-        e = folded(RelBinder((), self.catalog, "LIMIT").bound(node))
+        e = folded(RelBinder((), self.catalog, "LIMIT").bind(node))
         if not isinstance(e, Literal) or (e.value is not None and not isinstance(e.value, int)):
             unsupported("LIMIT or OFFSET of an expression", node.span, "write a whole number")
         if e.value is not None and e.value < 0:
@@ -296,7 +296,7 @@ class QueryBinder(FromBinder):
             if isinstance(item.expr, Star):
                 made += self._star(item.expr, binder)
                 continue
-            e = binder.bound(item.expr)
+            e = binder.bind(item.expr)
             if e.type.kind is Kind.NULL:
                 e = Literal(SqlType(Kind.STRING), None)  # a bare NULL is a text, as in PostgreSQL
             made.append((item.alias or tree_name(original.expr), kept(e)))
@@ -315,7 +315,7 @@ class QueryBinder(FromBinder):
             raise mistake("FQ2001", title, star.span, "unknown", help=f"there are {listing(known)}", edit=edit)
         chosen = [c for c in binder.columns if (c.source == alias if alias is not None else not c.qualified)]
         shown = [c for c in chosen if c.name not in excluded and not c.is_hidden]
-        return [(c.name, kept(binder.bound(_reference(c, star)))) for c in shown]
+        return [(c.name, kept(binder.bind(_reference(c, star)))) for c in shown]
 
     # --- DISTINCT ON and set operations ---
 

@@ -21,7 +21,7 @@ from flowql.compiler.analyze.relations.relation import (
 from flowql.compiler.analyze.standard_functions import beside_typed
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.dialect import walks
-from flowql.compiler.dialect.ast import Func, Star
+from flowql.compiler.dialect.ast import CastTo, Func, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
@@ -60,7 +60,7 @@ def values(rows: Sequence[Sequence[t.Expr]], node: t.Values, rel: Rel, binder: R
     columns: list[list[Expr]] = []
     for n, written in enumerate(zip(*rows, strict=True), 1):
         try:
-            common, converted = unify(beside_typed([binder.bound(e) for e in written]), strict=True)
+            common, converted = unify(beside_typed([binder.bind(e) for e in written]), strict=True)
         except FunctionTypeError as problem:
             title = f"the values of column {n} have no common type: {problem}"
             raise mistake("FQ2005", title, node.span, help=problem.hint) from None
@@ -135,7 +135,7 @@ def _lists(call: t.Call, binder: RelBinder) -> list[Expr]:
     """The arrays whose elements are the columns of a function in FROM."""
     (name,) = call.name
     if name in ROWS:
-        return [binder.bound(Func(of, call.args, call.span)) for of in ROWS[name][0]]
+        return [binder.bind(Func(of, call.args, call.span)) for of in ROWS[name][0]]
     return [_list(e, call, binder) for e in call.args] if name == "unnest" else [_series(call, binder)]
 
 
@@ -148,7 +148,7 @@ def unnested(
     """
     calls: dict[t.Call, list[Expr]] = {}
     for item in items:
-        call = item.expr.operand if isinstance(item.expr, t.Cast) else item.expr
+        call = item.expr.operand if isinstance(item.expr, CastTo) else item.expr
         if isinstance(call, t.Call) and is_unnest(call):
             if len(call.args) != 1 and call.name == ("unnest",):
                 unsupported("UNNEST of several arrays in a SELECT list", call.span, "write one UNNEST for each")
@@ -186,7 +186,7 @@ def as_query(function: t.TableFunction) -> t.Derived:
 
 
 def _list(e: t.Expr, call: t.Call, binder: RelBinder) -> Expr:
-    bound = binder.bound(e)
+    bound = binder.bind(e)
     if bound.type.kind is not Kind.ARRAY:
         raise mistake("FQ2005", f"UNNEST takes an array, not {bound.type}", e.span, "no array")
     if bound.type.element.kind in (Kind.ARRAY, Kind.STRUCT):
@@ -200,7 +200,7 @@ def _series(call: t.Call, binder: RelBinder) -> Expr:
         if isinstance(e, t.Named):
             unsupported("a named argument of generate_series", e.span, "write its value alone")
     try:
-        return binder.bound(Func("sql_series", call.args, call.span))
+        return binder.bind(Func("sql_series", call.args, call.span))
     except CompileError as error:  # the function is called otherwise than it is written
         (first, *_) = error.diagnostics
         title = first.title.removeprefix("error processing expression ").replace("SQL_SERIES", "GENERATE_SERIES", 1)

@@ -74,7 +74,7 @@ class Subqueries:
                 rel = self._compared(rel, _negated(node) if negated else node, node.of, binder)
             else:
                 rel, part = self.values(rel, part, binder)
-                left.append(binder.true_when(part))
+                left.append(binder.condition(part))
         return rel, left
 
     def values(self, rel: Rel, parts: Any, binder: RelBinder) -> tuple[Rel, Any]:
@@ -119,7 +119,7 @@ class Subqueries:
         for operand, value, shown in zip(operands, found, _shown(query, operands), strict=True):
             of_query = self._placeholders.add(shown, value)
             op = _OPPOSITE[node.op] if every else node.op
-            holds = binder.true_when(Func(t.OPERATORS[op], (operand, of_query), node.span))
+            holds = binder.condition(Func(t.OPERATORS[op], (operand, of_query), node.span))
             conditions.append(_true_or_unknown(holds) if every else holds)
         return joined("anti" if every else "semi", rel, inner, conditions, self._names)
 
@@ -127,7 +127,7 @@ class Subqueries:
         """The relation with a column for each operand that is computed of its columns, and what stands for the operands."""
         made: list[t.Expr] = []
         for operand in operands:
-            e = kept(binder.bound(operand))
+            e = kept(binder.bind(operand))
             if isinstance(e, Call) and frozenset() < columns_of(e) <= rel.names:
                 rel, (name,) = as_columns(rel, [e], self._names, "operand")
                 operand = self._placeholders.add(operand, taken(Column(e.type, name)))
@@ -152,7 +152,7 @@ class Subqueries:
             elif walks.contains(item.expr, t.Query):
                 raise Correlated
             else:
-                values.append(inside.bound(item.expr))
+                values.append(inside.bind(item.expr))
         _check_within(given.correlated, rel, given.rel)
         return given.rel, list(given.correlated), values
 
@@ -167,7 +167,7 @@ class Subqueries:
         """
         operands = _operands(node)
         # Bound here, as inside the sub-query its names may mean other columns.
-        bound = [binder.bound(walks.rebuilt(e, rule, *_OF_QUERIES)) for e in operands]
+        bound = [binder.bind(walks.rebuilt(e, rule, *_OF_QUERIES)) for e in operands]
         compared: list[t.Expr] = []
         fails: list[t.Expr] = []
         for operand, e in zip(operands, bound, strict=True):
@@ -301,7 +301,7 @@ class Subqueries:
             if call.function == "COUNT" and pairs:
                 zero = Call(BIGINT, "COALESCE", (call.column, Literal(BIGINT, 0)))
                 self._placeholders.exchange(call.column, zero)
-        return rel, RelBinder((), binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs).bound(item)
+        return rel, RelBinder((), binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs).bind(item)
 
     def _beside(self, rel: Rel, inner: Rel, conditions: Sequence[Expr]) -> Rel:
         """Every row of the relation, with the row of the sub-query that fits; its columns have no name."""

@@ -26,7 +26,7 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.intervals import duration_ms
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
@@ -82,7 +82,7 @@ def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Nam
     name = function.call.name[-1].lower()
     time, durations = _arguments(function, _NAMED[name])
     binder = RelBinder(rel.columns, catalog, name.upper())
-    at = binder.bound(time)
+    at = binder.bind(time)
     if at.type.kind is Kind.BIGINT:  # as ROWTIME counts
         binder.given = {_MARK: at}
         computed = NamedExpr(names.fresh("__time"), binder.bind(Func("from_millis", (Name((_MARK,)),))))
@@ -222,7 +222,7 @@ def _arguments(function: t.TableFunction, places: Sequence[str]) -> tuple[t.Expr
             node = t.Interval(str(node.value), span=node.span)
         if not isinstance(node, t.Interval):
             fail("FQ1001", f"expected the {place} as an interval", node.span, help=_example(function))
-        durations[place] = lower_duration(node)
+        durations[place] = duration_ms(node)
         if durations[place] <= 0 and place != "offset":
             fail("FQ1009", f"the {place} must be longer than zero", node.span, help=_example(function))
     time = given["timecol"]

@@ -41,7 +41,7 @@ def equal(name: str, left: Rel, right: Rel, join: t.Join, catalog: Catalog) -> E
     sides = [next(c for c in r.columns if c.name == name and not c.qualified) for r in (left, right)]
     given = {f"\0{i}\0{name}": taken(c.expr()) for i, c in enumerate(sides)}
     a, b = (Name((k,), span=join.span) for k in given)
-    return RelBinder((), catalog, "USING", given=given).true_when(Func("eq", (a, b), join.span))
+    return RelBinder((), catalog, "USING", given=given).condition(Func("eq", (a, b), join.span))
 
 
 def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joined_rel: Rel, fresh: Names) -> Rel:

@@ -14,7 +14,7 @@ from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_col
 from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.intervals import duration_ms
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.functions.change_aggregates import names as aggregate_names
 from flowql.compiler.functions.coercion import convert, unify
@@ -66,7 +66,7 @@ def windowed(
             return None
         spec = _spec(n.over, named)
         order = tuple(order_of(o, binder) for o in spec.order_by)
-        window = _Window((*binder.carried, *(equality_value(binder.bound(e)) for e in spec.partition_by)), order)
+        window = _Window((*binder.carried, *(equality_value(binder.bind(e)) for e in spec.partition_by)), order)
         call = _bound(n, spec, order, binder, names, placeholders)
         windows.setdefault(window, []).append(call)
         return placeholders.add(n, column_of(call.column))
@@ -135,7 +135,7 @@ def _bound(
             raise mistake(
                 "FQ2005", f"FILTER is not for the window function {function.lower()}", node.span, "no aggregate"
             )
-        args = [binder.bound(a) for a in node.args]
+        args = [binder.bind(a) for a in node.args]
         args, type_, init = _arguments(function, args, node)
         frame = Frame() if function in _NO_FRAME else _frame(spec.frame, order, binder)
         column = Field(names.fresh(function.lower()), type_)
@@ -230,7 +230,7 @@ def _milliseconds(interval: t.Interval, unit: str, ordered_by: SqlType) -> int:
     if unit != "range" or ordered_by.kind not in _TIMES:
         title = f"an INTERVAL is a distance in a RANGE over times, not over {ordered_by}"
         raise mistake("FQ2005", title, interval.span, "an interval", help="write a number")
-    return lower_duration(interval)
+    return duration_ms(interval)
 
 
 def _distance(bound: t.Bound, unit: str, ordered_by: SqlType, binder: RelBinder) -> Any:
@@ -242,7 +242,7 @@ def _distance(bound: t.Bound, unit: str, ordered_by: SqlType, binder: RelBinder)
         length = _milliseconds(bound.offset, unit, ordered_by) * (1000 if ordered_by.kind is Kind.MICROS else 1)
         e: Expr = Literal(BIGINT, length, bound.span)
     else:
-        e = folded(binder.bound(bound.offset))
+        e = folded(binder.bind(bound.offset))
         if unit == "range" and ordered_by.kind in _TIMES:
             title = f"the distance in a RANGE over {ordered_by} is an INTERVAL"
             raise mistake(

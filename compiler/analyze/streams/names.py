@@ -94,13 +94,13 @@ class Resolver:
 
     def _type(self, ref: TypeRef) -> TypeRef:
         """A type whose text is as written."""
-        if not ref.custom:
+        if ref.known is not None:
             return ref
         try:
-            parsed = parse_type(SourceText("", ref.custom), "standard" if self.catalog.standard else "ksql")
+            parsed = parse_type(SourceText("", ref.name), "standard" if self.catalog.standard else "ksql")
             return _placed(parsed, ref.span)
         except CompileError as error:
-            title = f"{self.clause}: {ref.custom!r} is not a type"
+            title = f"{self.clause}: {ref.name!r} is not a type"
             why = error.diagnostics[0].title
             raise mistake(
                 "FQ2005", title, ref.span, "not a type", why=why, help='cast("DOUBLE"), cast(float)'

@@ -279,7 +279,7 @@ def _columns(declared: Declared, row: RowType, catalog: Catalog, *, key: bool) -
 
 
 def _column(declared: Declared, name: str, field: Field, *, key: bool) -> ColumnDef:
-    ref = TypeRef(field.type, span=declared.at)
+    ref = TypeRef(known=field.type, span=declared.at)
     if not key:
         return ColumnDef(name, ref, span=declared.at)
     return ColumnDef(name, ref, "primary_key" if declared.kind == "table" else "key", span=declared.at)

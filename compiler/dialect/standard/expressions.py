@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
-from flowql.compiler.dialect.ast import Func, Lit, Star
+from flowql.compiler.dialect.ast import CastTo, Func, Lit, Star
 from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.primaries import parse_primary
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.tree import OPERATORS, Cast, Collate, Expr, InQuery, Quantified, Query
+from flowql.compiler.dialect.standard.tree import OPERATORS, PREFIXES, Collate, Expr, InQuery, Quantified, Query
 from flowql.compiler.dialect.standard.types import parse_type
 
 OR, AND, NOT, IS, COMPARISON, RANGE, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATION, SIGN, POSTFIX = range(1, 15)
@@ -25,7 +25,6 @@ LEVELS = {
     **dict.fromkeys(("*", "/", "%"), PRODUCT),
     "^": POWER,
 }
-PREFIXES = ("~", "@", "|/", "||/")  # operators in front of a value, beside the signs
 _BEHIND = ("::", "[", ".", "->")  # operators behind a primary
 _SINGLE = (IS, COMPARISON, RANGE)  # `a = b = c` is no expression
 _RANGES = ("BETWEEN", "IN", "LIKE", "ILIKE", "SIMILAR")
@@ -76,7 +75,7 @@ def _prefixed(cur: Reader) -> Expr:
         return Func("neg" if op == "-" else "plus", (operand,), cur.span_since(start))
     if cur.tok.op in PREFIXES:
         op = cur.next().text
-        return Func(op, (parse_expr(cur, SUM),), cur.span_since(start))
+        return Func(PREFIXES[op], (parse_expr(cur, SUM),), cur.span_since(start))
     return _postfixed(cur, start, parse_primary(cur))
 
 
@@ -246,7 +245,7 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
         count += 1
         cur.check_chain(count)
         if cur.accept_op("::"):
-            base = Cast(base, parse_type(cur), span=cur.span_since(start))
+            base = CastTo(base, parse_type(cur), cur.span_since(start))
         elif cur.tok.op == "[":
             base = _subscript(cur, start, base)
         elif cur.tok.op == ".":

@@ -11,9 +11,8 @@ from flowql.compiler.diagnostics.suggest import closest
 from flowql.compiler.dialect.ast import Check, ColumnDef, CreateSource, Func, Lit, Name
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import REALS, SMALL, lower_expr
-from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.refuse import check_depth, fail, unsupported
+from flowql.compiler.dialect.standard.types import REALS, SMALL
 from flowql.compiler.dialect.standard.watermarks import watermark_of
 from flowql.compiler.dialect.standard.write_expressions import write_type
 
@@ -71,7 +70,7 @@ def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key",
     others = [o for o in c.constraints if not (o == "NOT NULL" and role in ("key", "primary_key"))]
     if others:
         unsupported(f"{others[0]} of a column", c.span, _CONSTRAINTS.get(others[0], "leave it out"))
-    return ColumnDef(c.name, lower_type(c.type), role, c.header_key, c.span, c.properties)
+    return ColumnDef(c.name, c.type, role, c.header_key, c.span, c.properties)
 
 
 def check_key(s: st.CreateTable) -> None:
@@ -111,4 +110,4 @@ def _limit_of(c: st.ColumnDefinition) -> Check | None:
         condition = Func("eq", (Func("sql_real", (value,)), value))
     else:
         return None
-    return Check(lower_expr(condition), f"{c.name} {write_type(made).upper()}", c.span)
+    return Check(condition, f"{c.name} {write_type(made).upper()}", c.span)

@@ -7,13 +7,11 @@ from typing import TypeVar
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.ast import Ast, Statement, TypeRef
+from flowql.compiler.dialect.ast import Statement, TypeRef
 from flowql.compiler.dialect.cursor import Positions, Tok
 from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.standard.calls import parse_window
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
-from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.queries import parse_items, parse_order_items, parse_query
 from flowql.compiler.dialect.standard.reader import Reader, Rules
 from flowql.compiler.dialect.standard.refuse import check_depth
@@ -89,20 +87,12 @@ def parse_fragment(source: SourceText, rule: Callable[[Reader], T]) -> T:
     return result
 
 
-# --- fragments, lowered ---
-
-
-def expression(source: SourceText) -> Ast:
-    """One expression."""
-    return lower_expr(parse_fragment(source, parse_expr))
+# --- fragments ---
 
 
 def type_ref(source: SourceText) -> TypeRef:
     """One type."""
-    return lower_type(parse_fragment(source, parse_type))
-
-
-# --- fragments as trees ---
+    return parse_fragment(source, parse_type)
 
 
 def relation_tree(source: SourceText) -> Relation:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flowql.compiler.diagnostics.edits import Edit, before, quoted
-from flowql.compiler.dialect.ast import Func, Lit, Name, Star
+from flowql.compiler.dialect.ast import CastTo, Func, Lit, Name, Star
 from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.forms import MAP_HELP, STRUCT_HELP, parse_pairs
 from flowql.compiler.dialect.standard.calls import parse_call
@@ -15,7 +15,6 @@ from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.special_calls import SPECIAL_CALLS
 from flowql.compiler.dialect.standard.tree import (
     ArrayQuery,
-    Cast,
     Default,
     Exists,
     Expr,
@@ -241,7 +240,7 @@ def _cast(cur: Reader, start: Tok) -> Expr:
     cur.expect_word("AS", help="write  CAST(value AS type)")
     target = parse_type(cur)
     cur.expect_op(")")
-    return Cast(operand, target, start.upper == "TRY_CAST", span=cur.span_since(start))
+    return CastTo(operand, target, cur.span_since(start), safe=start.upper == "TRY_CAST")
 
 
 def _exists(cur: Reader, start: Tok) -> Expr:

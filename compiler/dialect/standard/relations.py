@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.ast import TypeRef
 from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.calls import parse_call
 from flowql.compiler.dialect.standard.expressions import parse_expr
@@ -18,7 +19,6 @@ from flowql.compiler.dialect.standard.tree import (
     Relation,
     Table,
     TableFunction,
-    TypeName,
 )
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import JOIN_DIRECTIONS, JOIN_VARIANTS, RELATION_CLAUSES
@@ -213,7 +213,7 @@ def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
     else:
         return None
     columns: list[str] = []
-    types: list[TypeName] = []
+    types: list[TypeRef] = []
     if cur.accept_op("("):
         while not columns or cur.accept_op(","):
             columns.append(cur.expect_name("the name of a column"))

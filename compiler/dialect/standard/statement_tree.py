@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import CreateAs, InsertRow, OtherStatement, Property, Statement
-from flowql.compiler.dialect.standard.tree import Expr, Form, Item, Query, Relation, TypeName, With
+from flowql.compiler.dialect.ast import CreateAs, InsertRow, OtherStatement, Property, Statement, TypeRef
+from flowql.compiler.dialect.standard.tree import Expr, Form, Item, Query, Relation, With
 from flowql.compiler.plan.tables import CopyFrom
 
 
@@ -42,7 +42,7 @@ class ColumnDefinition(Form):
     """
 
     name: str
-    type: TypeName
+    type: TypeRef
     role: Literal["value", "key", "primary_key", "header"] = "value"
     header_key: str = ""
     default: Expr | None = None

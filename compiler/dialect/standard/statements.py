@@ -33,8 +33,6 @@ from flowql.compiler.dialect.standard.foreign_statements import (
     refuse_verb,
     refuse_with_refresh,
 )
-from flowql.compiler.dialect.standard.lower_expressions import lower_exprs
-from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.over_topics import added_column, is_own_table, over_topic
 from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
 from flowql.compiler.dialect.standard.reader import Reader, expect_relation
@@ -242,7 +240,7 @@ def _declared_type(cur: Reader) -> TypeRef:
         cur.unsupported("CREATE TYPE ... AS (...)", help="write  CREATE TYPE name AS STRUCT<a INT>")
     made = parse_type(cur)
     check_depth(made)
-    return lower_type(made)
+    return made
 
 
 # --- the other verbs ---
@@ -326,7 +324,7 @@ def _asserted_rows(cur: Reader) -> list[tuple[Ast, ...]]:
     rows = parse_rows(cur)
     for value in (value for row in rows for value in row):
         check_depth(value)
-    return [lower_exprs(row) for row in rows]
+    return [*rows]
 
 
 def _set(cur: Reader, start: Tok) -> Sequence[Statement]:

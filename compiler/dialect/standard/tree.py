@@ -1,9 +1,9 @@
 """The syntax tree of a query in standard SQL: one node per construct, with its span, names folded to lower case unless quoted.
 
 Names, literals, operators and constructors are those of `ast`, and hold what was written: numbers are texts of the kind "number", and
-operators that ksqlDB lacks have these names until `lower_expressions`:
+operators that ksqlDB lacks have these names, which the binder knows by `standard_forms`:
 
-    ^ ^@ ~ ~~ and others as in LEVELS (2 args), @ |/ ||/ ~ (1 arg)  plus  and or (2 args or more)  is_true is_false is_unknown
+    ~ ~~ and others as in LEVELS  plus  and or (2 args or more)  is_true is_false is_unknown
     ilike similar between_symmetric  case_of (subject, when, then, ..., else)  row: (a, b)  ROW: with the word
     SLICE (base, low, high: an "int" that is not written)  EXTRACT (part, source)  TIMEZONE (zone, operand): AT TIME ZONE
     CURRENT_DATE and its like (digits of the second where written)
@@ -18,15 +18,17 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Func, Lit, SelectItem, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import Func, Lit, SelectItem, TypeRef, WindowClause, WithinClause
 from flowql.compiler.dialect.ast import Node as Node  # re-exported
+from flowql.compiler.functions import sql_array_parts, sql_jsonb, sql_numbers
 
-# Operators that both dialects have; others are called as they are written.
+# Operators that are called as their functions are; others are called as they are written.
 OPERATORS = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "||": "concat", "=": "eq", "<>": "ne", "<": "lt", "<=": "le", ">": "gt",
-    ">=": "ge",
+    ">=": "ge", "^": "POWER", "^@": "STARTS_WITH", **sql_numbers.OPERATORS, **sql_array_parts.OPERATORS, **sql_jsonb.OPERATORS,
 }  # fmt: skip
-_SIGNS = {name: sign for sign, name in OPERATORS.items()}
+PREFIXES = {"~": sql_numbers.NOT, "@": "ABS", "|/": "SQRT", "||/": "CBRT"}  # in front of a value, beside the signs
+_SIGNS = {name: sign for sign, name in (*OPERATORS.items(), *PREFIXES.items())}
 
 
 def sign_of(operator: str) -> str:
@@ -51,22 +53,6 @@ class Form(Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
-# --- types ---
-
-
-@dataclass(frozen=True, slots=True)
-class TypeName(Form):
-    """A type as written, lower case, of one spelling where the standard has several (`character varying` is `varchar`).
-
-    parameters: `numeric(10, 2)`. args: of `array<t>` and `map<k, v>`. fields: of `struct<a int>`. `int[][]` is an `array` of an `array`.
-    """
-
-    name: str
-    parameters: tuple[int, ...] = ()
-    args: tuple[TypeName, ...] = ()
-    fields: tuple[tuple[str, TypeName], ...] = ()
-
-
 # --- values ---
 
 
@@ -74,7 +60,7 @@ class TypeName(Form):
 class TypedText(Form):
     """`DATE '2024-05-01'`: a text of a type."""
 
-    type: TypeName
+    type: TypeRef
     text: str
 
 
@@ -125,15 +111,6 @@ class ScalarQuery(Form):
     """A query in parentheses as a value."""
 
     query: Query
-
-
-@dataclass(frozen=True, slots=True)
-class Cast(Form):
-    """CAST(operand AS type) or operand::type; safe: TRY_CAST."""
-
-    operand: Expr
-    type: TypeName
-    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +213,7 @@ class Alias(Form):
 
     name: str
     columns: tuple[str, ...] = ()
-    types: tuple[TypeName, ...] = ()
+    types: tuple[TypeRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowql.compiler.dialect.ast import Func, Lit, Name, Star
+from flowql.compiler.dialect.ast import CastTo, Func, Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.words import SPECIAL_VALUES
 
@@ -31,7 +31,7 @@ def _named(node: t.Expr) -> tuple[str, bool]:
             return node.name[-1], True
         case t.Collate():
             return _named(node.operand)
-        case t.Cast():
+        case CastTo():
             inner, strong = _named(node.operand)
             return (inner, True) if strong else (_TYPES.get(node.type.name, node.type.name), False)
         case t.TypedText():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from flowql.compiler.dialect.ast import TypeRef
 from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.tree import TypeName
 
+# Types with the smallest and the largest of their values; columns of them are INT.
+SMALL = {"tinyint": (-128, 127), **dict.fromkeys(("smallint", "int2", "smallserial"), (-32_768, 32_767))}
+REALS = ("real", "float4")  # their columns are DOUBLE, within the range of a REAL
 _CONTAINERS = ("ARRAY", "MAP", "STRUCT")
 _SPELLINGS = {
     "character varying": "varchar",
@@ -19,7 +22,7 @@ _SPELLINGS = {
 }
 
 
-def parse_type(cur: Reader) -> TypeName:
+def parse_type(cur: Reader) -> TypeRef:
     """A type. Any name may be one: which there are is for the analyzer to say."""
     start = cur.tok
     made = _base(cur, start)
@@ -36,13 +39,13 @@ def _at_map(cur: Reader) -> bool:
     return cur.tok.upper == "MAP" and cur.after.op == "("
 
 
-def _base(cur: Reader, start: Tok) -> TypeName:
+def _base(cur: Reader, start: Tok) -> TypeRef:
     if cur.tok.upper in _CONTAINERS and (cur.after.op in ("<", "<>") or _at_map(cur)):
         return _container(cur, start)
     name = _name(cur)
     parameters = _parameters(cur) if cur.tok.op == "(" else ()
     name = _zoned(cur, name)
-    return TypeName(name, parameters, span=cur.span_since(start))
+    return TypeRef(name, parameters, span=cur.span_since(start))
 
 
 def _name(cur: Reader) -> str:
@@ -88,13 +91,13 @@ def _whole(cur: Reader) -> int:
     return int(cur.next().text)
 
 
-def _array(cur: Reader, element: TypeName, start: Tok) -> TypeName:
+def _array(cur: Reader, element: TypeRef, start: Tok) -> TypeRef:
     if not cur.accept_words("ARRAY"):
         cur.expect_op("[")
         _size(cur)
     elif cur.accept_op("["):
         _size(cur)
-    return TypeName("array", args=(element,), span=cur.span_since(start))
+    return TypeRef("array", args=(element,), span=cur.span_since(start))
 
 
 def _size(cur: Reader) -> None:
@@ -104,17 +107,17 @@ def _size(cur: Reader) -> None:
     cur.expect_op("]", help="write  int[]")
 
 
-def _container(cur: Reader, start: Tok) -> TypeName:
+def _container(cur: Reader, start: Tok) -> TypeRef:
     cur.enter()
     name = cur.next().name
     if cur.accept_op("<>"):
         cur.leave()
-        return TypeName(name, span=cur.span_since(start))
+        return TypeRef(name, span=cur.span_since(start))
     closer = ")" if cur.accept_op("(") else ">"
     if closer == ">":
         cur.expect_op("<")
-    args: list[TypeName] = []
-    members: list[tuple[str, TypeName]] = []
+    args: list[TypeRef] = []
+    members: list[tuple[str, TypeRef]] = []
     while cur.tok.op != closer:
         if args or members:
             cur.expect_op(",", label=f"a comma or `{closer}` goes here")
@@ -128,4 +131,4 @@ def _container(cur: Reader, start: Tok) -> TypeName:
     wanted = {"array": 1, "map": 2, "struct": len(args)}[name]
     if len(args) != wanted:
         cur.fail("FQ1007", f"{name} takes {wanted} types, found {len(args)}", at=cur.span_since(start))
-    return TypeName(name, args=tuple(args), fields=tuple(members), span=cur.span_since(start))
+    return TypeRef(name, args=tuple(args), fields=tuple(members), span=cur.span_since(start))

@@ -6,7 +6,7 @@ from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Func, Lit, Name
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.intervals import duration_ms
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.plan.watermarks import Watermark
 
@@ -54,7 +54,7 @@ def _delay(written: st.Watermark, *, is_time: bool) -> int:
         if not _is_column(bound.args[0], written.column):
             fail("FQ2005", f"WATERMARK FOR {written.column} is not of {written.column}", bound.args[0].span, help=help)
         if is_time and isinstance(bound.args[1], t.Interval):
-            return _not_negative(lower_duration(bound.args[1]), bound.args[1].span)
+            return _not_negative(duration_ms(bound.args[1]), bound.args[1].span)
         if not is_time and isinstance(bound.args[1], Lit) and str(bound.args[1].value).isdigit():
             return int(str(bound.args[1].value))
     unsupported("a WATERMARK that is not its column less a constant", bound.span, help)

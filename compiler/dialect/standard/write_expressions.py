@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from flowql.compiler.dialect.ast import Func, LambdaFn, Lit, Name, Star
+from flowql.compiler.dialect.ast import CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import (
     AND,
@@ -18,7 +18,6 @@ from flowql.compiler.dialect.standard.expressions import (
     OR,
     OTHER,
     POSTFIX,
-    PREFIXES,
     RANGE,
     SIGN,
     SUM,
@@ -54,7 +53,7 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def write_type(made: t.TypeName) -> str:
+def write_type(made: TypeRef) -> str:
     """A type."""
     if made.name == "array" and made.args:
         return f"{write_type(made.args[0])}[]"
@@ -154,7 +153,7 @@ class Writer:
             level = LEVELS[sign]
             left = self.expr(args[0], RANGE if level == COMPARISON else level)
             return f"{left} {sign.upper()} {self.expr(args[1], level + 1)}", level
-        if sign in PREFIXES:
+        if sign in t.PREFIXES:
             return self._prefixed(sign, self.expr(args[0], SUM)), OTHER
         if node.name.startswith("is_"):
             test = node.name.replace("distinct", "distinct from").replace("_", " ").upper()
@@ -201,10 +200,10 @@ class Writer:
     def _scalar_query(self, node: t.ScalarQuery) -> tuple[str, int]:
         return f"({self._query(node.query)})", POSTFIX
 
-    def _cast(self, node: t.Cast) -> tuple[str, int]:
+    def _cast(self, node: CastTo) -> tuple[str, int]:
         if node.safe:
             return f"TRY_CAST({self.expr(node.operand)} AS {write_type(node.type)})", POSTFIX
-        bare = isinstance(node.operand, (Name, Lit, t.Cast)) or _is_simple(node.operand)
+        bare = isinstance(node.operand, (Name, Lit, CastTo)) or _is_simple(node.operand)
         operand = self.expr(node.operand)
         return f"{operand if bare else f'({operand})'}::{write_type(node.type)}", POSTFIX
 
@@ -308,7 +307,7 @@ class Writer:
         t.Quantified: _quantified,
         t.Exists: _exists,
         t.ScalarQuery: _scalar_query,
-        t.Cast: _cast,
+        CastTo: _cast,
         t.Collate: _collate,
         t.ArrayQuery: _array_query,
         t.Named: _named,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowql.compiler.dialect.generator import window_text, within_text
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import OTHER
 from flowql.compiler.dialect.standard.write_expressions import Writer, dotted, quoted, write_type
-from flowql.compiler.dialect.texts import window_text, within_text
 
 _PRECEDENCE = {"union": 1, "except": 1, "intersect": 2}
 

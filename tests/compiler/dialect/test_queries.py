@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from flowql.compiler.analyze.types import resolve_type
+from flowql.compiler.catalog.catalog import EMPTY
 from flowql.compiler.diagnostics.diagnostic import ParseError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import JoinClause, Name, Query, Star, TableRef, WindowClause, WithinClause
@@ -106,8 +110,9 @@ def test_types() -> None:
     known = parse_type(SourceText("", "STRUCT<a INT, `b` ARRAY<MAP<VARCHAR(10), DECIMAL(4, 2)>>>")).known
     assert known == t.struct(("A", t.INT), ("b", t.array(t.map_of(t.STRING, t.decimal(4, 2)))))
     custom = parse_type(SourceText("", "ARRAY<address>"))
-    assert (custom.known, custom.kind, custom.args[0].custom) == (None, "ARRAY", "ADDRESS")
-    assert parse_type(SourceText("", "DOUBLE PRECISION"), "standard").known == t.DOUBLE
+    assert (custom.known, custom.name, custom.args[0].name) == (None, "ARRAY", "ADDRESS")
+    standard = replace(EMPTY, standard=True)
+    assert resolve_type(parse_type(SourceText("", "DOUBLE PRECISION"), "standard"), standard) == t.DOUBLE
 
 
 def test_ksql_has_no_sub_queries() -> None:

@@ -69,7 +69,7 @@ def _calls(inner: st.SearchStrategy[Ast]) -> st.SearchStrategy[Ast]:
         func(["struct"], structs),
         func(["field"], st.tuples(inner, fields)),
         st.builds(lambda a, fn: Func("TRANSFORM", (a, fn)), inner, lambdas),
-        st.builds(CastTo, inner, st.builds(TypeRef, types)),
+        st.builds(CastTo, inner, st.builds(lambda known: TypeRef(known=known), types)),
     )
 
 

@@ -9,7 +9,19 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.dialect.ast import Drop, Func, LambdaFn, Lit, Name, Star, Statement, WindowClause, WithinClause
+from flowql.compiler.dialect.ast import (
+    CastTo,
+    Drop,
+    Func,
+    LambdaFn,
+    Lit,
+    Name,
+    Star,
+    Statement,
+    TypeRef,
+    WindowClause,
+    WithinClause,
+)
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.statement_tree import CreateView, QueryStatement
@@ -88,7 +100,7 @@ class TreeMaker:
             lambda d: t.Exists(self.query(d)),
             lambda d: t.ScalarQuery(self.query(d)),
             lambda d: t.Quantified(self._one("=", "<"), self.expr(d), self._one("any", "all"), self.query(d)),
-            lambda d: t.Cast(self.expr(d), self.type(1)),
+            lambda d: CastTo(self.expr(d), self.type(1)),
             self._case,
             lambda d: f(
                 "EXTRACT", Lit("string", self._one("YEAR", "HOUR")), self._leaf() if self._plain else self.expr(d)
@@ -101,12 +113,12 @@ class TreeMaker:
         if not self._plain:
             options += [
                 lambda d: f("TIMEZONE", self.expr(d), self.expr(d)),
-                lambda d: f("~", self.expr(d)),
+                lambda d: f("BITS_NOT", self.expr(d)),
                 lambda d: f(self._one("is_unknown", "is_not_unknown"), self.expr(d)),
                 lambda d: f(self._not("between_symmetric"), self.expr(d), self.expr(d), self.expr(d)),
                 lambda d: f(self._not("similar"), self.expr(d), self.expr(d), self.expr(d)),
                 lambda d: t.Quantified("=", self.expr(d), "any", self._no_query(d)),
-                lambda d: t.Cast(self.expr(d), self.type(2), safe=True),
+                lambda d: CastTo(self.expr(d), self.type(2), safe=True),
                 lambda d: t.Collate(self.expr(d), (self.name(),)),
                 lambda d: t.ArrayQuery(self.query(d)),
                 lambda d: f("array"),
@@ -134,8 +146,8 @@ class TreeMaker:
             return self._one(
                 f("CURRENT_DATE"),
                 f("CURRENT_TIMESTAMP", Lit("int", 3)),
-                t.TypedText(t.TypeName("timestamptz"), self._one(*TEXTS)),
-                t.TypedText(t.TypeName("double"), "1.5"),
+                t.TypedText(TypeRef("timestamptz"), self._one(*TEXTS)),
+                t.TypedText(TypeRef("double"), "1.5"),
                 t.Interval("1-2", ("YEAR", "MONTH")),
                 t.Interval("10"),
             )
@@ -146,7 +158,7 @@ class TreeMaker:
             Lit("string", self._one(*TEXTS)),
             Lit("bool", self._one(True, False)),
             Lit("null", None),
-            t.TypedText(t.TypeName("date"), "2024-05-01"),
+            t.TypedText(TypeRef("date"), "2024-05-01"),
             t.Interval("5", ("MINUTE",)),
         )
 
@@ -157,8 +169,8 @@ class TreeMaker:
 
     def _binary(self, depth: int) -> t.Expr:
         plain = ("+", "-", "*", "/", "%", "||", "=", "<>", "<", "<=", ">", ">=")
-        more = ("^", "->>", "#>", "@>", "&", "|", "#", "<<", ">>", "~", "!~*", "overlaps", "->")
-        op = self._one(*plain) if self._plain or self._flag(0.6) else self._one(*more)
+        more = (*(op for op in t.OPERATORS if op not in plain), "~", "!~*", "overlaps")
+        op = self._one(*plain) if self._plain or self._flag(0.4) else self._one(*more)
         right = self.expr(depth)
         if op == "->" and isinstance(right, Name):  # would be the field of a struct
             op = "->>"
@@ -226,21 +238,21 @@ class TreeMaker:
     def order_item(self, depth: int) -> t.OrderItem:
         return t.OrderItem(self.expr(depth), self._one(None, "asc", "desc"), self._one(None, "first", "last"))
 
-    def type(self, depth: int) -> t.TypeName:
+    def type(self, depth: int) -> TypeRef:
         if depth and not self._plain and self._flag(0.4):
             inner = self.type(depth - 1)
             return self._one(
-                t.TypeName("array", args=(inner,)),
-                t.TypeName("map", args=(t.TypeName("varchar"), inner)),
-                t.TypeName("struct", fields=(("a", inner), ("B c", t.TypeName("int")))),
-                t.TypeName("my_type"),
+                TypeRef("array", args=(inner,)),
+                TypeRef("map", args=(TypeRef("varchar"), inner)),
+                TypeRef("struct", fields=(("a", inner), ("B c", TypeRef("int")))),
+                TypeRef("my_type"),
             )
         return self._one(
-            t.TypeName("int"),
-            t.TypeName("varchar"),
-            t.TypeName("numeric", (10, 2)),
-            t.TypeName("timestamp"),
-            t.TypeName("double"),
+            TypeRef("int"),
+            TypeRef("varchar"),
+            TypeRef("numeric", (10, 2)),
+            TypeRef("timestamp"),
+            TypeRef("double"),
         )
 
     # --- queries ---
@@ -369,7 +381,7 @@ class TreeMaker:
         window = t.Interval("1", ("HOUR",))
         data = t.TableArgument(("s",), self._one((), (Name(("k",)),)))
         call = t.Call(("tumble",), (data, t.Call(("descriptor",), (Name(("ts",)),)), t.Named("size", window)))
-        types = (t.TypeName("int"), t.TypeName("varchar"))
+        types = (TypeRef("int"), TypeRef("varchar"))
         return self._one(
             t.TableFunction(call, self._alias(), wrapped=True),
             t.TableFunction(t.Call(("f",), (window,)), t.Alias("x", ("a", "b"), types), lateral=True),
