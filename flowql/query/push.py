@@ -104,7 +104,10 @@ class Subscription:
             raise
         try:
             self._driver = Driver(self._instance)
-            self._instance.deploy(query.plan)
+            read = [
+                replace(s, rules=None) for s in query.plan.sources
+            ]  # or a local table would be a new one, over rows of another
+            self._instance.deploy(replace(query.plan, sources=tuple(read)))
             self._tail = Tail(query.result, self._log)
         except BaseException:
             self._instance.close()
