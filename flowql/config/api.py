@@ -118,6 +118,10 @@ class ApiSettings(Named):
             raise CommandError(title, code=BAD_TOKEN, help="change the secret that flowql.yaml refers to")
         return token
 
+    def revealed_webhooks(self) -> dict[str, str]:
+        """Secrets by folded names of streams and tables. Raises SecretMissing."""
+        return {name.casefold(): revealed(secret) for name, secret in self.webhooks.items()}
+
 
 def api_settings(given: Mapping[str, Item]) -> tuple[ApiSettings | None, list[Diagnostic]]:
     """The settings, and the mistakes. The settings are None if a required value is missing."""

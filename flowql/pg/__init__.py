@@ -1,4 +1,4 @@
-"""PostgreSQL's protocol for an instance: sessions, encoding, catalogue. `child` is the process; `flowql.server.pg_process` starts it.
+"""PostgreSQL's protocol for an instance: sessions, encoding, catalogue. The gateway (`flowql.gateway`) runs it.
 
 Nothing here runs in the process of the instance.
 """

@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
 from flowql.config.storage import log_at
@@ -42,6 +44,7 @@ from flowql.query.limits import QueryLimits
 from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.looking_up import looked_up_now
 from flowql.query.of_plan import OfPlan
+from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, within
 from flowql.query.room import Room
 from flowql.query.session import answer
@@ -203,6 +206,14 @@ class Reading:
         finally:
             self._lock.release()
 
+    def record(self) -> tuple[Deployed, Mapping[str, int]]:
+        """The recorded deployment, and the partitions of topics."""
+        if self.settings.engine == "spark":
+            return self._client().deployed()
+        deployed = read_deployed(self._log, self.settings.application_id) or Deployed()
+        known = {name: info.partitions for name, info in self._log.admin().topics().items()}
+        return deployed, as_wanted(deployed, known)
+
     def _whole_plan(self) -> Plan:
         app = self.settings.application_id
         tp, repairs = TopicPartition(topic_name(app), 0), TopicPartition(repairs_topic(app), 0)
@@ -233,11 +244,36 @@ class Reading:
                 pass
         return self._of_instance(sql)
 
-    def look_up(self, sql: str, plan: Plan, visible: Visible = None) -> Answer | None:
+    def from_log(
+        self,
+        sql: str,
+        begun: Begun = lambda _: None,
+        client: str = "",
+        options: QueryOptions = QUERY_DEFAULTS,
+        visible: Visible = None,
+    ) -> Answer:
+        """The answer as the instance gives it. Arguments as of `Service.query`. Raises NeedsInstance if the log does not suffice, and QueryError."""
+
+        def take(relations: Sequence[str]) -> Commit:
+            if visible is not None and (not relations or any(name.casefold() not in visible for name in relations)):
+                raise NeedsInstance  # it tells what exists
+            return self._take(relations, visible=visible)
+
+        if not self._reads_log or options.at_least is not None or options.allow_standby:
+            raise NeedsInstance
+        functions = partial(interactive_functions, self.settings.project_dir)
+        equal = self, visible
+        return answer(
+            sql, take, begun, database=self.database, functions=functions, client=client, options=options, equal=equal
+        )
+
+    def look_up(
+        self, sql: str, plan: Plan, visible: Visible = None, engine: QueryEngine | None = None
+    ) -> Answer | None:
         """As `ask` outside of a transaction, for point look-ups that wait for nothing; None for all other statements. Quick enough for the loop of the
         process. plan: the serving one.
         """
-        language = self.settings.interactive_queries.dialect
+        language = engine or self.settings.interactive_queries.dialect
         take = partial(self._newest, plan, visible)
         return looked_up_now(sql, language, take, self.database) if self._reads_log else None
 
@@ -343,11 +379,11 @@ class Reading:
         if source is None or source.is_hidden:
             hint = did_you_mean(subscribe.name, [s.name for s in sources])
             raise QueryError(f"there is no table, stream or view {subscribe.name}", code=UNKNOWN, help=hint)
-        look = partial(self._looked, source.name, Whole(self._log, self._whole_ends), with_files=subscribe.progress)
+        look = partial(self._looked, source.name, Whole(self._log, self.whole_ends), with_files=subscribe.progress)
         relation = TopicRelation(source.name, source, self._repaired, {})
         return Changes(subscribe, relation, self.plan(), look, Room(self.database.memory))
 
-    def _whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """See `Client.whole_ends`; {} for topics that no query of standard SQL writes."""
         is_view = self.is_standard and not self.plan().writers.keys().isdisjoint(topics)
         return self._client().whole_ends(*topics) if is_view else {}
@@ -411,7 +447,7 @@ class Reading:
             pin = self._kept.pin(partial(self._pinned, {}, _topics(plan, app, relations)), is_counted=False)
             state = _NoState(pin.sequence, pin)
             return _OfLog(pin.plan, state, self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
-        sequence = self._log.last_sequence(app) if relations else 0
+        sequence = self._log.last_sequence(app) if relations or self._log.drops_with_commits else 0
         return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
 
     def _empty(self, relations: Sequence[str], visible: Visible = None) -> Commit:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from flowql.compiler.plan.topology import Plan
@@ -15,6 +16,7 @@ from flowql.server.failures import FORBIDDEN
 
 Action = Literal["read", "write", "operate", "deploy"]
 SHOWN = 200
+RELAYED = "flowql-relayed"  # the header that names the sender of a request, on the local port
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,51 @@ def authorize(caller: Caller, action: Action, result: str | None) -> None:
         raise CommandError(title, code=FORBIDDEN, help=f"add it to `results` of the {who}")
 
 
-class Tokens:
-    """Callers by the hashes of their tokens."""
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """A request that the gateway sends on. client: address and port of its sender."""
 
-    def __init__(self, callers: Mapping[str, Caller]) -> None:
-        self._callers = dict(callers)
+    caller: Caller
+    client: tuple[str, int] | None
+
+    def to_header(self) -> str:
+        about = asdict(self.caller)
+        return json.dumps(
+            {
+                **about,
+                "roles": sorted(self.caller.roles),
+                "results": _listed(self.caller.results),
+                "client": self.client,
+            }
+        )
+
+    @classmethod
+    def of_header(cls, text: str) -> Relayed:
+        data = json.loads(text)
+        results = None if data["results"] is None else frozenset(data["results"])
+        caller = Caller(data["name"], frozenset(data["roles"]), results, data["kind"])
+        return cls(caller, None if data["client"] is None else (data["client"][0], data["client"][1]))
+
+
+def _listed(names: Iterable[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
+
+
+class Tokens:
+    """Callers by the hashes of their tokens. relays: whether requests with a token may have the header `RELAYED`."""
+
+    def __init__(self, callers: Mapping[str, Caller], *, relays: bool = False) -> None:
+        self._callers, self.relays = dict(callers), relays
 
     @classmethod
     def single(cls, token: str, name: str) -> Tokens:
         """One token, which permits everything."""
         return cls({hash_of(token): Caller(name)})
+
+    @classmethod
+    def local(cls, token: str) -> Tokens:
+        """The token of the local port, which permits everything, and requests for others."""
+        return cls({hash_of(token): Caller("local")}, relays=True)
 
     @classmethod
     def of(cls, api: ApiSettings) -> Tokens:

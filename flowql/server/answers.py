@@ -38,9 +38,9 @@ async def answered(
         opened = Opened.of(found, FORMS[media_type], media_type)
     else:
         breaks_off: list[Callable[[], None]] = []
-        computing = call.server.rows.run_query(lambda: Opened.of(ask(breaks_off.append), FORMS[media_type], media_type))
+        computing = call.server.readers.run(lambda: Opened.of(ask(breaks_off.append), FORMS[media_type], media_type))
         opened = await computed(call.request, computing, breaks_off)
-    database = call.server.service.database
+    database = call.server.queries.database
     return opened.response(database.limits.settings.time_ms / 1000, database.share)
 
 

@@ -1,4 +1,4 @@
-"""The applications of an instance's ports, each made from entries. Every request carries a token; engine calls run in worker threads."""
+"""The applications of ports, each made from entries. Engine calls run in worker threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowql.server import parts
 from flowql.server.access import Tokens
 from flowql.server.answers import Rows
 from flowql.server.entries import Call, Entry, Server, app_of, missing
-from flowql.server.limits import Limited, RequestCounts
+from flowql.server.limits import Limited
 from flowql.server.openapi import document
 from flowql.server.operations import METRICS, OPERATIONS
 from flowql.server.routes import WEBSOCKET, Limit, Route, Routes, routed
@@ -28,37 +28,31 @@ async def _openapi(_: Call) -> Response:
 
 
 OPENAPI = Entry(
-    "GET", "/v1/openapi.json", _openapi, "read", "This list of requests, as an OpenAPI document.", scope="none"
+    "GET",
+    "/v1/openapi.json",
+    _openapi,
+    "read",
+    "This list of requests, as an OpenAPI document.",
+    scope="none",
+    from_log=True,
 )
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
 ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, OPENAPI)
 
 
-def make_app(
-    server: Server,
-    tokens: Tokens,
-    *,
-    local: bool,
-    names: Collection[str] = (),
-    running: RequestCounts | None = None,
-    origins: Sequence[str] = (),
-) -> ASGIApp:
-    """The application of a port for programs: of this machine (`local`), or of others.
-
-    Other machines have no `/stop`, as nothing there could start the instance again, and nothing that reads the instance's files. names: hosts by
-    which it may be called. running: shared with other ports. origins: of web pages whose scripts may send requests.
-    """
-    return _limited([e for e in ENTRIES if local or not e.local], server, tokens, names, running, origins)
+def make_local_app(server: Server, token: str) -> ASGIApp:
+    """For programs of this machine, and for the gateway."""
+    return app_of_entries(ENTRIES, server, Tokens.local(token))
 
 
 def make_metrics_app(server: Server, names: Collection[str] = ()) -> ASGIApp:
     """For Prometheus, which knows no token: metrics and nothing else."""
-    return _limited([METRICS], server, None, names)
+    return app_of_entries([METRICS], server, None, names)
 
 
 def make_members_app(server: Server, token: str, names: Collection[str] = ()) -> ASGIApp:
     """For other instances of the application: rows of the partitions that are here, and nothing else."""
-    return _limited([MEMBER_ROWS], server, Tokens.single(token, "member"), names)
+    return app_of_entries([MEMBER_ROWS], server, Tokens.single(token, "member"), names)
 
 
 async def _member_rows(call: Call) -> Response:
@@ -82,20 +76,19 @@ MEMBER_ROWS = Entry(
 )
 
 
-def _limited(
+def app_of_entries(
     entries: Iterable[Entry],
     server: Server,
     tokens: Tokens | None,
-    names: Collection[str],
-    running: RequestCounts | None = None,
+    names: Collection[str] = (),
     origins: Sequence[str] = (),
 ) -> ASGIApp:
-    """names, running: see `Limited`."""
+    """The application of a port. names: hosts by which it may be called. origins: of web pages whose scripts may send requests."""
     routes = list[Route]()
     for e in entries:
         limit = e.limit
         if limit is QUERIES:
-            limit = replace(limit, at_once=server.service.database.limits.settings.at_once)
+            limit = replace(limit, at_once=server.queries.database.limits.settings.at_once)
         routes.append(Route(e.method, e.path, limit, app_of(e, server, tokens)))
         if e.follow is not None:
             routes.append(Route(WEBSOCKET, e.path, limit, socket_of(e, server, tokens)))
@@ -104,4 +97,4 @@ def _limited(
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=HEADERS, expose_headers=["*"]
         )
-    return Limited(app, Routes(routes, missing), names, running, origins)
+    return Limited(app, Routes(routes, missing), names, origins=origins)

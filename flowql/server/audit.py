@@ -82,7 +82,7 @@ class AuditLog:
                     told()
 
     def _opened(self, size: int) -> BinaryIO:
-        """The file, with room for so many bytes; locked until it is closed, as the process for PostgreSQL's protocol writes to it as well."""
+        """The file, with room for so many bytes; locked until it is closed, as the instance and its gateway write to it."""
         while True:
             file = self._file.open("ab")
             try:

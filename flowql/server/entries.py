@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from flowql.server.access import Action, Caller, Tokens, authorize, authorize_action
+from flowql.server.access import RELAYED, Action, Caller, Relayed, Tokens, authorize, authorize_action
 from flowql.server.audit import AuditLog
 from flowql.server.bodies import Malformed, fields_of, read_body
 from flowql.server.connections import HOLDS_TOKEN
@@ -35,6 +35,7 @@ from flowql.server.routes import DEFAULT, WEBSOCKET, Limit
 from flowql.server.signatures import signer
 
 if TYPE_CHECKING:
+    from flowql.server.readers import Queries, Readers
     from flowql.server.row_service import RowService
     from flowql.server.service import Service
     from flowql.server.subscriber import Subscriber
@@ -63,14 +64,33 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """The instance behind the routes. request_stop: asks the process to end; returns at once. secrets: of webhooks, by folded names of results."""
+class Own:
+    """What only the process of the instance has. request_stop: asks the process to end; returns at once."""
 
     service: Service
     rows: RowService
     request_stop: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The process behind the routes. own: None in the gateway. secrets: of webhooks, by folded names of results."""
+
+    queries: Queries
+    readers: Readers
+    own: Own | None = None
     audit: AuditLog | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def service(self) -> Service:
+        assert self.own is not None, "called in the process of the instance"
+        return self.own.service
+
+    @property
+    def rows(self) -> RowService:
+        assert self.own is not None, "called in the process of the instance"
+        return self.own.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +115,10 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
+class Elsewhere(Response):
+    """An answer that the instance gives to a request of the gateway. It also writes the line of the audit log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One request that the instance answers.
@@ -102,8 +126,8 @@ class Entry:
     action, scope: the role that it needs, and what that concerns: the result in the parameter `name`, the relations of SQL, which the handler sees
     to, the whole target, or nothing (any token will do). also: another role that it needs. signed: a signature of the body replaces the token.
     about: a sentence. body: the dataclass of a JSON body; read: makes the body from JSON if the dataclass alone does not say how. accepts: media
-    types of a body that the handler reads. any_column: parameters of other names are values of columns. answer: JSON schema of the answer; produces: its media types. follow: begins a
-    subscription, for clients that upgrade the request to WebSocket. internal: only for FlowQL's own programs of the same version, without a promise. local: only on the port for programs of this machine.
+    types of a body that the handler reads. any_column: parameters of other names are values of columns. answer: JSON schema of the answer; produces: its media types. from_log: where the log suffices, the gateway
+    answers it. follow: begins a subscription, for clients that upgrade the request to WebSocket. internal: only for FlowQL's own programs of the same version, without a promise. local: only on the port for programs of this machine.
     """
 
     method: Literal["GET", "POST"]
@@ -122,6 +146,7 @@ class Entry:
     also: Action | None = None
     signed: bool = False
     limit: Limit = DEFAULT
+    from_log: bool = False
     follow: Callable[[Call], Subscriber] | None = None
     internal: bool = False
     local: bool = False
@@ -154,7 +179,7 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
     """The handler, for those who may; failures as JSON; changes and refusals in the audit log."""
 
     async def guarded(request: Request) -> Response:
-        caller = EVERYONE if tokens is None else tokens.caller(request.headers.get("authorization", ""))
+        caller = caller_of(tokens, request, request.headers.get("authorization", ""))
         if caller is None and entry.signed:
             caller = await signer(server.secrets, request)
         if caller is None:
@@ -165,12 +190,24 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
             answer = await _answered(entry, server, request, caller)
         except Exception as error:  # the instance continues, and the client gets the error
             answer = response(*failed(error))
-        if entry.action != "read" or answer.status_code == 403:
+        if not isinstance(answer, Elsewhere) and (entry.action != "read" or answer.status_code == 403):
             code = json.loads(bytes(answer.body))["error"]["code"] if answer.status_code >= 400 else None
             await audit(entry, server, request, caller, answer.status_code, code)
         return answer
 
     return guarded
+
+
+def caller_of(tokens: Tokens | None, request: Request, authorization: str) -> Caller | None:
+    """The caller of a request. None for a wrong token. For a request that the gateway sends on, the client of the request becomes its sender."""
+    if tokens is None:
+        return EVERYONE
+    caller = tokens.caller(authorization)
+    if caller is None or not tokens.relays or (told := request.headers.get(RELAYED)) is None:
+        return caller
+    relayed = Relayed.of_header(told)
+    request.scope["client"] = relayed.client
+    return relayed.caller
 
 
 def failed(error: Exception) -> tuple[Failure, int]:

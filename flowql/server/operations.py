@@ -196,7 +196,8 @@ async def _ends(call: Call) -> Response:
 
 
 async def _stop(call: Call) -> Response:
-    call.server.request_stop()
+    assert call.server.own is not None
+    call.server.own.request_stop()
     return JSONResponse({"stopping": True}, 202)
 
 

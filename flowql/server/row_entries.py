@@ -139,18 +139,18 @@ def _subscribe_of(body: Mapping[str, Any]) -> Subscribe:
 
 
 async def _query(call: Call) -> Response:
-    service, asked = call.server.service, call.body
+    queries, asked = call.server.queries, call.body
     bound = with_parameters(asked.sql, asked.parameters)
 
     def ask(begun: Begun) -> Answer:
         try:
-            return service.query(bound.sql, begun, call.client, asked.options, **_only(call))
+            return queries.query(bound.sql, begun, call.client, asked.options, **_only(call))
         except QueryError as error:
             raise bound.placed(error) from error
 
     if asked.at_least is not None:  # it may have to wait
         return await answered(call, ask)
-    return await answered(call, ask, partial(service.look_up, bound.sql, asked.engine, call.caller.visible("read")))
+    return await answered(call, ask, partial(queries.look_up, bound.sql, asked.engine, call.caller.visible("read")))
 
 
 def _only(call: Call) -> dict[str, Any]:
@@ -236,17 +236,17 @@ def _objects(data: bytes) -> list[dict[str, Any]]:
 
 
 async def _look_up(call: Call) -> Response:
-    service, name = call.server.service, call.given["name"]
-    source = source_named(name, service.plan)
+    queries, name = call.server.queries, call.given["name"]
+    source = source_named(name, queries.plan)
     sql, at_least = select(source, call.given.get(COLUMNS, {})), call.given.get("at-least")
     options = QueryOptions(at_least=at_least, allow_standby=call.given.get("allow-standby", False))
 
     def ask(begun: Begun) -> Answer:
-        return service.query(sql, begun, call.client, options, **_only(call))
+        return queries.query(sql, begun, call.client, options, **_only(call))
 
     if at_least is not None:  # it may have to wait
         return await answered(call, ask)
-    return await answered(call, ask, partial(service.look_up, sql, None, call.caller.visible("read")))
+    return await answered(call, ask, partial(queries.look_up, sql, None, call.caller.visible("read")))
 
 
 async def _dead_letters(call: Call) -> Response:
@@ -268,7 +268,7 @@ async def _source(call: Call) -> Response:
 
 async def _changes(call: Call) -> Response:
     return await _begun(
-        call.server.rows.subscriber(
+        call.server.readers.subscriber(
             call.body.sql, call.body.start, call.body.limit, visible=call.caller.visible("read")
         ),
         MEDIA_TYPE,
@@ -286,7 +286,7 @@ def _messages(call: Call) -> Subscriber:
 def _subscriber(call: Call, form: Form) -> Subscriber:
     given = call.given
     what, start, token = given["sql"], given.get("start", "latest"), given.get("last-event-id") or None
-    return call.server.rows.subscriber(what, start, given.get("limit"), form, token, call.caller.visible("read"))
+    return call.server.readers.subscriber(what, start, given.get("limit"), form, token, call.caller.visible("read"))
 
 
 async def _begun(subscriber: Subscriber, media_type: str) -> Response:
@@ -325,6 +325,7 @@ ROWS: Sequence[Entry] = (
         produces=tuple(FORMS),
         scope="sql",
         limit=QUERIES,
+        from_log=True,
     ),
     Entry(
         "POST",
@@ -394,6 +395,7 @@ ROWS: Sequence[Entry] = (
         any_column=True,
         scope="result",
         limit=QUERIES,
+        from_log=True,
     ),
     Entry(
         "GET",
@@ -423,6 +425,7 @@ ROWS: Sequence[Entry] = (
         scope="sql",
         produces=(event_stream.MEDIA_TYPE,),
         limit=SUBSCRIPTIONS,
+        from_log=True,
         follow=_messages,
     ),
     Entry(
@@ -445,5 +448,6 @@ ROWS: Sequence[Entry] = (
         produces=(MEDIA_TYPE,),
         scope="sql",
         limit=SUBSCRIPTIONS,
+        from_log=True,
     ),
 )

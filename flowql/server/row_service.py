@@ -1,26 +1,22 @@
-"""Reads and writes rows for programs on other machines, which have neither its log nor its directory."""
+"""Writes rows for programs that have neither the log nor the directory of the instance, and reads its records and lines."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.deployed import About
-from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.topology import Plan
-from flowql.config.api import SUBSCRIPTIONS
 from flowql.config.storage import log_at
-from flowql.deploy.functions import functions_to_compile
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
@@ -29,33 +25,23 @@ from flowql.query.changing import carry_out
 from flowql.query.dead_letters import WITH_VALUES, letters_in, with_records
 from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.options import QueryOptions
-from flowql.query.resuming import about
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import Repair, Repairs
 from flowql.runtime.log.repairs import write as write_repairs
-from flowql.server.access import Caller, check_reads, visible_plan
-from flowql.server.change_stream import Form, Frames
-from flowql.server.feeds import Asked, Feeds
-from flowql.server.following import Deployed, Following, compile_with
+from flowql.server.access import Caller, visible_plan
 from flowql.server.logs import LogReader, Wanted, parsed
 from flowql.server.replays import Replays
 from flowql.server.service import Service
-from flowql.server.subscriber import Subscriber
 from flowql.topics.json_rows import json_table
 from flowql.topics.producing import Once, TopicWriter, Written, source_named
 from flowql.topics.records import records_of
-
-if TYPE_CHECKING:
-    from flowql.compiler.driver import PushQuery
-    from flowql.query.push import Start
 
 RETRY_MAX = 100
 STATEMENT_THREADS = 32  # for statements, of which those that wait for one table are committed together
 THREADS = 4  # for everything else
 HELD = "FQ5803"
-FRAMES = Frames()
 T = TypeVar("T")
 
 
@@ -71,24 +57,18 @@ class Statements:
 
 
 class RowService:
-    """Rows written, changed by statements, and subscribed to. Blocking calls come from `run`, which has threads of its own."""
+    """Rows written, and changed by statements. Blocking calls come from `run`, which has threads of its own."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service, self._settings = service, settings
-        self.subscriptions_max = settings.api.subscriptions if settings.api is not None else SUBSCRIPTIONS
         self._threads = ThreadPoolExecutor(THREADS, "rows")
         self._writer = TopicWriter(self._opened, settings.writer("api"), settings.application_id)
         self._statement_threads = ThreadPoolExecutor(STATEMENT_THREADS, "statements")
-        self._query_threads = ThreadPoolExecutor(settings.interactive_queries.at_once, "queries")
         folder = folder_of(settings.data_dir, "instance")
         self._tables = LocalTables(
             self._opened, settings.application_id, writer_here("api"), folder, settings.memory_bytes
         )
         service.more_status = self._tables.status
-        self._lock = threading.Lock()  # guards the subscribers
-        self._subscribers: set[Subscriber] = set()
-        self._feeds = Feeds(lambda: self.subscriptions_max)
-        self._stopping = threading.Event()
         self.replays = Replays()
 
     async def run(self, call: Callable[[], T]) -> T:
@@ -98,10 +78,6 @@ class RowService:
     async def run_statements(self, call: Callable[[], T]) -> T:
         """The result of `execute`, `returning` or `carry_out`."""
         return await asyncio.get_running_loop().run_in_executor(self._statement_threads, call)
-
-    async def run_query(self, call: Callable[[], T]) -> T:
-        """The result of what answers an interactive query."""
-        return await asyncio.get_running_loop().run_in_executor(self._query_threads, call)
 
     def source(self, name: str) -> Plan:
         """A stream or table that is deployed, whatever the case of its name; with nothing else. CommandError if there is none."""
@@ -202,73 +178,12 @@ class RowService:
             bound=self._tables.bound,
         )
 
-    def subscriber(
-        self,
-        what: str,
-        start: Start,
-        limit: int | None,
-        form: Form = FRAMES,
-        token: str | None = None,
-        visible: frozenset[str] | None = None,
-    ) -> Subscriber:
-        """A subscription that has not begun; close it. token: where to continue. visible: folded names of what it may read; None: all."""
-        ask = partial(self._asked, what, start, token, visible)
-        made = Subscriber(self._feeds, ask, form, limit, self._forget)
-        with self._lock:
-            self._subscribers.add(made)
-        return made
-
-    @property
-    def subscriptions(self) -> int:
-        """How many have not ended."""
-        with self._lock:
-            return len(self._subscribers)
-
-    def stop(self) -> None:
-        """Has subscriptions end when everything was told; the server waits for them."""
-        self._stopping.set()
-        self._feeds.stop()
-
     def close(self) -> None:
         """Ends what has not ended."""
-        self.stop()
-        with self._lock:
-            left = list(self._subscribers)
-        for subscriber in left:
-            subscriber.close()
-        self._feeds.close()
         self._threads.shutdown()
         self._statement_threads.shutdown()
-        self._query_threads.shutdown()
         self._tables.close()
         self._writer.close()
-
-    # Methods that a subscription calls (`flowql.server.following.Served`).
-
-    def record(self) -> tuple[Record, Mapping[str, int]] | None:
-        return (self._service.deployed, self._service.topics()) if self.is_running() else None
-
-    def is_running(self) -> bool:
-        return not self._stopping.is_set()
-
-    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
-        return self._service.whole_ends(*topics)
-
-    def _asked(self, what: str, start: Start, token: str | None, visible: frozenset[str] | None) -> Asked:
-        """Compiles a subscription."""
-        settings, deployed = self._settings, self._service.deployed
-
-        def anew(there: Deployed) -> PushQuery:
-            functions = functions_to_compile(settings.project_dir)
-            seen = replace(there, plan=visible_plan(there.plan, visible))
-            query = compile_with(what, seen, settings.application_id, settings.interactive_queries.dialect, functions)
-            check_reads((s.name for s in query.reads), visible)
-            return query
-
-        there = Deployed(deployed.serving, self._service.topics(), live=True)
-        query = anew(there)
-        begin = partial(Following, query, settings, there, start, anew, None, served=self)
-        return Asked(what, visible, start, token, query, about(query, there.plan), begin)
 
     def _ask(self, visible: frozenset[str] | None, sql: str) -> pa.Table:
         with closing(self._service.query(sql, visible=visible)) as answer:
@@ -277,7 +192,3 @@ class RowService:
     def _opened(self) -> Log:
         s = self._settings
         return log_at(s.log_dir, s.kafka, s.application_id)
-
-    def _forget(self, subscriber: Subscriber) -> None:
-        with self._lock:
-            self._subscribers.discard(subscriber)

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from flowql.server.access import Caller, Tokens
-from flowql.server.entries import EVERYONE, Call, Entry, Server, audit, failed, given_of, permit
+from flowql.server.entries import Call, Entry, Server, audit, caller_of, failed, given_of, permit
 from flowql.server.event_stream import Messages
 from flowql.server.failures import Failure, to_wire, unauthorized
 from flowql.server.subscriber import Subscriber
@@ -52,7 +52,7 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[W
     async def guarded(socket: WebSocket) -> None:
         asked = [str(name) for name in socket.scope["subprotocols"]]
         request = Request({**socket.scope, "type": "http", "method": "GET"})
-        caller = EVERYONE if tokens is None else tokens.caller(_authorization(request, asked))
+        caller = caller_of(tokens, request, _authorization(request, asked))
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in asked else None)
         try:
             end = await _answered(entry, server, request, caller, socket)
@@ -83,7 +83,7 @@ async def _answered(
         end = await _followed(socket, subscriber)
     finally:
         subscriber.close()
-    return _End(RESTART, "the instance stops") if end == _End(NORMAL) and not server.rows.is_running() else end
+    return _End(RESTART, "the instance stops") if end == _End(NORMAL) and not server.readers.is_running() else end
 
 
 def _authorization(request: Request, subprotocols: list[str]) -> str:

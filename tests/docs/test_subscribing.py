@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from flowql.config.api import ApiSettings
 from flowql.deploy.settings import Settings
-from flowql.server.access import Tokens
-from flowql.server.app import make_app
-from flowql.server.entries import Server
+from flowql.gateway.gateway import Gateway
 from flowql.server.host import Host
 from tests.docs.tour import ROOT, blocks
 from tests.flowql.query.harness import plan_of
+from tests.gateway import gateway_of, port_of
 
 PAGE = (ROOT / "docs" / "guide" / "subscribe-http.md").read_text(encoding="utf-8")
 TOKEN, ORIGIN = "a-token-for-the-page", "http://localhost:3000"
@@ -31,8 +31,11 @@ CREATE STREAM large_orders AS SELECT customer, amount FROM orders WHERE amount >
 
 @dataclass
 class Shop:
-    host: Host
-    port: int
+    gateway: Gateway
+
+    @property
+    def port(self) -> int:
+        return port_of(self.gateway)
 
     def sell(self, amount: int) -> None:
         url, headers = f"http://127.0.0.1:{self.port}/v1/streams/orders/rows", {"Authorization": f"Bearer {TOKEN}"}
@@ -40,8 +43,8 @@ class Shop:
         assert said.status_code == 200
 
     def break_connections(self) -> None:
-        assert self.host.listening is not None
-        (server,) = [s for s, _ in self.host.listening.servers if s.servers[0].sockets[0].getsockname()[1] == self.port]
+        (port,) = self.gateway.ports
+        server = port.server
         assert server._loop is not None
         for connection in list(server.server_state.connections):
             server._loop.call_soon_threadsafe(connection.transport.abort)
@@ -52,10 +55,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     host = Host(Settings(tmp_path_factory.mktemp("host"), "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    assert host.listening is not None
-    server = Server(host.service, host.listening.rows)
-    app = make_app(server, Tokens.single(TOKEN, "t"), local=False, origins=(ORIGIN,))
-    yield Shop(host, host.listening.serve(app, "127.0.0.1", 0))
+    with gateway_of(host, ApiSettings(1, TOKEN, origins=(ORIGIN,))) as gateway:
+        yield Shop(gateway)
     host.close()
 
 

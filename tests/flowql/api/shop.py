@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import flowql
+from flowql.gateway.gateway import Gateway
 from flowql.server.host import Host
 from flowql.server.row_service import RowService
 from tests.flowql.api.test_connection import SQL
+from tests.gateway import gateway_here
 
 TOKEN = "correct-horse-battery"
 WAIT_S = 60.0
@@ -52,6 +54,11 @@ class Shop:
         listening = self.host.listening
         assert listening is not None
         return listening.rows
+
+    @property
+    def gateway(self) -> Gateway:
+        """Of an instance that serves its gateway in this process."""
+        return gateway_here(self.host)
 
 
 def wait(true: Callable[[], object]) -> None:

@@ -203,16 +203,16 @@ def test_a_client_that_leaves_ends_its_subscription(shop: Shop, monkeypatch: pyt
     shop.remote.produce("ORDERS", ORDERS)
     subscription = shop.remote.subscribe("LARGE", start="earliest")
     assert next(iter(subscription))
-    assert shop.rows.subscriptions == 1
+    assert shop.gateway.readers.subscriptions == 1
     assert changes_threads()
     subscription.close()
     assert list(subscription) == []
-    wait(lambda: shop.rows.subscriptions == 0 and not changes_threads())
+    wait(lambda: shop.gateway.readers.subscriptions == 0 and not changes_threads())
     assert len(released) == 1
     abandoned = shop.remote.subscribe("LARGE")  # never iterated
-    wait(lambda: shop.rows.subscriptions == 1)
+    wait(lambda: shop.gateway.readers.subscriptions == 1)
     abandoned.close()
-    wait(lambda: shop.rows.subscriptions == 0 and not changes_threads())
+    wait(lambda: shop.gateway.readers.subscriptions == 0 and not changes_threads())
     assert len(released) == 2
 
 
@@ -260,16 +260,16 @@ def test_signs_of_life_keep_a_silent_subscription(shop: Shop, monkeypatch: pytes
 
 
 def test_there_is_a_limit_on_subscriptions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shop.rows, "subscriptions_max", 2)
+    monkeypatch.setattr(shop.gateway.readers, "subscriptions_max", 2)
     with shop.remote.subscribe("LARGE"), shop.remote.subscribe("ORDERS") as second:
         with pytest.raises(flowql.CommandError, match="serves at most 2 different subscriptions") as refused:
             shop.remote.subscribe("SPENT")
         assert refused.value.code == "FQ5308"
         assert refused.value.help
         with shop.remote.subscribe("LARGE"):
-            assert shop.rows.subscriptions == 3, "it shares a reader"
+            assert shop.gateway.readers.subscriptions == 3, "it shares a reader"
         second.close()
-        wait(lambda: shop.rows.subscriptions == 1)
+        wait(lambda: shop.gateway.readers.subscriptions == 1)
         shop.remote.subscribe("SPENT").close()
 
 

@@ -90,7 +90,7 @@ def test_requests_that_make_no_sense_are_refused(shop: Shop) -> None:
         b'{"sql": "LARGE", "start": "latest", "limit": true}',
     ):
         assert asked("/v1/subscribe", body) == (400, "FQ5307"), body
-    assert shop.rows.subscriptions == 0
+    assert shop.gateway.readers.subscriptions == 0
     for path in ("/v1/streams/ORDERS/rows", "/v1/execute", "/v1/returning", "/v1/subscribe", "/v1/query"):
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {400 << 20}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", int(shop.url.rpartition(":")[2])), timeout=30) as connection:
@@ -179,7 +179,7 @@ def test_the_port_of_metrics_is_none(tmp_path: Path) -> None:
         with pytest.raises(flowql.CommandError, match="status 404: no instance of FlowQL listens there"):
             flowql.connect(f"http://127.0.0.1:{port}", token=TOKEN)
         assert instance._host is not None
-        assert len(instance._host.listening.servers) == 2, "without `api` nothing else listens"
+        assert len(instance._host.listening.ports) == 2, "without `api` nothing else listens"
 
 
 def test_the_end_of_an_instance_ends_its_subscriptions(tmp_path: Path) -> None:

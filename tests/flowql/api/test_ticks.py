@@ -16,6 +16,7 @@ from flowql.query.tick_text import as_ends
 from tests.flowql.api.shop import TOKEN, WAIT_S, Shop, project
 from tests.flowql.cli.conftest import flowql as flowql_program  # noqa: F401
 from tests.flowql.cli.program import Program
+from tests.gateway import served_here
 
 pytestmark = pytest.mark.turns("servers")
 
@@ -33,7 +34,7 @@ TOTAL, BOTH = "SELECT t FROM total", "SELECT t, (SELECT sum(s) FROM sums) AS s F
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.setattr(at_least, "WAIT_S", WAIT_S)  # other tests may take the processors
     url = project(tmp_path / "shop", SQL, "dialect: standard\n")
-    with flowql.Instance(tmp_path / "shop") as instance:
+    with served_here(), flowql.Instance(tmp_path / "shop") as instance:
         made = Shop(tmp_path / "shop", url, instance)
         yield made
         made.remote.close()

@@ -56,8 +56,8 @@ class Shop:
         host = self.instance._host
         assert host is not None
         assert host.listening is not None
-        assert host.listening.pg is not None
-        return host.listening.pg.pid
+        assert host.listening.gateway is not None
+        return host.listening.gateway.pid
 
 
 def started(folder: Path, pg: str, sql: str = SQL, rows: str = ROWS, dialect: str = "standard") -> Iterator[Shop]:

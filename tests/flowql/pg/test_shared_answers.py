@@ -16,12 +16,11 @@ import pytest
 from flowql.config.api import ApiSettings, TokenSettings
 from flowql.query import session, shared_answers
 from flowql.query.shared_answers import SharedAnswers, is_repeatable
-from flowql.server.access import Tokens, hash_of
-from flowql.server.app import make_app
-from flowql.server.entries import Server
+from flowql.server.access import hash_of
 from tests.flowql.pg.conftest import Shop
 from tests.flowql.pg.inside import served_with
 from tests.flowql.pg.wire import Wire
+from tests.gateway import gateway_of, port_of
 
 COUNT = "SELECT COUNT(*) AS n FROM notes"
 ALL = "all-the-rights-there-are"
@@ -49,17 +48,16 @@ def door(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Door]:
         return
     host = shop.instance._host
     assert host is not None
-    assert host.listening is not None
     tokens = {name: TokenSettings(hash_of(name), ("read",), results) for name, results in TOKENS.items()}
-    app = make_app(Server(host.service, host.listening.rows), Tokens.of(ApiSettings(1, ALL, tokens=tokens)), local=True)
-    port = host.listening.serve(app, "127.0.0.1", 0)
+    with gateway_of(host, ApiSettings(1, ALL, tokens=tokens)) as gateway:
+        url = f"http://127.0.0.1:{port_of(gateway)}/v1/query"
 
-    def got(sql: str, token: str = ALL, **more: str) -> Any:
-        headers, url = {"Authorization": f"Bearer {token}"}, f"http://127.0.0.1:{port}/v1/query"
-        answer = httpx.post(url, json={"sql": sql, **more}, headers=headers, timeout=60, trust_env=False).json()
-        return [tuple(row.values()) for row in answer["rows"]] if "rows" in answer else answer["error"]["message"]
+        def got(sql: str, token: str = ALL, **more: str) -> Any:
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = httpx.post(url, json={"sql": sql, **more}, headers=headers, timeout=60, trust_env=False).json()
+            return [tuple(row.values()) for row in answer["rows"]] if "rows" in answer else answer["error"]["message"]
 
-    yield Door(got, host.service.database.shared)
+        yield Door(got, gateway.reading.database.shared)
 
 
 class Held:

@@ -14,17 +14,17 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from flowql.config.api import ApiSettings
 from flowql.deploy.settings import Settings
-from flowql.server.access import Tokens
-from flowql.server.app import ENTRIES, make_app
+from flowql.server.app import ENTRIES
 from flowql.server.arrow_bodies import ROWS_MAX, read_rows
 from flowql.server.bodies import Malformed
-from flowql.server.entries import Server
 from flowql.server.failures import MALFORMED
 from flowql.server.frames import arrow_stream
 from flowql.server.host import Host
 from flowql.server.streaming import ARROW
 from tests.flowql.query.harness import plan_of
+from tests.gateway import gateway_of, port_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -63,11 +63,10 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
     host = Host(Settings(folder, "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    app = make_app(
-        Server(host.service, host.listening.rows), Tokens.single("t" * 16, "t"), local=True, names=["127.0.0.1"]
-    )
-    port = host.listening.serve(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+    with (
+        gateway_of(host, ApiSettings(1, "t" * 16)) as gateway,
+        httpx.Client(base_url=f"http://127.0.0.1:{port_of(gateway)}", trust_env=False, timeout=60) as client,
+    ):
 
         def post(path: str, **given: Any) -> httpx.Response:
             headers = {"Authorization": f"Bearer {'t' * 16}", **given.pop("headers", {})}

@@ -12,14 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from flowql.config.api import ApiSettings
 from flowql.deploy.settings import Settings
 from flowql.query.resuming import FOREIGN, GONE, KEEPS_STATE, Place
 from flowql.runtime.log.base import TopicPartition
-from flowql.server.access import Tokens
-from flowql.server.app import make_app
-from flowql.server.entries import Server
 from flowql.server.host import Host
 from tests.flowql.query.harness import plan_of
+from tests.gateway import gateway_of, port_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 3, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -70,12 +69,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     host = Host(Settings(tmp_path_factory.mktemp("host"), "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    assert host.listening is not None
-    port = host.listening.serve(
-        make_app(Server(host.service, host.listening.rows), Tokens.single(TOKEN, "t"), local=False), "127.0.0.1", 0
-    )
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=30) as http:
+    with (
+        gateway_of(host, ApiSettings(1, TOKEN)) as gateway,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{port_of(gateway)}", headers=headers, trust_env=False, timeout=30
+        ) as http,
+    ):
         yield Client(http, host)
     host.close()
 

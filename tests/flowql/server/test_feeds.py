@@ -18,7 +18,7 @@ from flowql.query.push import Start
 from flowql.server import feeds
 from flowql.server.event_stream import Messages
 from flowql.server.host import Host
-from flowql.server.row_service import RowService
+from flowql.server.readers import Readers
 from flowql.server.subscriber import Subscriber
 from tests.flowql.query.harness import plan_of
 
@@ -44,18 +44,23 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     made.close()
 
 
-def rows_of(host: Host) -> RowService:
+def readers_of(host: Host) -> Readers:
     assert host.listening is not None
-    return host.listening.rows
+    return host.listening.readers
+
+
+def produced(host: Host, rows: list[dict[str, Any]]) -> None:
+    assert host.listening is not None
+    host.listening.rows.produce_json("S", rows, None, declared_only=False)
 
 
 def readers(host: Host) -> int:
-    return len(rows_of(host)._feeds._feeds)
+    return len(readers_of(host)._feeds._feeds)
 
 
 def write(host: Host, values: range, key: str = "k", size: int = 0) -> None:
     rows = [{"K": f"{key}{'x' * size}", "V": v} for v in values]
-    rows_of(host).produce_json("S", rows, None, declared_only=False)
+    produced(host, rows)
 
 
 class Client:
@@ -64,7 +69,7 @@ class Client:
     def __init__(
         self, host: Host, sql: str, start: Start = "latest", token: str | None = None, form: Messages | None = None
     ) -> None:
-        self.subscriber: Subscriber = rows_of(host).subscriber(sql, start, None, form or Messages(), token)
+        self.subscriber: Subscriber = readers_of(host).subscriber(sql, start, None, form or Messages(), token)
         self.values: list[int] = []
         self.kinds: list[str] = []
         self.token = ""
@@ -104,7 +109,7 @@ async def clients(host: Host, *made: Client) -> AsyncIterator[list[Client]]:
     finally:
         for client in there:
             client.subscriber.close()
-        await settled(lambda: not any(c.subscriber in rows_of(host)._subscribers for c in there))
+        await settled(lambda: not any(c.subscriber in readers_of(host)._subscribers for c in there))
 
 
 async def settled(true: Callable[[], bool]) -> None:
@@ -171,7 +176,7 @@ def test_a_table_tells_every_change_after_its_first_event(host: Host) -> None:
 
     async def follow() -> None:
         rows = [{"K": f"k{v}", "V": v} for v in range(30_000)]
-        rows_of(host).produce_json("S", rows, None, declared_only=False)
+        produced(host, rows)
         await settled(lambda: host.service.query("SELECT K FROM LAST").table().num_rows == len(rows))
         written, is_over = [len(rows)], threading.Event()
 
@@ -296,7 +301,7 @@ def test_forms_that_are_encoded_later_do_not_raise_the_limit_of_what_is_kept(
                 tokens.append(first.token)
                 await asyncio.to_thread(write, host, range(n, n + 1), "k", 1_000)
                 await first.until(n)
-                (feed,) = rows_of(host)._feeds._feeds
+                (feed,) = readers_of(host)._feeds._feeds
                 assert sum(p.bytes for p in feed._pieces) <= 20_000
                 if n % 5 == 4:
                     async with clients(host, Client(host, STREAM, token=tokens[n - 4], form=OtherMessages())) as (
@@ -327,14 +332,14 @@ def test_a_rebuild_is_one_reset_for_all_that_share_a_reader(host: Host) -> None:
 
 def test_what_a_subscriber_may_read_is_a_part_of_what_it_shares(host: Host) -> None:
     async def follow() -> None:
-        rows = rows_of(host)
-        made = [rows.subscriber("S", "latest", None, Messages(), None, seen) for seen in (None, frozenset({"s"}))]
+        found = readers_of(host)
+        made = [found.subscriber("S", "latest", None, Messages(), None, seen) for seen in (None, frozenset({"s"}))]
         for subscriber in made:
             await subscriber.begin()
         assert readers(host) == 2
         for subscriber in made:
             subscriber.close()
-        await settled(lambda: not rows.subscriptions)
+        await settled(lambda: not found.subscriptions)
 
     asyncio.run(follow())
 

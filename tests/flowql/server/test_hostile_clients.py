@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from flowql.config.api import ApiSettings
 from flowql.deploy.settings import Settings
+from flowql.gateway.gateway import Gateway
 from flowql.server import connections
-from flowql.server.access import Tokens
-from flowql.server.app import make_app
-from flowql.server.entries import Server
 from flowql.server.host import Host
 from tests.flowql.query.harness import plan_of
+from tests.gateway import gateway_of, port_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -65,12 +65,8 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 
 class Site:
-    def __init__(self, host: Host) -> None:
-        assert host.listening is not None
-        self.host, self.listening = host, host.listening
-        app = make_app(Server(host.service, self.listening.rows), Tokens.single(TOKEN, "t"), local=False)
-        self.port = self.listening.serve(app, "127.0.0.1", 0)
-        (self.server,) = [s for s, _ in self.listening.servers if s.servers[0].sockets[0].getsockname()[1] == self.port]
+    def __init__(self, gateway: Gateway) -> None:
+        self.port, self.readers, self.server = port_of(gateway), gateway.readers, gateway.ports[0].server
 
     def connected(self) -> socket.socket:
         made = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -85,7 +81,7 @@ class Site:
             return answered(made)
 
     def is_at_rest(self) -> bool:
-        return not self.server.server_state.connections and not self.listening.rows.subscriptions
+        return not self.server.server_state.connections and not self.readers.subscriptions
 
 
 def answered(made: socket.socket) -> tuple[int, bytes]:
@@ -105,10 +101,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     host = Host(Settings(tmp_path_factory.mktemp("host"), "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    made = Site(host)
-    yield made
-    until(made.is_at_rest)
-    assert made.sent(f"GET /health HTTP/1.1\r\n{HEAD}\r\n".encode())[0] == 200
+    with gateway_of(host, ApiSettings(1, TOKEN)) as gateway:
+        made = Site(gateway)
+        yield made
+        until(made.is_at_rest)
+        assert made.sent(f"GET /health HTTP/1.1\r\n{HEAD}\r\n".encode())[0] == 200
     assert host.engine.fatal is None
     host.close()
 
@@ -186,7 +183,7 @@ def test_a_client_that_does_not_read_its_events_leaves_nothing(site: Site, monke
         slow.settimeout(30)
         slow.connect(("127.0.0.1", site.port))
         slow.sendall(f"GET /v1/subscribe?{query} HTTP/1.1\r\n{HEAD}\r\n".encode())
-        until(lambda: site.listening.rows.subscriptions == 1)
+        until(lambda: site.readers.subscriptions == 1)
         until(site.is_at_rest)
 
 
@@ -213,7 +210,7 @@ def test_above_the_limit_the_connection_that_is_idle_for_longest_ends(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until(site.is_at_rest)
-    monkeypatch.setattr(connections.PortConfig, "connections_max", 3)
+    monkeypatch.setattr(site.server.config, "connections_max", 3)
     with ExitStack() as stack:
         oldest, *others = [opened(site, stack, "/health") for _ in range(3)]
         opened(site, stack, "/health")
@@ -227,7 +224,7 @@ def test_above_the_limit_the_connection_that_is_idle_for_longest_ends(
 def test_above_the_limit_a_websocket_that_is_closing_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without the token is told so after the handshake, and would keep others out until the closing handshake has ended."""
     until(site.is_at_rest)
-    monkeypatch.setattr(connections.PortConfig, "connections_max", 2)
+    monkeypatch.setattr(site.server.config, "connections_max", 2)
     with ExitStack() as stack:
         for _ in range(2):
             closing_one = stack.enter_context(site.connected())
@@ -241,7 +238,7 @@ def test_above_the_limit_a_websocket_that_is_closing_ends(site: Site, monkeypatc
 
 def test_where_none_is_idle_the_newest_is_told_why(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     until(site.is_at_rest)
-    monkeypatch.setattr(connections.PortConfig, "connections_max", 2)
+    monkeypatch.setattr(site.server.config, "connections_max", 2)
     monkeypatch.setattr(connections, "TURNED_AWAY_MAX", 2)
     with ExitStack() as stack:
         for _ in range(2):

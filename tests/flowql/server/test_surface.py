@@ -23,7 +23,6 @@ from flowql.query.session import evaluate
 from flowql.server import app as routes
 from flowql.server import connections, limits
 from flowql.server import host as host_module
-from flowql.server.entries import Server
 from flowql.server.failures import MALFORMED, NO_ROUTE
 from flowql.server.host import Host
 from flowql.server.running import connect
@@ -59,8 +58,8 @@ def host(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ports(host):
     """Every port that an instance may listen on, by name. The one for other instances has the token `members`."""
-    app = routes.make_members_app(Server(host.service, host.listening.rows), "members", ["member.example.com"])
-    (own,) = [s.servers[0].sockets[0].getsockname()[1] for s, _ in host.listening.servers[1:]]
+    app = routes.make_members_app(host.listening._server, "members", ["member.example.com"])
+    (own,) = [p.number for p in host.listening.ports[1:]]
     return {"own": own, "metrics": host._settings.metrics.port, "members": host.listening.serve(app, "127.0.0.1", 0)}
 
 
@@ -352,7 +351,7 @@ def test_who_sends_nothing_is_hung_up_on_soon(monkeypatch, ports):
 
 def test_no_port_delays_small_packets(host, ports):
     """A listening socket of protocol 0 has asyncio leave Nagle's algorithm on: each answer on a kept connection took 40 ms."""
-    states = {s.servers[0].sockets[0].getsockname()[1]: s.server_state for s, _ in host.listening.servers}
+    states = {p.number: p.server.server_state for p in host.listening.ports}
     for port in ports.values():
         with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
             mine = client.getsockname()
@@ -368,7 +367,7 @@ def test_who_takes_nothing_of_an_answer_holds_no_connection(ask, monkeypatch, ho
     monkeypatch.setattr(connections, "TAKE_S", 0.3)
     large = "x" * (32 << 20)
     monkeypatch.setattr(host.service, "status", lambda *, detail: {"large": large})
-    (own,) = [s.server_state for s, _ in host.listening.servers if s.servers[0].sockets[0].getsockname()[1] == ask.port]
+    (own,) = [p.server.server_state for p in host.listening.ports if p.number == ask.port]
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         slow.connect(("127.0.0.1", ask.port))

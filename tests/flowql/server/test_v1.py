@@ -15,21 +15,21 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from flowql.cli.render import json_value
+from flowql.config.api import ApiSettings
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.parameters import with_parameters
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.server import row_text
-from flowql.server.access import Tokens
-from flowql.server.app import ENTRIES, make_app
-from flowql.server.entries import Server
+from flowql.server.app import ENTRIES
 from flowql.server.host import Host
 from flowql.server.openapi import document, public
 from flowql.server.row_forms import CSV, LINES
 from flowql.server.row_text import EXACT_MAX, csv_head, csv_rows, json_objects
 from flowql.server.streaming import ARROW
 from tests.flowql.query.harness import plan_of
+from tests.gateway import gateway_of, port_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT, D DECIMAL(9, 2), T TIMESTAMP, B BYTES, A ARRAY<BIGINT>) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -52,10 +52,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 @pytest.fixture(scope="module")
 def ask(host: Host) -> Iterator[Ask]:
     """A request to the port for programs on other machines."""
-    assert host.listening is not None
-    app = make_app(Server(host.service, host.listening.rows), Tokens.single(TOKEN, "t"), local=False)
-    port = host.listening.serve(app, "127.0.0.1", 0)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+    with (
+        gateway_of(host, ApiSettings(1, TOKEN)) as gateway,
+        httpx.Client(base_url=f"http://127.0.0.1:{port_of(gateway)}", trust_env=False, timeout=60) as client,
+    ):
 
         def asked(method: str, path: str, **given: Any) -> httpx.Response:
             headers = {"Authorization": f"Bearer {TOKEN}", **given.pop("headers", {})}

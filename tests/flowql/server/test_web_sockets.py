@@ -17,15 +17,16 @@ import pytest
 
 from flowql.config.api import ApiSettings, TokenSettings
 from flowql.deploy.settings import Settings
+from flowql.gateway.gateway import Gateway
 from flowql.query.resuming import FOREIGN, KEEPS_STATE
 from flowql.server import web_sockets
-from flowql.server.access import Tokens, hash_of
-from flowql.server.app import make_app
-from flowql.server.audit import FILE, AuditLog
-from flowql.server.entries import Server
+from flowql.server.access import hash_of
+from flowql.server.audit import FILE
 from flowql.server.host import Host
-from flowql.server.row_service import RowService
+from flowql.server.readers import Readers
 from tests.flowql.query.harness import plan_of
+from tests.gateway import gateway_of, port_of
+from tests.one_meaning.world import free_port
 from tests.web_socket import BINARY, TEXT, Closed, Refused, WebSocket, connected
 
 SQL = """
@@ -45,12 +46,15 @@ class Site:
     """An instance in this process, and its port."""
 
     host: Host
-    port: int
+    gateway: Gateway
 
     @property
-    def rows(self) -> RowService:
-        assert self.host.listening is not None
-        return self.host.listening.rows
+    def port(self) -> int:
+        return port_of(self.gateway)
+
+    @property
+    def readers(self) -> Readers:
+        return self.gateway.readers
 
     def write(self, *rows: dict[str, Any]) -> None:
         url, headers = f"http://127.0.0.1:{self.port}/v1/streams/S/rows", {"Authorization": f"Bearer {TOKEN}"}
@@ -67,13 +71,7 @@ class Site:
             yield made
 
     def connections(self) -> int:
-        assert self.host.listening is not None
-        (state,) = [
-            s.server_state
-            for s, _ in self.host.listening.servers
-            if s.servers[0].sockets[0].getsockname()[1] == self.port
-        ]
-        return len(state.connections)
+        return len(self.gateway.ports[0].server.server_state.connections)
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +84,8 @@ def site(folder: Path) -> Iterator[Site]:
     host = Host(Settings(folder, "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    assert host.listening is not None
-    server = Server(host.service, host.listening.rows, audit=AuditLog(folder))
-    app = make_app(server, Tokens.of(ApiSettings(1, TOKEN, tokens=TOKENS)), local=True, origins=(ORIGIN,))
-    made = Site(host, host.listening.serve(app, "127.0.0.1", 0))
-    yield made
+    with gateway_of(host, ApiSettings(1, TOKEN, tokens=TOKENS, origins=(ORIGIN,))) as gateway:
+        yield Site(host, gateway)
     assert host.engine.fatal is None
     host.close()
 
@@ -248,14 +243,14 @@ def test_the_handshake_is_refused_as_other_requests_are(site: Site) -> None:
 
 
 def test_more_subscriptions_than_there_may_be_are_to_come_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    until(lambda: site.rows.subscriptions == 0)
-    monkeypatch.setattr(site.rows, "subscriptions_max", 1)
+    until(lambda: site.readers.subscriptions == 0)
+    monkeypatch.setattr(site.readers, "subscriptions_max", 1)
     with site.socket(sql="S") as kept:
         assert event(kept)["event"] == "begin"
         with site.socket(sql="A") as connection:
             (said,), code, _ = end_of(connection)
         assert (said["data"]["error"]["code"], code) == ("FQ5308", 1013)
-    until(lambda: site.rows.subscriptions == 0)
+    until(lambda: site.readers.subscriptions == 0)
     with site.socket(sql="S") as connection:
         assert event(connection)["event"] == "begin"
 
@@ -277,7 +272,7 @@ def test_a_client_that_sends_messages_is_closed(site: Site, opcode: int, message
         event(connection)
         connection.send(opcode, message)
         assert end_of(connection)[1] == code
-    until(lambda: site.rows.subscriptions == 0)
+    until(lambda: site.readers.subscriptions == 0)
 
 
 @pytest.mark.parametrize("frame", [b"\x81\x80\0\0\0\0", b"\x83\x80\0\0\0\0", b"\x89\xfe\0\x7e\0\0\0\0"])
@@ -310,7 +305,7 @@ def test_fragments_and_pings_without_end_take_no_memory(site: Site) -> None:
             while sent < 64 << 20:
                 sent += connection.send(pings[sent % len(pings) :])
         assert sent < 64 << 20, "somebody reads on"
-    until(lambda: site.rows.subscriptions == 0)
+    until(lambda: site.readers.subscriptions == 0)
 
 
 def test_a_client_that_takes_nothing_is_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,8 +315,8 @@ def test_a_client_that_takes_nothing_is_closed(site: Site, monkeypatch: pytest.M
     site.write(*({"K": "x" * 1_000, "V": 1} for _ in range(2_000)))
     sql = "SELECT K, '" + "y" * 4_000 + "' AS Y FROM S EMIT CHANGES"
     with raw(site.port, "/v1/subscribe?" + str(httpx.QueryParams({"sql": sql, "start": "earliest"}))) as connection:
-        until(lambda: site.rows.subscriptions == 1)
-        until(lambda: site.rows.subscriptions == 0)
+        until(lambda: site.readers.subscriptions == 1)
+        until(lambda: site.readers.subscriptions == 0)
         taken = b""
         while part := connection.recv(1 << 20):
             taken = taken[-200:] + part
@@ -333,19 +328,17 @@ def test_a_client_that_is_gone_is_closed(site: Site, monkeypatch: pytest.MonkeyP
     """It answers no ping."""
     monkeypatch.setattr(web_sockets, "PING_S", 0.2)
     with raw(site.port, "/v1/subscribe?sql=S") as connection:
-        until(lambda: site.rows.subscriptions == 1)
-        until(lambda: site.rows.subscriptions == 0)
+        until(lambda: site.readers.subscriptions == 1)
+        until(lambda: site.readers.subscriptions == 0)
         assert connection.recv(1 << 16)
 
 
 def test_the_end_of_the_instance_is_a_restart(tmp_path: Path) -> None:
-    host = Host(Settings(tmp_path, "demo", 1, 64 << 20))
+    port = free_port()
+    host = Host(Settings(tmp_path, "demo", 1, 64 << 20, api=ApiSettings(port, TOKEN)))
     host.start()
     host.service.deploy(plan_of(SQL))
-    assert host.listening is not None
-    app = make_app(Server(host.service, host.listening.rows), Tokens.single(TOKEN, "t"), local=False)
-    made = Site(host, host.listening.serve(app, "127.0.0.1", 0))
-    with made.socket(sql="S") as connection:
+    with connected(port, "/v1/subscribe?sql=S", {"Authorization": f"Bearer {TOKEN}"}) as connection:
         assert event(connection)["event"] == "begin"
         ending = threading.Thread(target=host.close)
         ending.start()

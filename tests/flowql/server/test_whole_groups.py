@@ -13,13 +13,12 @@ import pytest
 
 import flowql
 from flowql.compiler.driver import PushQuery
+from flowql.config.api import ApiSettings
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
-from flowql.server.access import Tokens
-from flowql.server.app import make_app
-from flowql.server.entries import Server
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from tests.flowql.server.test_event_stream import TOKEN, _events
+from tests.gateway import gateway_of, port_of
 
 ROWS_AT_ONCE, TRANSACTIONS = 30_000, 3
 WAIT_S = 60.0
@@ -80,10 +79,11 @@ def test_no_event_over_http_ends_within_a_transaction(folder: Path) -> None:
         host = instance._host
         assert host is not None
         assert host.listening is not None
-        app = make_app(Server(host.service, host.listening.rows), Tokens.single(TOKEN, "t"), local=False)
-        url = f"http://127.0.0.1:{host.listening.serve(app, '127.0.0.1', 0)}"
         with (
-            httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=WAIT_S) as http,
+            gateway_of(host, ApiSettings(1, TOKEN)) as gateway,
+            httpx.Client(
+                base_url=f"http://127.0.0.1:{port_of(gateway)}", headers=headers, trust_env=False, timeout=WAIT_S
+            ) as http,
             http.stream("GET", "/v1/subscribe", params={"sql": "halved"}) as said,
         ):
             events = _events(said.iter_lines())

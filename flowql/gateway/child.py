@@ -1,0 +1,50 @@
+"""The process of the gateway: `python -P -m flowql.gateway.child`, with settings and a `GatewayStart` as two lines on its standard input.
+
+It writes a line when it serves. It ends with the instance: its standard input ends then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import threading
+
+from flowql.deploy.settings import Settings
+from flowql.gateway.gateway import Gateway
+from flowql.query.query_worker import TENTH, killed_first, killed_with_parent
+from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.server.gateway_process import GatewayStart
+
+SWITCH_S = 0.001  # of the interpreter, between the loops and the threads of queries
+
+
+def main() -> int:
+    killed_with_parent()
+    killed_first()
+    os.nice(TENTH)
+    leave_pandas_out()
+    sys.setswitchinterval(SWITCH_S)
+    settings, start = Settings.loads(sys.stdin.readline()), GatewayStart.loads(sys.stdin.readline())
+    gateway = Gateway(settings, (start.port, start.token))
+    threading.Thread(target=_await_end, args=(gateway,), name="parent", daemon=True).start()
+    if settings.api is not None:
+        gateway.serve_api(settings.api, socket.socket(fileno=start.sockets["api"]))
+    sys.stdout.write("serving\n")
+    sys.stdout.close()
+    if settings.pg is not None:
+        asyncio.run(gateway.serve_pg(settings.pg, socket.socket(fileno=start.sockets["pg"])))
+    else:
+        threading.Event().wait()
+    return 0
+
+
+def _await_end(gateway: Gateway) -> None:
+    sys.stdin.read()
+    gateway.end()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The ports of `api` and `pg` of an instance, in whichever process they are served."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flowql.compiler.plan.topology import Plan
+from flowql.config.api import ApiSettings
+from flowql.config.pg import PgSettings, PgUser
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.gateway.app import make_app
+from flowql.gateway.queries import LogQueries
+from flowql.gateway.relay import Relay
+from flowql.pg.connection import Access, Connections
+from flowql.pg.execution import Shared
+from flowql.pg.reading import Reading
+from flowql.pg.scram import Verifier
+from flowql.query.whole import STEP_S
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.secret import revealed
+from flowql.server.access import Caller, Tokens, folded
+from flowql.server.audit import AuditLog
+from flowql.server.entries import Server
+from flowql.server.gateway_process import BACKLOG
+from flowql.server.ports import START_S, Port, port_config
+from flowql.server.readers import Readers
+
+
+class Gateway:
+    """Answers on the sockets that it is given, until `close`. instance: port and token of the instance's local port."""
+
+    def __init__(self, settings: Settings, instance: tuple[int, str]) -> None:
+        self._settings, self.relay = settings, Relay(*instance)
+        self.reading = Reading(settings)
+        self.readers = Readers(settings, self.reading.record, WholeEnds(self.reading))
+        self.ports: list[Port] = []
+
+    def serve_api(self, api: ApiSettings, listener: socket.socket) -> None:
+        """listener: bound."""
+        queries = LogQueries(self.reading, Plan())
+        server = Server(queries, self.readers, audit=AuditLog(self._settings.data_dir), secrets=api.revealed_webhooks())
+        app = make_app(server, self.reading, self.relay, Tokens.of(api), api.called, api.origins)
+        config = port_config(app, key="api", tls=(api.certificate, api.key), connections=api.connections)
+        self.ports.append(Port.serving(config, listener))
+
+    async def serve_pg(self, pg: PgSettings, listener: socket.socket) -> None:
+        """Until it is cancelled. listener: bound."""
+        connections = Connections(Shared(self.reading), access_of(pg), pg.connections)
+        server = await asyncio.start_server(connections.serve, sock=listener, backlog=BACKLOG)
+        async with server:
+            await server.serve_forever()
+
+    def end(self) -> None:
+        """Takes no more requests of HTTP, and returns when those that run are answered or time is up."""
+        for port in self.ports:
+            port.server.end()
+        self.readers.stop()
+        self.reading.database.close()  # or their threads are waited for
+        for port in self.ports:
+            port.thread.join(START_S)
+
+    def close(self) -> None:
+        """Ends the threads and releases what they held."""
+        self.end()
+        self.readers.close()
+        self.reading.close()
+
+
+@dataclass(slots=True)
+class _Ends:
+    """What the instance told last about some topics, and when it was asked, by the monotonic clock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    asked_s: float = 0.0
+    told: Mapping[TopicPartition, int] | None = None
+
+
+class WholeEnds:
+    """The ends of results as of one tick, as the instance tells them. It is asked at most every `STEP_S`; those that wait share what it tells."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known = defaultdict[tuple[str, ...], _Ends](_Ends)
+
+    def __call__(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        """Any thread. None if that is not known yet."""
+        called_s, known = time.monotonic(), self._known[topics]
+        with known.lock:
+            if known.asked_s <= called_s:  # what it told before may be out of date
+                time.sleep(max(0.0, known.asked_s + STEP_S - time.monotonic()))
+                known.asked_s = time.monotonic()
+                try:
+                    known.told = self._reading.whole_ends(*topics)
+                except CommandError:  # it does not answer now
+                    known.told = None
+            return known.told
+
+
+def access_of(pg: PgSettings) -> Access:
+    users = {name: (Verifier.of(revealed(u.password)), caller_of(name, u)) for name, u in pg.users.items()}
+    return Access(users, pg.tls(), not pg.is_loopback)
+
+
+def caller_of(name: str, user: PgUser) -> Caller:
+    return Caller(name, frozenset(user.roles), folded(user.results) if user.results else None, "user")

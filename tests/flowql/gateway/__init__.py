@@ -1,0 +1,1 @@
+"""The process for the ports of `api` and `pg`."""
