@@ -35,7 +35,7 @@ def parse_create_type(cur: C, start: Tok, type_: Callable[[C], TypeRef]) -> list
     name, name_span = cur.expect_placed("the name of the type")
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
     made = type_(cur)
-    return [CreateType(cur.text_since(start), cur.span_since(start), name, made, if_not_exists, name_span)]
+    return [CreateType(*cur.written(start), name, made, if_not_exists, name_span)]
 
 
 def parse_alter(cur: C, start: Tok, column: Callable[[C, Kind], ColumnDef]) -> list[Statement]:
@@ -44,7 +44,7 @@ def parse_alter(cur: C, start: Tok, column: Callable[[C, Kind], ColumnDef]) -> l
     kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
     name, name_span = cur.expect_placed(f"the name of a {kind}")
     columns = cur.listed(lambda cur: column(cur, kind))
-    return [AlterSource(cur.text_since(start), cur.span_since(start), name, kind, columns, name_span)]
+    return [AlterSource(*cur.written(start), name, kind, columns, name_span)]
 
 
 def expect_add(cur: Cursor) -> None:
@@ -65,7 +65,7 @@ def parse_assert(cur: C, start: Tok, rows: Callable[[C], Iterable[tuple[Ast, ...
         cur.expected("VALUES", words=["VALUES"])
     cur.next()
     found = [*rows(cur)]
-    text, span = cur.text_since(start), cur.span_since(start)
+    text, span = cur.written(start)
     return [AssertRow(text, span, target, columns, row, deleted, name_span) for row in found]
 
 
@@ -83,8 +83,7 @@ def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:
     delete_topic = kind != "type" and cur.accept_words("DELETE", "TOPIC")
     return [
         Drop(
-            cur.text_since(start),
-            cur.span_since(start),
+            *cur.written(start),
             name=name,
             kind=kind,
             if_exists=if_exists,
@@ -102,7 +101,7 @@ def parse_set(cur: Cursor, start: Tok) -> list[Statement]:
     if start.upper == "SET":
         cur.expect_op("=", help="write  SET 'name' = 'value'")
         value = cur.expect_string("the value in quotes")
-    return [SetProperty(cur.text_since(start), cur.span_since(start), name=name, value=value)]
+    return [SetProperty(*cur.written(start), name=name, value=value)]
 
 
 def apply_variable(cur: Cursor, variables: MutableMapping[str, str]) -> list[Statement]:
@@ -133,7 +132,7 @@ def _assert_topic(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
     topic = _as_written(cur, "the name of a topic")
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     timeout = _timeout(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
+    text, span = cur.written(start)
     return AssertTopic(text, span, topic, exists, properties, timeout, cur.span_of(name_tok))
 
 
@@ -149,7 +148,7 @@ def _assert_schema(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
     if not subject and number is None:
         cur.expected("SUBJECT or ID", help="write  ASSERT SCHEMA SUBJECT 'orders-value'", words=["SUBJECT", "ID"])
     timeout = _timeout(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
+    text, span = cur.written(start)
     return AssertSchema(text, span, subject, number, exists, timeout, cur.span_of(name_tok))
 
 
@@ -184,11 +183,11 @@ def parse_control(cur: Cursor, start: Tok) -> list[Statement]:
     cur.accept_words("QUERY")
     name_tok = cur.tok
     query = "" if cur.accept_words("ALL") else cur.expect_name("the id of a query, or ALL")
-    return [QueryControl(cur.text_since(start), cur.span_since(start), verb, query, cur.span_of(name_tok))]
+    return [QueryControl(*cur.written(start), verb, query, cur.span_of(name_tok))]
 
 
 def parse_other(cur: Cursor, start: Tok) -> Statement:
     """A statement that is known by its verb only."""
     while cur.tok.kind != "end":
         cur.next()
-    return OtherStatement(cur.text_since(start), cur.span_since(start), verb=start.upper)
+    return OtherStatement(*cur.written(start), verb=start.upper)

@@ -136,6 +136,10 @@ class Cursor:
         self.pos = min(self._pos + 1, self._last)
         return tok
 
+    def step(self) -> Span:
+        """Step over the next token, and tell where it stands."""
+        return self.span_of(self.next())
+
     def accept_words(self, *words: str) -> bool:
         """Step over all of these words, or over none of them."""
         if self.tok.upper != words[0] or not self.at_words(*words):
@@ -263,6 +267,10 @@ class Cursor:
     def text_since(self, start: Tok) -> str:
         """The source text from `start` to the token before the cursor, as written."""
         return self.source.text[start.start : self._tokens[max(self.pos - 1, 0)].end]
+
+    def written(self, start: Tok) -> tuple[str, Span]:
+        """The source text from `start` to the token before the cursor, and where it stands."""
+        return self.text_since(start), self.span_since(start)
 
     # Complaining.
 

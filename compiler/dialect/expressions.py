@@ -199,8 +199,7 @@ def _postfix(cur: Cursor, start: Tok, base: Ast) -> Ast:
 
 def _primary(cur: Cursor, start: Tok) -> Ast:
     if start.kind == "string":
-        cur.next()
-        return Lit("string", start.text, cur.span_of(start))
+        return Lit("string", start.text, cur.step())
     if at_number(cur):
         return parse_number(cur, start)
     if cur.accept_op("("):
@@ -239,11 +238,11 @@ def _parenthesised(cur: Cursor, start: Tok) -> Ast:
 
 
 def _name(cur: Cursor, start: Tok) -> Ast:
-    parts = [cur.next().name]
-    if cur.tok.op == "." and cur.after.op != "*":
-        cur.next()
-        parts.append(cur.expect_name("a column name after the dot"))
-    return Name(tuple(parts), cur.span_since(start))
+    span = cur.step()
+    if cur.tok.op != "." or cur.after.op == "*":
+        return Name((start.name,), span)
+    cur.next()
+    return Name((start.name, cur.expect_name("a column name after the dot")), cur.span_since(start))
 
 
 def _call(cur: Cursor, start: Tok) -> Ast:
@@ -255,8 +254,7 @@ def _call(cur: Cursor, start: Tok) -> Ast:
         cur.next()
     elif cur.tok.op != ")":
         if name in UNIT_FUNCTIONS and _at_unit(cur):
-            unit = cur.next()
-            args.append(Lit("string", unit.upper, cur.span_of(unit)))
+            args.append(Lit("string", cur.tok.upper, cur.step()))
             cur.expect_op(",")
         args.extend(_list(cur, ")"))
     cur.expect_op(")", label="a comma or `)` goes here")

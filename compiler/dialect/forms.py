@@ -30,8 +30,7 @@ def parse_form(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 
 def _constant(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    cur.next()
-    span = cur.span_of(start)
+    span = cur.step()
     return Lit("null", None, span) if start.upper == "NULL" else Lit("bool", start.upper == "TRUE", span)
 
 

@@ -81,8 +81,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
         query = _as_query(cur)
         return [
             CreateAs(
-                cur.text_since(start),
-                cur.span_since(start),
+                *cur.written(start),
                 name=name,
                 kind=kind,
                 query=query,
@@ -97,8 +96,7 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
     check_window_properties(cur, properties)
     return [
         CreateSource(
-            cur.text_since(start),
-            cur.span_since(start),
+            *cur.written(start),
             name=name,
             kind=kind,
             columns=columns or (),
@@ -134,13 +132,13 @@ def _insert(cur: Cursor, start: Tok) -> list[Statement]:
     if cur.tok.upper == "VALUES":
         cur.next()
         rows = _rows(cur)
-        text, span = cur.text_since(start), cur.span_since(start)
+        text, span = cur.written(start)
         return [InsertRow(text, span, target=target, columns=columns, values=row, name_span=name_span) for row in rows]
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     if columns or cur.tok.upper != "SELECT":
         cur.expected("VALUES" if columns else "SELECT or VALUES", words=["SELECT", "VALUES"])
     query = parse_select(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
+    text, span = cur.written(start)
     return [InsertInto(text, span, target=target, query=query, properties=properties, name_span=name_span)]
 
 
@@ -162,7 +160,7 @@ def _added_column(cur: Cursor, kind: Kind) -> ColumnDef:
 
 def _select(cur: Cursor, start: Tok) -> list[Statement]:
     parse_select(cur)  # checked here; running it is for `flowql query`
-    return [OtherStatement(cur.text_since(start), cur.span_since(start), verb="SELECT")]
+    return [OtherStatement(*cur.written(start), verb="SELECT")]
 
 
 def _assert(cur: Cursor, start: Tok) -> list[Statement]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.dialect.ast import LambdaFn
+from flowql.compiler.dialect.cursor import Tok
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.tree import (
     Bound,
@@ -18,6 +20,7 @@ from flowql.compiler.dialect.standard.tree import (
     WindowSpec,
 )
 
+_BEHIND = ("WITHIN", "FILTER", "IGNORE", "RESPECT", "OVER")  # the words of clauses behind a call
 _FRAMES: dict[str, Literal["rows", "range", "groups"]] = {"ROWS": "rows", "RANGE": "range", "GROUPS": "groups"}
 _EXCLUSIONS: tuple[Literal["current row", "group", "ties", "no others"], ...] = (
     "current row",
@@ -35,12 +38,15 @@ def parse_call(cur: Reader) -> Call:
     star = cur.tok.op == "*" and cur.after.op == ")"
     if star:
         cur.next()
-    distinct = cur.accept_words("DISTINCT")
-    if not distinct:
-        cur.accept_words("ALL")
+    distinct = cur.tok.upper in ("DISTINCT", "ALL") and cur.next().upper == "DISTINCT"
     args = () if cur.tok.op == ")" else _arguments(cur)
     order_by = _order_by(cur)
     cur.expect_op(")", label="a comma or `)` goes here")
+    made = Call((name,), args, star, distinct, order_by, span=cur.span_since(start))
+    return _behind(cur, start, made) if cur.tok.upper in _BEHIND else made
+
+
+def _behind(cur: Reader, start: Tok, made: Call) -> Call:
     within_group: tuple[OrderItem, ...] = ()
     if cur.accept_words("WITHIN", "GROUP"):
         cur.expect_op("(")
@@ -51,18 +57,8 @@ def parse_call(cur: Reader) -> Call:
     condition = _filter(cur)
     nulls = _nulls(cur)
     over = _over(cur)
-    return Call(
-        (name,),
-        args,
-        star,
-        distinct,
-        order_by,
-        within_group,
-        condition,
-        nulls,
-        over,
-        span=cur.span_since(start),
-    )
+    span = cur.span_since(start)
+    return replace(made, within_group=within_group, filter=condition, nulls=nulls, over=over, span=span)
 
 
 def _arguments(cur: Reader) -> tuple[Expr, ...]:
@@ -86,14 +82,14 @@ def _argument(cur: Reader) -> Expr:
         name = cur.next().name
         cur.next()
         return Named(name, _argument(cur), span=cur.span_since(start))
-    parameters = cur.accept_lambda()
+    parameters = cur.accept_lambda() if cur.tok.op == "(" else None
     if parameters is not None:
         return LambdaFn(parameters, cur.rules.expr(cur), cur.span_since(start))
     return cur.rules.expr(cur)
 
 
 def _order_by(cur: Reader) -> tuple[OrderItem, ...]:
-    return cur.rules.order_items(cur) if cur.accept_words("ORDER", "BY") else ()
+    return cur.rules.order_items(cur) if cur.tok.upper == "ORDER" and cur.accept_words("ORDER", "BY") else ()
 
 
 def _partition(cur: Reader) -> tuple[Expr, ...]:

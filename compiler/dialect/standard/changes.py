@@ -50,8 +50,7 @@ def parse_insert(cur: Reader, start: Tok) -> Insert:
             query_text = f"{with_text} {query_text}"
     on_conflict, returning = _on_conflict(cur), _returning(cur)
     return Insert(
-        cur.text_since(start),
-        cur.span_since(start),
+        *cur.written(start),
         target=target,
         columns=columns,
         query=query,
@@ -96,8 +95,7 @@ def parse_update(cur: Reader, start: Tok) -> Update:
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     returning = _returning(cur)
     return Update(
-        cur.text_since(start),
-        cur.span_since(start),
+        *cur.written(start),
         target=target,
         assignments=assignments,
         alias=alias,
@@ -130,8 +128,7 @@ def parse_delete(cur: Reader, start: Tok) -> Delete:
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     returning = _returning(cur)
     return Delete(
-        cur.text_since(start),
-        cur.span_since(start),
+        *cur.written(start),
         target=target,
         alias=alias,
         source=source,
@@ -197,7 +194,7 @@ def parse_copy(cur: Reader, start: Tok) -> CopyRows:
         )
     if cur.tok.upper == "WHERE":
         cur.unsupported("WHERE of COPY", help="write  INSERT INTO t SELECT ... FROM read_csv('file.csv') WHERE ...")
-    return CopyRows(cur.text_since(start), cur.span_since(start), target, columns, made, name_span)
+    return CopyRows(*cur.written(start), target, columns, made, name_span)
 
 
 def _refuse_to(cur: Reader) -> None:

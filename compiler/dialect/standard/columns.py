@@ -81,8 +81,9 @@ def _check(cur: Reader, name: str) -> Check:
 
 def _not_enforced(cur: Reader) -> None:
     """Flink's words behind PRIMARY KEY: it trusts the key. Here it is enforced all the same."""
-    if not cur.accept_words("NOT", "ENFORCED"):
-        cur.accept_words("ENFORCED")
+    negated = cur.tok.upper == "NOT"
+    if (cur.after if negated else cur.tok).upper == "ENFORCED":
+        cur.pos += 1 + negated
 
 
 def _watermark(cur: Reader) -> Watermark:
@@ -145,7 +146,7 @@ class _Constraints:
 
 
 def _constraint(cur: Reader, made: _Constraints) -> None:
-    name = cur.expect_name("the name of a constraint") if cur.accept_words("CONSTRAINT") else ""
+    name = cur.expect_name("the name of a constraint") if cur.tok.upper == "CONSTRAINT" and cur.next() else ""
     if cur.accept_words("PRIMARY", "KEY"):
         made.role = "primary_key"
         _not_enforced(cur)

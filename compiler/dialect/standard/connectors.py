@@ -67,7 +67,7 @@ class Connected:
 def parse_encoding(cur: Reader) -> Encoding | None:
     """`FORMAT UPSERT ENCODE JSON`, of RisingWave."""
     start = cur.tok
-    if not cur.at_words("FORMAT") or cur.peek(2).upper != "ENCODE":
+    if cur.tok.upper != "FORMAT" or cur.peek(2).upper != "ENCODE":
         return None
     cur.next()
     word = cur.next()

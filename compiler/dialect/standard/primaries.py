@@ -34,8 +34,7 @@ def parse_primary(cur: Reader) -> Expr:
     """A primary without what may stand behind it."""
     start = cur.tok
     if start.kind == "string":
-        cur.next()
-        return Lit("string", start.text, cur.span_of(start))
+        return Lit("string", start.text, cur.step())
     if start.kind == "number":
         return _number(cur, start)
     if cur.tok.op == "(":
@@ -55,8 +54,7 @@ def _number(cur: Reader, start: Tok) -> Expr:
     if not _NUMBER.fullmatch(start.text):
         help = "write  1, 1.5 or 1e3; quote a name like this one"
         cur.fail("FQ1004", f"`{start.text}` is not a number", help=help)
-    cur.next()
-    return Lit("number", start.text, cur.span_of(start))
+    return Lit("number", start.text, cur.step())
 
 
 def _form(cur: Reader, start: Tok) -> Expr | None:
@@ -81,14 +79,12 @@ def _form(cur: Reader, start: Tok) -> Expr | None:
 
 
 def _constant(cur: Reader, start: Tok) -> Expr:
-    cur.next()
-    span = cur.span_of(start)
+    span = cur.step()
     return Lit("null", None, span) if start.upper == "NULL" else Lit("bool", start.upper == "TRUE", span)
 
 
 def _default(cur: Reader, start: Tok) -> Expr:
-    cur.next()
-    return Default(span=cur.span_of(start))
+    return Default(span=cur.step())
 
 
 def _special_value(cur: Reader, start: Tok) -> Expr:
@@ -96,8 +92,7 @@ def _special_value(cur: Reader, start: Tok) -> Expr:
     args: tuple[Expr, ...] = ()
     if cur.tok.op == "(" and cur.after.kind == "number" and cur.after.text.isdigit() and len(cur.after.text) < 3:
         cur.next()
-        digits = cur.next()
-        args = (Lit("int", int(digits.text), cur.span_of(digits)),)
+        args = (Lit("int", int(cur.tok.text), cur.step()),)
         cur.expect_op(")")
     return Func(start.upper, args, cur.span_since(start))
 
@@ -179,7 +174,9 @@ def _parenthesised(cur: Reader, start: Tok) -> Expr:
 
 
 def _name(cur: Reader, start: Tok) -> Expr:
-    parts = [cur.next().name]
+    span, parts = cur.step(), [start.name]
+    if cur.tok.op != ".":
+        return Name((start.name,), span)
     while cur.tok.op == ".":
         cur.next()
         if cur.accept_op("*"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.dialect.ast import Func, Lit, Name, Star
@@ -29,6 +29,8 @@ from flowql.compiler.dialect.standard.tree import (
 )
 from flowql.compiler.dialect.time_windows import KINDS, parse_window_clause
 
+T = TypeVar("T")
+D = TypeVar("D")
 _SET_OPERATIONS: dict[str, Literal["union", "intersect", "except"]] = {
     "UNION": "union",
     "INTERSECT": "intersect",
@@ -44,7 +46,7 @@ def parse_query(cur: Reader) -> Query:
     start = cur.tok
     recursive, tables = parse_with(cur)
     body = _body(cur)
-    order_by = parse_order_items(cur) if cur.accept_words("ORDER", "BY") else ()
+    order_by = _optional(cur, parse_order_items, (), "ORDER", "BY")
     limit, offset, ties, emit = _tail(cur)
     cur.leave(2)
     if isinstance(body, Query) and not (tables or order_by or limit or offset or emit):
@@ -54,8 +56,9 @@ def parse_query(cur: Reader) -> Query:
 
 def parse_with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
     """Whether it is RECURSIVE, and the tables of WITH; none without it."""
-    if not cur.accept_words("WITH"):
+    if cur.tok.upper != "WITH":
         return False, ()
+    cur.next()
     recursive = cur.accept_words("RECURSIVE")
     return recursive, cur.listed(_common_table)
 
@@ -110,9 +113,7 @@ def _operation(cur: Reader, start: Tok, left: Body, operand: Callable[[Reader], 
     if first.upper == "MINUS":
         cur.unsupported("MINUS", help="write  EXCEPT", edit=Edit(cur.span_of(first), "EXCEPT"))
     op = _SET_OPERATIONS[cur.next().upper]
-    every = cur.accept_words("ALL")
-    if not every:
-        cur.accept_words("DISTINCT")
+    every = cur.tok.upper in ("ALL", "DISTINCT") and cur.next().upper == "ALL"
     at = cur.span_since(first)
     corresponding = cur.accept_words("CORRESPONDING")
     by = cur.expect_names("the name of a column") if corresponding and cur.accept_words("BY") else ()
@@ -121,13 +122,13 @@ def _operation(cur: Reader, start: Tok, left: Body, operand: Callable[[Reader], 
 
 def _operand(cur: Reader) -> Body:
     start = cur.tok
+    if cur.tok.upper == "SELECT":
+        return _select(cur)
     if cur.accept_op("("):
         query = parse_query(cur)
         cur.expect_op(")", label="this `(` group is not closed here")
         bare = not (query.with_ or query.order_by or query.limit or query.offset or query.emit)
         return query.body if bare else query
-    if cur.tok.upper == "SELECT":
-        return _select(cur)
     if cur.accept_words("VALUES"):
         return Values(parse_rows(cur), span=cur.span_since(start))
     if cur.accept_words("TABLE"):
@@ -159,12 +160,12 @@ def _select(cur: Reader) -> Select:
     start = cur.next()
     distinct, on = _distinct(cur)
     items = () if cur.tok.upper == "FROM" and not distinct else parse_items(cur)
-    source = parse_relations(cur) if cur.accept_words("FROM") else None
+    source = _optional(cur, parse_relations, None, "FROM")
     window = parse_window_clause(cur) if _at_time_window(cur) else None
-    where = parse_expr(cur) if cur.accept_words("WHERE") else None
-    group_by = parse_group_by(cur) if cur.accept_words("GROUP", "BY") else ()
-    partition_by = cur.listed(parse_expr) if cur.accept_words("PARTITION", "BY") else ()
-    having = parse_expr(cur) if cur.accept_words("HAVING") else None
+    where = _optional(cur, parse_expr, None, "WHERE")
+    group_by = _optional(cur, parse_group_by, (), "GROUP", "BY")
+    partition_by = _optional(cur, _exprs, (), "PARTITION", "BY")
+    having = _optional(cur, parse_expr, None, "HAVING")
     windows = _named_windows(cur) if cur.tok.upper == "WINDOW" else ()
     qualify = _qualify(cur)
     return Select(
@@ -183,6 +184,15 @@ def _select(cur: Reader) -> Select:
     )
 
 
+def _optional(cur: Reader, rule: Callable[[Reader], T], otherwise: D, *words: str) -> T | D:
+    """Reads a clause with `rule`, behind the words that begin it."""
+    return rule(cur) if cur.tok.upper == words[0] and cur.accept_words(*words) else otherwise
+
+
+def _exprs(cur: Reader) -> tuple[Expr, ...]:
+    return cur.listed(parse_expr)
+
+
 def _qualify(cur: Reader) -> Expr | None:
     if not cur.at_qualify():
         return None
@@ -191,8 +201,7 @@ def _qualify(cur: Reader) -> Expr | None:
 
 
 def _distinct(cur: Reader) -> tuple[bool, tuple[Expr, ...]]:
-    if not cur.accept_words("DISTINCT"):
-        cur.accept_words("ALL")
+    if cur.tok.upper not in ("DISTINCT", "ALL") or cur.next().upper == "ALL":
         return False, ()
     if not (cur.tok.upper == "ON" and cur.after.op == "("):
         return True, ()
@@ -216,13 +225,14 @@ def parse_items(cur: Reader) -> tuple[Item, ...]:
 
 def _item(cur: Reader) -> Item:
     start = cur.tok
-    if cur.accept_op("*"):
-        return Item(_star(cur, Star(span=cur.span_of(start))), span=cur.span_since(start))
+    if start.op == "*":
+        return Item(_star(cur, Star(span=cur.step())), span=cur.span_since(start))
     expr = parse_expr(cur)
     if isinstance(expr, Star):
         return Item(_star(cur, expr), span=cur.span_since(start))
     alias = None
-    if cur.accept_words("AS"):
+    if cur.tok.upper == "AS":
+        cur.next()
         alias = cur.expect_label("an alias")
     elif cur.at_bare_alias() and not cur.at_clause():
         alias = cur.next().name

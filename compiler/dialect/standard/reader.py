@@ -76,7 +76,8 @@ class Reader(Cursor):
     def expect_dotted(self, what: str) -> tuple[str, ...]:
         """`t` or `schema.t`."""
         parts = [self.expect_name(what)]
-        while self.accept_op("."):
+        while self.tok.op == ".":
+            self.next()
             parts.append(self.expect_label(what))
         return tuple(parts)
 

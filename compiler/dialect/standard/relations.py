@@ -75,12 +75,13 @@ _PLAIN = (*_OF_NATURAL, ("CROSS",))
 
 def _join_words(cur: Reader) -> int:
     """How many words up to JOIN name a join here; 0 for none."""
-    count = 0
-    while cur.peek(count).upper in (*JOIN_VARIANTS, *JOIN_DIRECTIONS, "LATERAL"):
+    count, word = 0, cur.tok.upper
+    while word in (*JOIN_VARIANTS, *JOIN_DIRECTIONS, "LATERAL"):
         count += 1
-    if cur.peek(count).upper == "JOIN":
+        word = cur.peek(count).upper
+    if word == "JOIN":
         return count + 1
-    if count and cur.tok.upper in ("LEFT", "RIGHT", "FULL", "INNER", "NATURAL") and cur.peek(count).upper != "JOIN":
+    if count and cur.tok.upper in ("LEFT", "RIGHT", "FULL", "INNER", "NATURAL"):
         cur.pos += count
         cur.expected("JOIN", words=("JOIN",))
     return 0
@@ -151,8 +152,11 @@ def parse_join_alone(cur: Reader) -> Join:
 def parse_relation(cur: Reader) -> Relation:
     """One relation, or a join in parentheses."""
     start = cur.tok
-    lateral = cur.accept_words("LATERAL")
-    if cur.accept_op("("):
+    lateral = cur.tok.upper == "LATERAL"
+    if lateral:
+        cur.next()
+    if cur.tok.op == "(":
+        cur.next()
         return _parenthesised(cur, start, lateral=lateral)
     if cur.tok.upper == "TABLE" and cur.after.op == "(":
         cur.next()
@@ -170,7 +174,7 @@ def parse_relation(cur: Reader) -> Relation:
         cur.expected("a query in parentheses or a table function after LATERAL")
     name = cur.expect_dotted("the name of a stream or table")
     as_of = None
-    if cur.accept_words("FOR", "SYSTEM_TIME"):
+    if cur.tok.upper == "FOR" and cur.accept_words("FOR", "SYSTEM_TIME"):
         cur.expect_word("AS", help="write  FOR SYSTEM_TIME AS OF time")
         cur.expect_word("OF", help="write  FOR SYSTEM_TIME AS OF time")
         as_of = parse_expr(cur)
@@ -206,7 +210,8 @@ def _function(cur: Reader, start: Tok, call: Call, *, lateral: bool, wrapped: bo
 def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
     """`[AS] alias [(columns)]`. Without AS a word that begins a clause or names a kind of join is none."""
     start = cur.tok
-    if cur.accept_words("AS"):
+    if cur.tok.upper == "AS":
+        cur.next()
         name = cur.expect_name("an alias")
     elif cur.tok.is_name and not cur.at_clause() and not _at_other(cur):
         name = cur.next().name

@@ -108,7 +108,7 @@ def _create(cur: Reader, start: Tok) -> Sequence[Statement]:
 
 def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Sequence[Statement]:
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
-    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    if_not_exists = cur.tok.upper == "IF" and cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = expect_relation(cur, f"the name of the {kind}")
     listed = parse_column_list(cur) if cur.tok.op == "(" else None
     constraints = list(listed.constraints) if listed else []
@@ -125,13 +125,13 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         properties, append_only = topic.properties, append_only or (topic.is_stream and kind == "table")
     if cur.tok.upper == "LIKE":
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
-    if cur.accept_words("AS"):
+    if cur.tok.upper == "AS":
+        cur.next()
         refuse_columns(cur, has_columns=listed is not None, read_only=read_only)
         query = parse_query(cur)
         return [
             CreateView(
-                cur.text_since(start),
-                cur.span_since(start),
+                *cur.written(start),
                 name=name,
                 kind=kind,
                 properties=properties,
@@ -145,8 +145,7 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         cur.expected(f"columns, WITH or AS after the name of the {kind}", words=["WITH", "AS"])
     check_window_properties(cur, properties)
     made = CreateTable(
-        cur.text_since(start),
-        cur.span_since(start),
+        *cur.written(start),
         name=name,
         kind=kind,
         columns=tuple(listed.columns) if listed else (),
@@ -193,9 +192,9 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: 
 
 
 def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[Statement]:
-    cur.accept_words("MATERIALIZED")
-    cur.expect_word("VIEW")
-    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    if cur.next().upper == "MATERIALIZED":
+        cur.next()
+    if_not_exists = cur.tok.upper == "IF" and cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = expect_relation(cur, "the name of the view")
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.tok.upper == "IN" and cur.after.upper == "CLUSTER":
@@ -208,8 +207,7 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[State
     refuse_behind_query(cur)
     return [
         CreateView(
-            cur.text_since(start),
-            cur.span_since(start),
+            *cur.written(start),
             name=name,
             kind="table",
             properties=properties,
@@ -262,7 +260,7 @@ def _drop(cur: Reader, start: Tok) -> Sequence[Statement]:
         cur.unsupported("DROP ... CASCADE", at=cur.span_since(start), help="drop what reads it first")
     cur.accept_words("RESTRICT")
     delete_topic = kind != "TYPE" and cur.accept_words("DELETE", "TOPIC")
-    text, span = cur.text_since(start), cur.span_since(start)
+    text, span = cur.written(start)
     return [Drop(text, span, name, _DROPPED[kind], if_exists, delete_topic, at) for name, at in named]
 
 
@@ -279,7 +277,7 @@ def _added_column(cur: Reader, kind: Kind) -> ColumnDef:
 
 def _query(cur: Reader, start: Tok) -> Sequence[Statement]:
     query = parse_query(cur)
-    return [QueryStatement(cur.text_since(start), cur.span_since(start), verb="SELECT", query=query)]
+    return [QueryStatement(*cur.written(start), verb="SELECT", query=query)]
 
 
 _CHANGES = {"INSERT": parse_insert, "UPDATE": parse_update, "DELETE": parse_delete}
