@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.bind import Binder
@@ -16,8 +16,8 @@ from flowql.compiler.analyze.types import resolve_type
 from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import AlterSource, Check
-from flowql.compiler.dialect.standard.over_topics import check_key, limits_of
+from flowql.compiler.dialect.ast import AlterSource
+from flowql.compiler.dialect.standard.over_topics import Limit, check_key, limits_of
 from flowql.compiler.dialect.standard.refuse import fail
 from flowql.compiler.dialect.standard.refuse import unsupported as refuse
 from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, CreateTable
@@ -260,12 +260,12 @@ def _refuse_unrepeatable(e: Expr, what: str, help: str, at: Span) -> None:
             raise mistake("FQ2005", title, at, "another value each time", help=help)
 
 
-def _written_checks(statement: CreateTable) -> list[Check]:
+def _written_checks(statement: CreateTable) -> Iterator[Limit]:
     written = (*(check for c in statement.columns for check in c.checks), *statement.checks)
-    return [Check(c.condition, check_sql(c), c.span) for c in written]
+    return (Limit(check_sql(c), c.condition, c.span) for c in written)
 
 
-def _checks(name: str, checks: Sequence[Check], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
+def _checks(name: str, checks: Iterable[Limit], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
     found: list[NamedExpr] = []
     for check in checks:
         e = Binder(_row(name, fields), catalog, "CHECK").condition(check.condition)
@@ -279,8 +279,7 @@ def with_limits(source: SourceDef, statement: AlterSource, catalog: Catalog) -> 
     """A source to which columns were added, with what their types say of values in a local table."""
     if source.rules is None:
         return source
-    added = [c.limit for c in statement.columns if c.limit is not None]
-    limits = _checks(source.name, added, source.schema.fields, catalog)
+    limits = _checks(source.name, limits_of(statement.columns), source.schema.fields, catalog)
     return replace(source, rules=replace(source.rules, limits=(*source.rules.limits, *limits)))
 
 

@@ -192,19 +192,8 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A condition that no row of a table may break. what: the constraint as it is told to a person."""
-
-    condition: Ast
-    what: str
-    span: Span = field(default=NOWHERE, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnDef(Node):
-    """A column of CREATE STREAM/TABLE. role: value, key, primary_key, header (header_key: `HEADER('x')`). properties: of its WITH.
-    limit: what its type says of values, where ALTER adds it.
-    """
+    """A column of CREATE STREAM/TABLE. role: value, key, primary_key, header (header_key: `HEADER('x')`). properties: of its WITH."""
 
     name: str
     type: TypeRef
@@ -212,7 +201,6 @@ class ColumnDef(Node):
     header_key: str = ""
     span: Span = field(default=NOWHERE, compare=False)
     properties: tuple[Property, ...] = ()
-    limit: Check | None = None
 
 
 @dataclass(frozen=True, slots=True)

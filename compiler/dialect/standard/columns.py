@@ -126,12 +126,12 @@ def parse_column(cur: Reader) -> ColumnDefinition:
         type_,
         made.role,
         made.header_key,
+        cur.span_since(start),
+        properties,
         made.default,
         made.generated,
         tuple(made.others),
-        properties,
         tuple(made.checks),
-        span=cur.span_since(start),
     )
 
 

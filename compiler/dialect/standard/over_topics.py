@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from flowql.compiler.diagnostics.edits import renamed
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import Check, ColumnDef, CreateSource, Func, Lit, Name
+from flowql.compiler.dialect.ast import ColumnDef, CreateSource, Func, Lit, Name
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import check_depth, fail, unsupported
@@ -21,6 +22,14 @@ _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
 }
 _TEXTS = ("varchar", "char")
+
+
+class Limit(NamedTuple):
+    """A condition that no row of a table may break. what: the constraint as it is told to a person."""
+
+    what: str
+    condition: t.Expr
+    span: Span
 
 
 def is_own_table(s: st.CreateTable) -> bool:
@@ -70,7 +79,7 @@ def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key",
     others = [o for o in c.constraints if not (o == "NOT NULL" and role in ("key", "primary_key"))]
     if others:
         unsupported(f"{others[0]} of a column", c.span, _CONSTRAINTS.get(others[0], "leave it out"))
-    return ColumnDef(c.name, c.type, role, c.header_key, c.span, c.properties)
+    return replace(c, role=role)
 
 
 def check_key(s: st.CreateTable) -> None:
@@ -90,24 +99,21 @@ def added_column(c: st.ColumnDefinition) -> ColumnDef:
     check_depth(c)
     for check in c.checks:
         unsupported("CHECK of a column that is added", check.span, "say it where the table is created")
-    return replace(_column(c, c.role), limit=_limit_of(c))
+    return _column(c, c.role)
 
 
-def limits_of(columns: Sequence[st.ColumnDefinition]) -> list[Check]:
+def limits_of(columns: Iterable[ColumnDef]) -> Iterator[Limit]:
     """The limits that the types of columns set for values."""
-    return [limit for c in columns if (limit := _limit_of(c)) is not None]
+    return (Limit(f"{c.name} {write_type(c.type).upper()}", e, c.span) for c in columns if (e := _limit(c)) is not None)
 
 
-def _limit_of(c: st.ColumnDefinition) -> Check | None:
+def _limit(c: ColumnDef) -> t.Expr | None:
     """The limits that `VARCHAR(3)`, `SMALLINT` and `REAL` set for values. A CHAR(n) is not filled up with blanks."""
     value, made = Name((c.name,)), c.type
-    condition: t.Expr
     if made.name in _TEXTS and len(made.parameters) == 1:
-        condition = Func("le", (t.Call(("char_length",), (value,)), Lit("number", str(made.parameters[0]))))
+        return Func("le", (t.Call(("char_length",), (value,)), Lit("number", str(made.parameters[0]))))
     elif made.name in SMALL:
-        condition = Func("between", (value, *(Lit("int", n) for n in SMALL[made.name])))
+        return Func("between", (value, *(Lit("int", n) for n in SMALL[made.name])))
     elif made.name in REALS:
-        condition = Func("eq", (Func("sql_real", (value,)), value))
-    else:
-        return None
-    return Check(condition, f"{c.name} {write_type(made).upper()}", c.span)
+        return Func("eq", (Func("sql_real", (value,)), value))
+    return None

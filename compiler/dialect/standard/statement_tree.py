@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import CreateAs, InsertRow, OtherStatement, Property, Statement, TypeRef
+from flowql.compiler.dialect.ast import ColumnDef, CreateAs, InsertRow, OtherStatement, Property, Statement
 from flowql.compiler.dialect.standard.tree import Expr, Form, Item, Query, Relation, With
 from flowql.compiler.plan.tables import CopyFrom
 
@@ -35,20 +35,12 @@ class Check(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDefinition(Form):
-    """A column of CREATE TABLE or CREATE STREAM. constraints: other ones, by name, in upper case.
+class ColumnDefinition(ColumnDef):
+    """A column with the constraints of standard SQL. constraints: those without a field of their own, by name, in upper case."""
 
-    role, header_key: FlowQL's KEY, HEADERS and HEADER('x').
-    """
-
-    name: str
-    type: TypeRef
-    role: Literal["value", "key", "primary_key", "header"] = "value"
-    header_key: str = ""
     default: Expr | None = None
     generated: Expr | None = None
     constraints: tuple[str, ...] = ()
-    properties: tuple[Property, ...] = ()
     checks: tuple[Check, ...] = ()
 
 
