@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from flowql.compiler.analyze.bind import Binder
@@ -12,9 +13,9 @@ from flowql.compiler.dialect.ast import Ast
 from flowql.compiler.functions.evaluate import compile_row
 
 
-def constants(values: Sequence[Ast]) -> tuple[Any, ...]:
-    """Reference values of expressions without columns. Raises CompileError; an expression that fails gives its exception."""
-    binder = Binder(Scope((), ()), EMPTY, "VALUES")
+def constants(values: Sequence[Ast], *, standard: bool) -> tuple[Any, ...]:
+    """Reference values of expressions without columns. standard: they are of standard SQL. Raises CompileError; an expression that fails gives its exception."""
+    binder = Binder(Scope((), ()), replace(EMPTY, standard=standard), "VALUES")
     return compile_row([binder.bind(v) for v in values], [], on_error=_refuse)(())
 
 

@@ -79,7 +79,7 @@ def _case(
                 rows = _rows_of(s, own)
                 parts.rows += [s.span] if rows else []
                 for row in rows:
-                    _row(row, parts, plan)
+                    _row(row, parts, plan, dialect)
             except CompileError as e:
                 mistakes += e.diagnostics
     case = Case(
@@ -114,8 +114,9 @@ def _without(source: SourceText, spans: Iterable[Span]) -> str:
     return text if re.sub(r"--[^\n]*|[\s;]", "", text) else ""
 
 
-def _row(statement: InsertRow | AssertRow, parts: _Parts, plan: Plan) -> None:
-    values = dict(zip(_columns(statement, plan), map(shown, constants(statement.values)), strict=True))
+def _row(statement: InsertRow | AssertRow, parts: _Parts, plan: Plan, dialect: DialectName) -> None:
+    constant = constants(statement.values, standard=dialect == "standard")
+    values = dict(zip(_columns(statement, plan), map(shown, constant), strict=True))
     rowtime = values.pop("ROWTIME", None)
     deleted = isinstance(statement, AssertRow) and statement.deleted
     row = Row(values, rowtime, deleted, span=statement.span)

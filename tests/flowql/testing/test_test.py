@@ -429,6 +429,22 @@ def test_rows_of_tables_of_ones_own_are_given_or_inserted(tmp_path: Path, capsys
     assert "cities is a view over tables, which is compared by its rows at the end" in out + err
 
 
+def test_values_of_rows_are_expressions_of_the_dialect(suite: Suite) -> None:
+    """They were bound as ksqlDB's, where the types of `::` have other names."""
+    (suite.folder / "flowql.yaml").write_text("name: shop\nsql: queries.sql\ndialect: standard\n")
+    (suite.folder / "queries.sql").write_text(
+        "CREATE STREAM born (id INT KEY, d DATE, n NUMERIC(4, 1), b BOOLEAN) WITH (KAFKA_TOPIC='born', VALUE_FORMAT='JSON', PARTITIONS=1);"
+        "CREATE STREAM young AS SELECT id, d, n, b FROM born WHERE n < 0;"
+    )
+    suite.write(
+        "born.sql",
+        "--@test: a\nINSERT INTO born VALUES (4::INT, DATE '2001-02-03', -2.5, (1 IS NOT NULL) IS TRUE);\n"
+        "ASSERT VALUES young (id, d, n, b) VALUES (4::INT, '2001-02-03'::DATE, NUMERIC '-2.5', CASE 1 WHEN 1 THEN TRUE END);\n",
+    )
+    _, out, err = suite.run()
+    assert "1 passed, 0 failed" in out, out + err
+
+
 def test_a_failed_test_shows_times_as_other_commands_do(suite: Suite) -> None:
     """Milliseconds were shown for what the test had written as a time."""
     (suite.folder / "flowql.yaml").write_text("name: shop\nsql: queries.sql\ndialect: standard\n")
