@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
-from flowql.backup.places import NOT_MADE, OTHER, TORN, answering, check_format, place_at, shown
+from flowql.backup.places import NOT_MADE, OTHER, TORN, answering, place_at, shown
 from flowql.backup.verify import damage_of
 from flowql.config.load import shown_path
 from flowql.deploy.pins import LOCK, check_supported
@@ -81,7 +81,6 @@ def restore_backup(
     files, place = files or DiskFiles(), settings.data_dir.resolve()
     check_supported(settings)
     backups = place_at(source, settings.application_id)
-    check_format(backups.url)
     with answering("nothing was changed"):
         manifests = backups.manifests()
         _check_application(backups, manifests)

@@ -13,7 +13,6 @@ from flowql.runtime.remote.folder import folder_of
 from flowql.runtime.remote.objects import RemoteError, objects_at
 
 TORN, OTHER, NOT_MADE = "FQ5701", "FQ5705", "FQ5706"
-_OLD = "manifest.json"  # of backups until 0.1
 
 
 def url_of(typed: str) -> str:
@@ -39,14 +38,3 @@ def answering(help_: str = "") -> Iterator[None]:
         yield
     except RemoteError as error:
         raise CommandError(str(error), code=NOT_MADE, help=help_) from error
-
-
-def check_format(url: str) -> None:
-    """CommandError for a directory that an older version of FlowQL has backed up into."""
-    if not url.startswith("file://"):
-        return
-    folder = folder_of(url)
-    if (folder / _OLD).is_file() and (folder / "log").is_dir():
-        title = f"{shown(url)} is a backup of format 1, made by FlowQL 0.1; this program reads format 2"
-        help_ = f"cp -a {shown(url)}/log {shown(url)}/state DATA_DIR   # into the empty data directory of the target: it is a copy of one"
-        raise CommandError(title, code=OTHER, help=help_)

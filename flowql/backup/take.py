@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from flowql.backup.places import NOT_MADE, answering, check_format, place_at, shown
+from flowql.backup.places import NOT_MADE, answering, place_at, shown
 from flowql.backup.verify import problems
 from flowql.config.load import shown_path
 from flowql.deploy.pins import check_supported, only_backup, pin_for_backup
@@ -173,7 +173,6 @@ def _check_place(place: Place, data_dir: Path) -> None:
         raise CommandError(
             f"{shown_path(folder)} is a file: nothing was written", code=FOLDER_IN_USE, help="choose a directory"
         )
-    check_format(place.url)
     if folder.is_dir() and any(folder.iterdir()) and not any(folder.glob("*/instance")):
         title = f"{shown_path(folder)} is not empty and holds no backups: nothing was written"
         raise CommandError(title, code=FOLDER_IN_USE, help="choose an empty directory, or one with backups")

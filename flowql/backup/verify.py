@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from flowql.backup.places import answering, check_format, url_of
+from flowql.backup.places import answering, url_of
 from flowql.runtime.backup.manifest import Piece, piece_name
 from flowql.runtime.backup.place import Place
 from flowql.runtime.errors import RuntimeFailure
@@ -44,7 +44,6 @@ def applications_in(typed: str) -> list[Place]:
     """The places of all applications that have backups in a directory or at a URL. CommandError."""
     url = url_of(typed)
     with answering():
-        check_format(url)
         objects = objects_at(url)
         names = Place(objects, "").applications()
         return [place for place in (Place(objects, name) for name in names) if place.manifests()]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,18 @@ def delimiter_of(header: bytes) -> bytes:
     """The one of DELIMITERS that a header has most of."""
     bare = re.sub(rb'"[^"]*"', b"", header)
     return max((DELIMITERS[i : i + 1] for i in range(len(DELIMITERS))), key=bare.count)
+
+
+def cuts(stream: BinaryIO, delimiter: bytes, size: int, skipped: bytes = b"") -> Iterator[Cut]:
+    """The records of the rest of a file, which is read in pieces of `size` bytes. skipped: bytes before the first record."""
+    rest, more = b"", True
+    while more:
+        data = stream.read(size)
+        more = len(data) == size
+        piece = cut(rest + data.removeprefix(skipped), delimiter, last=not more)
+        rest, skipped = piece.data[piece.consumed :], b""
+        if len(piece.ends):
+            yield piece
 
 
 def fields_of(header: bytes, delimiter: bytes) -> list[str]:

@@ -314,14 +314,7 @@ def _records_of(cut: csv_records.Cut, rows: Any) -> Callable[[int], bytes]:
 def _csv_cuts(file: Path, start: int, delimiter: bytes) -> Iterator[csv_records.Cut]:
     with file.open("rb") as stream:
         stream.seek(start)
-        rest, more = b"", True
-        while more:
-            data = stream.read(CHUNK_BYTES)
-            more = len(data) == CHUNK_BYTES
-            cut = csv_records.cut(rest + data, delimiter, last=not more)
-            rest = cut.data[cut.consumed :]
-            if len(cut.ends):
-                yield cut
+        yield from csv_records.cuts(stream, delimiter, CHUNK_BYTES)
 
 
 def _layout(job: Job, database: duckdb.DuckDBPyConnection) -> _CsvDialect | None:

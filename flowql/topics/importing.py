@@ -44,8 +44,7 @@ _ID_BYTES = 8
 class Progress:
     """The committed part of a file. digest: of its bytes up to `at`. records, skipped, dead: how many lines became records, were skipped, are dead letters.
 
-    options: of the import's first attempt. done: the end of the file was reached. path: of the file, as `Job.place`; "" of imports by
-    releases that did not keep it.
+    options: of the import's first attempt. done: the end of the file was reached. path: of the file, as `Job.place`.
     """
 
     at: int
@@ -56,7 +55,7 @@ class Progress:
     dead: int
     options: str
     done: bool
-    path: str = ""
+    path: str
 
     @property
     def position(self) -> FilePosition:
@@ -65,12 +64,8 @@ class Progress:
 
 def group_of(job: Job) -> str:
     """The consumer group, and the transactional id: of two concurrent imports of a file the older one is fenced."""
-    return group_of_path(job.topic, job.place)
-
-
-def group_of_path(topic: str, path: str) -> str:
-    identity = f"{topic}\0{path}".encode()
-    return f"{import_groups(topic)}{hashlib.blake2b(identity, digest_size=_ID_BYTES).hexdigest()}"
+    identity = f"{job.topic}\0{job.place}".encode()
+    return f"{import_groups(job.topic)}{hashlib.blake2b(identity, digest_size=_ID_BYTES).hexdigest()}"
 
 
 def groups_of(log: Log, topic: str) -> list[str]:
@@ -286,7 +281,7 @@ class _Import:
         self._letter_bytes = letter_bytes
         self._job, self._producer, self._digest = job, producer, digest
         self._reader = _Records(job)
-        empty = Progress(0, 1, digest.text(), 0, 0, 0, options_of(job), done=False)
+        empty = Progress(0, 1, digest.text(), 0, 0, 0, options_of(job), done=False, path="")
         self._start = self._now = replace(before or empty, path=job.place[-PATH_CHARS:])
         self._committed = self._start
         self._pending = 0
@@ -392,28 +387,16 @@ SAME_RECORDS = "FQ5018"
 _PIECE = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """An earlier import of the bytes that a file begins with. own: of the same path, as releases named it that knew absolute paths alone."""
-
-    progress: Progress
-    own: bool
-
-
 def carried_over(log: Log, job: Job) -> Progress | None:
     """The progress of a file without one of its own: of its former path where the user says `--moved`, else None.
 
     Raises CommandError if its first records were imported from another path, so that they would be in the topic twice.
     """
     found = _origin(log, job)
-    if found is not None and (found.own or job.moved):
-        return found.progress
+    if found is not None and job.moved:
+        return found
     if found is not None:
-        progress = found.progress
-        title = (
-            f"{job.file.name} begins with {progress.records:,} records that are in topic {job.topic} already: they were imported from "
-            f"{progress.path or 'another path'}"
-        )
+        title = f"{job.file.name} begins with {found.records:,} records that are in topic {job.topic} already: they were imported from {found.path}"
         help_ = "--moved  if it is that file under another path: continues after them;  --again  imports all of it, beside the existing records"
         raise CommandError(title, code=SAME_RECORDS, help=help_)
     if job.moved:
@@ -423,14 +406,12 @@ def carried_over(log: Log, job: Job) -> Progress | None:
     return None
 
 
-def _origin(log: Log, job: Job) -> Origin | None:
-    """The import that has read most of what the file begins with."""
-    by_group = {group: progress_of(log, job.topic, group) for group in groups_of(log, job.topic)}
-    known = {g: p for g, p in by_group.items() if p is not None and p.records and format_of(p) == job.format}
-    same = _digests(job, {p.at for p in known.values()})
-    own = group_of_path(job.topic, str(job.file.resolve()))
-    found = [Origin(p, g == own) for g, p in known.items() if same.get(p.at) == p.digest]
-    return max(found, key=lambda origin: (origin.own, origin.progress.records), default=None)
+def _origin(log: Log, job: Job) -> Progress | None:
+    """The earlier import that has read most of the bytes with which the file begins."""
+    found = [progress_of(log, job.topic, group) for group in groups_of(log, job.topic)]
+    known = [p for p in found if p is not None and p.records and format_of(p) == job.format]
+    same = _digests(job, {p.at for p in known})
+    return max((p for p in known if same.get(p.at) == p.digest), key=lambda p: p.records, default=None)
 
 
 def _digests(job: Job, ends: Collection[int]) -> dict[int, str]:

@@ -245,7 +245,7 @@ def _positional(file: TableFile) -> list[Field]:
 def _csv(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:
     origin = file.origin
     delimiter = (origin.delimiter or ",").encode()
-    cuts = _cuts(file.stream, delimiter)
+    cuts = csv_records.cuts(file.stream, delimiter, CHUNK_BYTES, _BOM)
     first = next(cuts, None)
     fields, line = _positional(file), 1
     if first is not None and origin.header != "no":
@@ -294,20 +294,6 @@ def _csv_pieces(
 
 def _numbers(lines: Ints) -> Callable[[int], int]:
     return lambda row: int(lines[row])
-
-
-def _cuts(stream: BinaryIO, delimiter: bytes) -> Iterator[csv_records.Cut]:
-    rest, more, begun = b"", True, False
-    while more:
-        data = stream.read(CHUNK_BYTES)
-        more = len(data) == CHUNK_BYTES
-        if not begun and data.startswith(_BOM):
-            data = data[len(_BOM) :]
-        begun = True
-        cut = csv_records.cut(rest + data, delimiter, last=not more)
-        rest = cut.data[cut.consumed :]
-        if len(cut.ends):
-            yield cut
 
 
 def _text(file: TableFile, advance: Advance) -> tuple[list[Field], Iterator[Piece]]:

@@ -166,22 +166,6 @@ def test_a_manifest_of_a_newer_format_and_one_that_leads_elsewhere(backup: Path,
         assert "outside the data directory" in refused(backup, tmp_path / "data").title
 
 
-def test_a_backup_of_an_older_version_is_refused_with_the_way_to_restore_it(live: Settings, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    (old / "log").mkdir(parents=True)
-    (old / "manifest.json").write_text("{}")
-    for call in (
-        lambda: restore_backup(settings_in(tmp_path / "data"), str(old)),
-        lambda: take_backup(live, str(old)),
-    ):
-        with pytest.raises(CommandError, match="is a backup of format 1") as error:
-            call()
-        assert error.value.code == "FQ5705"
-        assert "cp -a" in error.value.help
-    (finding,) = examine_backups(str(old))
-    assert finding.state == "failed"
-
-
 def test_folders_that_hold_no_backup(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nowhere"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from flowql.errors import CommandError
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.memory import MemoryLog
-from flowql.topics import importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import make_topic
@@ -104,19 +102,3 @@ def test_a_file_that_was_never_imported_is_not_one_that_moved(tmp_path: Path) ->
     with pytest.raises(CommandError, match=r"nothing in topic t was imported from a file that begins as a\.jsonl does"):
         run(log, file, moved=True)
     assert numbers(log) == []
-
-
-def test_an_import_known_by_its_absolute_path_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Releases before knew files of the project by their absolute paths, and positions without a path."""
-    log, file = MemoryLog(), tmp_path / "a.jsonl"
-    file.write_text(jsonl(3))
-    with monkeypatch.context() as before:
-        send = importing.send_progress
-        before.setattr(
-            "flowql.topics.importing.send_progress", lambda producer, job, p: send(producer, job, replace(p, path=""))
-        )
-        run(log, file)
-    file.write_text(jsonl(4))
-    assert run(log, file, tmp_path).records == 1
-    assert run(log, file, tmp_path).was_done
-    assert numbers(log) == list(range(4))
