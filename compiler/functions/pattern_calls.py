@@ -27,6 +27,8 @@ from flowql.compiler.functions.registry import (
     Prepare,
     Reference,
     register_columns,
+    standard,
+    takes,
 )
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import SqlType, arrow_type
@@ -249,6 +251,22 @@ def pattern_calls(
         "duckdb": duckdb,
         "declines": declines,
     }
+
+
+def pattern_function(
+    register: Callable[..., None],
+    written: str,
+    prepare: Callable[..., Prepared],
+    *params: SqlType,
+    gives: SqlType,
+    needs: int | None = None,
+    subject: int = 0,
+) -> None:
+    """Registers a function of patterns. register: `scalar` or `standard`. needs: parameters after so many may be left out."""
+    forms = [params[:n] for n in range(needs or len(params), len(params) + 1)]
+    name = f"sql_{written.lower()}" if register is standard else written
+    calls = pattern_calls(name, prepare, gives, *forms, subject=subject)
+    register(written, takes(*params, gives=gives, needs=needs), **calls)
 
 
 def function_over_columns(name: str, count: int) -> PatternFunction | None:

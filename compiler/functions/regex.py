@@ -14,7 +14,7 @@ from flowql.compiler.functions.pattern_calls import (
     found_in,
     group_of_first,
     lists,
-    pattern_calls,
+    pattern_function,
     places_before,
     replacing,
     scattered,
@@ -24,7 +24,7 @@ from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.spans import Spans
 from flowql.compiler.functions.patterns.tree import PatternError
-from flowql.compiler.functions.registry import scalar, takes
+from flowql.compiler.functions.registry import scalar
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
 _PLAIN = re.compile(r"[^\\$]+")  # of a replacement
@@ -153,22 +153,10 @@ def _by_guava(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
     return between(strings, found.chosen(~empty | (begins > places_before(found))), rest)
 
 
-_ONE_GROUP = ((STRING, STRING), (STRING, STRING, INT))
-_extract = pattern_calls("REGEXP_EXTRACT", extract, STRING, *_ONE_GROUP, subject=1)
-scalar(
-    "REGEXP_EXTRACT",
-    takes(STRING, STRING, INT, gives=STRING, needs=2),
-    **_extract,
+pattern_function(scalar, "REGEXP_EXTRACT", extract, STRING, STRING, INT, gives=STRING, needs=2, subject=1)
+pattern_function(
+    scalar, "REGEXP_EXTRACT_ALL", extract_all, STRING, STRING, INT, gives=array(STRING), needs=2, subject=1
 )
-_extract_all = pattern_calls("REGEXP_EXTRACT_ALL", extract_all, array(STRING), *_ONE_GROUP, subject=1)
-scalar(
-    "REGEXP_EXTRACT_ALL",
-    takes(STRING, STRING, INT, gives=array(STRING), needs=2),
-    **_extract_all,
-)
-_replace = pattern_calls("REGEXP_REPLACE", replace, STRING, (STRING, STRING, STRING))
-scalar("REGEXP_REPLACE", takes(STRING, STRING, STRING, gives=STRING), **_replace)
-_split = pattern_calls("REGEXP_SPLIT_TO_ARRAY", split, array(STRING), (STRING, STRING))
-scalar("REGEXP_SPLIT_TO_ARRAY", takes(STRING, STRING, gives=array(STRING)), **_split)
-_like = pattern_calls("REGEXP_LIKE", like, BOOLEAN, (STRING, STRING))
-scalar("REGEXP_LIKE", takes(STRING, STRING, gives=BOOLEAN), **_like)
+pattern_function(scalar, "REGEXP_REPLACE", replace, STRING, STRING, STRING, gives=STRING)
+pattern_function(scalar, "REGEXP_SPLIT_TO_ARRAY", split, STRING, STRING, gives=array(STRING))
+pattern_function(scalar, "REGEXP_LIKE", like, STRING, STRING, gives=BOOLEAN)

@@ -17,7 +17,7 @@ from flowql.compiler.functions.pattern_calls import (
     found_in,
     group_of_first,
     lists,
-    pattern_calls,
+    pattern_function,
     places_before,
     replacing,
     scattered,
@@ -31,7 +31,6 @@ from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
 _PLAIN = re.compile(r"[^\\]+")  # of a replacement
-_TWO_OR_THREE = ((STRING, STRING), (STRING, STRING, STRING))
 
 
 def _checked(flags: str, known: str = FLAGS) -> str:
@@ -133,31 +132,11 @@ def part_described(pattern: str) -> Prepared:
     return Prepared(program, over).with_row(group_of_first(group), [group])
 
 
-standard(
-    "ILIKE",
-    takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2),
-    by=ilike,
-)
-standard(
-    "SIMILAR",
-    takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2),
-    **pattern_calls("sql_similar", similar, BOOLEAN, *_TWO_OR_THREE),
-)
-standard(
-    "REGEXP_LIKE",
-    takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2),
-    **pattern_calls("sql_regexp_like", matches, BOOLEAN, *_TWO_OR_THREE),
-)
-standard(
-    "REGEXP_MATCH",
-    takes(STRING, STRING, STRING, gives=array(STRING), needs=2),
-    **pattern_calls("sql_regexp_match", first_match, array(STRING), *_TWO_OR_THREE),
-)
-standard(
-    "REGEXP_REPLACE",
-    takes(STRING, STRING, STRING, STRING, gives=STRING, needs=3),
-    **pattern_calls("sql_regexp_replace", replaced, STRING, (STRING,) * 3, (STRING,) * 4),
-)
+standard("ILIKE", takes(STRING, STRING, STRING, gives=BOOLEAN, needs=2), by=ilike)
+pattern_function(standard, "SIMILAR", similar, STRING, STRING, STRING, gives=BOOLEAN, needs=2)
+pattern_function(standard, "REGEXP_LIKE", matches, STRING, STRING, STRING, gives=BOOLEAN, needs=2)
+pattern_function(standard, "REGEXP_MATCH", first_match, STRING, STRING, STRING, gives=array(STRING), needs=2)
+pattern_function(standard, "REGEXP_REPLACE", replaced, STRING, STRING, STRING, STRING, gives=STRING, needs=3)
 
 
 def _has_group(pattern: str, group: int) -> None:
@@ -190,21 +169,9 @@ def _split(pattern: str, flags: str = "") -> Prepared:
     return Prepared(program, over, every=True)
 
 
-standard(
-    "REGEXP_EXTRACT",
-    takes(STRING, STRING, INT, gives=STRING, needs=2),
-    **pattern_calls("sql_regexp_extract", _extract, STRING, (STRING, STRING), (STRING, STRING, INT)),
-)
-standard(
-    "REGEXP_EXTRACT_ALL",
-    takes(STRING, STRING, INT, gives=array(STRING)),
-    **pattern_calls("sql_regexp_extract_all", _extract_all, array(STRING), (STRING, STRING, INT)),
-)
-standard(
-    "REGEXP_SPLIT_TO_ARRAY",
-    takes(STRING, STRING, STRING, gives=array(STRING), needs=2),
-    **pattern_calls("sql_regexp_split_to_array", _split, array(STRING), (STRING, STRING), (STRING, STRING, STRING)),
-)
+pattern_function(standard, "REGEXP_EXTRACT", _extract, STRING, STRING, INT, gives=STRING, needs=2)
+pattern_function(standard, "REGEXP_EXTRACT_ALL", _extract_all, STRING, STRING, INT, gives=array(STRING))
+pattern_function(standard, "REGEXP_SPLIT_TO_ARRAY", _split, STRING, STRING, STRING, gives=array(STRING), needs=2)
 
 
 # --- matches by their number: how many, where one is, and its text ---
@@ -282,21 +249,7 @@ def _part(pattern: str, start: int = 1, n: int = 1, flags: str = "", group: int 
     return Prepared(program, over, every=True)
 
 
-_COUNT = ((STRING, STRING), (STRING, STRING, INT), (STRING, STRING, INT, STRING))
-_PLACE = tuple((STRING, STRING, INT, INT, INT, STRING, INT)[:n] for n in range(2, 8))
-_PART = tuple((STRING, STRING, INT, INT, STRING, INT)[:n] for n in range(2, 7))
-standard(
-    "REGEXP_COUNT",
-    *(takes(*form, gives=INT) for form in _COUNT),
-    **pattern_calls("sql_regexp_count", _count, INT, *_COUNT),
-)
-standard(
-    "REGEXP_INSTR",
-    *(takes(*form, gives=INT) for form in _PLACE),
-    **pattern_calls("sql_regexp_instr", _place, INT, *_PLACE),
-)
-standard(
-    "REGEXP_SUBSTR",
-    *(takes(*form, gives=STRING) for form in _PART),
-    **pattern_calls("sql_regexp_substr", _part, STRING, *_PART),
-)
+_PART = (STRING, STRING, INT, INT, STRING, INT)
+pattern_function(standard, "REGEXP_COUNT", _count, STRING, STRING, INT, STRING, gives=INT, needs=2)
+pattern_function(standard, "REGEXP_INSTR", _place, *_PART[:4], INT, *_PART[4:], gives=INT, needs=2)
+pattern_function(standard, "REGEXP_SUBSTR", _part, *_PART, gives=STRING, needs=2)

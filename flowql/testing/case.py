@@ -43,19 +43,16 @@ def as_shown(value: Any, type_: SqlType) -> Any:
     >>> as_shown([1, "1970-01-06", None], array(DATE))
     ['1970-01-02', '1970-01-06', None]
     """
-    if isinstance(value, int) and not isinstance(value, bool) and type_.kind in _TEXT:
+
+    def shown(value: Any, kind: Kind) -> Any:
+        if not isinstance(value, int) or isinstance(value, bool) or kind not in _TEXT:
+            return value
         try:
-            return _TEXT[type_.kind](value)
+            return _TEXT[kind](value)
         except (ValueError, OverflowError):
             return value
-    if isinstance(value, list) and type_.kind is Kind.ARRAY:
-        return [as_shown(v, type_.element) for v in value]
-    if isinstance(value, dict) and type_.kind is Kind.MAP:
-        return {k: as_shown(v, type_.element) for k, v in value.items()}
-    if isinstance(value, dict) and type_.kind is Kind.STRUCT:
-        known = dict(type_.fields)
-        return {k: as_shown(v, known[k]) if k in known else v for k, v in value.items()}
-    return value
+
+    return _converted(value, type_, shown)
 
 
 def as_declared(value: Any, type_: SqlType) -> Any:
@@ -65,16 +62,20 @@ def as_declared(value: Any, type_: SqlType) -> Any:
     >>> as_declared(["1970-01-02", 5, None], array(DATE))
     [1, 5, None]
     """
-    if isinstance(value, str) and type_.kind in _PARSE:
-        return _PARSE[type_.kind](value)
+    return _converted(value, type_, lambda v, kind: _PARSE[kind](v) if isinstance(v, str) and kind in _PARSE else v)
+
+
+def _converted(value: Any, type_: SqlType, convert: Callable[[Any, Kind], Any]) -> Any:
+    """A value with all values within it converted by their kinds. Fields of a STRUCT are found in any case."""
     if isinstance(value, list) and type_.kind is Kind.ARRAY:
-        return [as_declared(v, type_.element) for v in value]
+        return [_converted(v, type_.element, convert) for v in value]
     if isinstance(value, dict) and type_.kind is Kind.MAP:
-        return {k: as_declared(v, type_.element) for k, v in value.items()}
+        return {k: _converted(v, type_.element, convert) for k, v in value.items()}
     if isinstance(value, dict) and type_.kind is Kind.STRUCT:
-        known = {n.upper(): f for n, f in type_.fields}
-        return {k: as_declared(v, known[k.upper()]) if k.upper() in known else v for k, v in value.items()}
-    return value
+        known = {n.upper(): f for n, f in type_.fields} | dict(type_.fields)
+        types = {k: known.get(k) or known.get(k.upper()) for k in value}
+        return {k: v if (t := types[k]) is None else _converted(v, t, convert) for k, v in value.items()}
+    return convert(value, type_.kind)
 
 
 def is_time(text: str, number: int) -> bool:
@@ -135,7 +136,7 @@ class Expected:
 class ExpectedError:
     """The error that the statements must give. Parts that are None or empty are not compared."""
 
-    code: str
+    code: str = ""
     line: int | None = None
     column: int | None = None
     text: str = ""

@@ -20,18 +20,17 @@ from typing import Any
 import yaml
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.compiler.diagnostics.source import SourceText
-from flowql.config.reader import Item, Reader, compose
+from flowql.config.reader import Item, Reader, compose, made, under
 from flowql.config.shape import Anything, Choice, Fragment, Key, ListOf, MapOf, Record, Text, Whole
 from flowql.config.texts import ProjectTexts, Variables
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Order, Row
 
-_ROWS = ListOf(Anything())
+_LIST = ListOf(Anything())
 _EXPECTED = MapOf(
     Record(
         "expectation",
         {
-            "rows": Key(_ROWS, "The rows, with the columns that matter."),
+            "rows": Key(_LIST, "The rows, with the columns that matter."),
             "order": Key(Choice(("any", "exact")), "`exact`: every record in order, deletions included."),
         },
         short="rows",
@@ -42,7 +41,7 @@ TEST = Record(
     "test",
     {
         "name": Key(Text("a name"), "What the test shows."),
-        "given": Key(MapOf(_ROWS, "a stream or table"), "Rows of sources, by source."),
+        "given": Key(MapOf(_LIST, "a stream or table"), "Rows of sources, by source."),
         "when": Key(Fragment("SQL statements", script=True), "Statements beside those of the project."),
         "expect": Key(_EXPECTED, "Rows of results, by stream or table."),
         "expect_state": Key(_EXPECTED, "Rows of internal stores, by store."),
@@ -88,36 +87,29 @@ def _tests(item: Item) -> Iterator[Item]:
 
 def _case(path: str, number: int, item: Item) -> Case:
     keys: Mapping[str, Item] = item.value
-    when: SourceText | None = keys["when"].value if "when" in keys else None
-    error = None
-    if "expect_error" in keys:
-        parts = {k: i.value for k, i in keys["expect_error"].value.items()}
-        error = ExpectedError(parts.get("code", ""), parts.get("line"), parts.get("column"), parts.get("text", ""))
     return Case(
-        name=keys["name"].value if "name" in keys else f"test {number}",
         file=path,
         line=item.span.line,
-        given=tuple(
-            Given(name, tuple(map(_row, rows.value)), rows.key) for name, rows in _value(keys, "given").items()
-        ),
-        when=when,
-        expect=tuple(_expected(name, i) for name, i in _value(keys, "expect").items()),
-        state=tuple(_expected(name, i) for name, i in _value(keys, "expect_state").items()),
-        error=error,
-        partitions=keys["partitions"].value if "partitions" in keys else 1,
-        arrival=keys["arrival"].value if "arrival" in keys else "time",
+        given=tuple(Given(name, _rows(rows), rows.key) for name, rows in under(keys, "given").items()),
+        expect=tuple(_expected(name, i) for name, i in under(keys, "expect").items()),
+        state=tuple(_expected(name, i) for name, i in under(keys, "expect_state").items()),
+        error=made(ExpectedError, keys["expect_error"].value) if "expect_error" in keys else None,
+        **{
+            "name": f"test {number}",
+            **{k: keys[k].value for k in ("name", "when", "partitions", "arrival") if k in keys},
+        },
     )
-
-
-def _value(keys: Mapping[str, Item], name: str) -> Mapping[str, Item]:
-    return keys[name].value if name in keys else {}
 
 
 def _expected(name: str, item: Item) -> Expected:
     keys: Mapping[str, Item] = item.value
     rows = keys.get("rows")
     order: Order = keys["order"].value if "order" in keys else "any"
-    return Expected(name, tuple(map(_row, rows.value)) if rows else (), order, item.key, rows.at if rows else None)
+    return Expected(name, _rows(rows) if rows else (), order, item.key, rows.at if rows else None)
+
+
+def _rows(item: Item) -> tuple[Row, ...]:
+    return tuple(map(_row, item.value))
 
 
 def _row(item: Item) -> Row:
