@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flowql.cli.monitoring.amounts import duration
-from flowql.cli.render import note, print_json, print_rows
+from flowql.cli.render import counted, note, print_json, print_rows
 from flowql.deploy.costs import shown_size
 
 Change = Mapping[str, Any]
@@ -43,7 +43,7 @@ def markdown_of(done: Mapping[str, Any], heading: str) -> str:
     made = [c["class"] for c in done["changes"] if c["query"] not in done["withheld"]]
     count = {kind: made.count(kind) for kind in _CLASSES}
     said = ", ".join(f"{n} {kind}" for kind, n in count.items() if n)
-    parts = [f"### {heading}", f"**{_counted(done['changed'], 'change')}** (queries: {said or 'none'})"]
+    parts = [f"### {heading}", f"**{counted(done['changed'], 'change')}** (queries: {said or 'none'})"]
     names, rows = _table(done)
     if rows := [[_code(row[0]), *map(_escaped, row[1:])] for row in rows if row[1] != "unchanged"]:
         parts.append(_markdown_table(names, rows))
@@ -78,18 +78,14 @@ def note_rows(done: Mapping[str, Any]) -> None:
 def _rows(done: Mapping[str, Any]) -> Iterator[str]:
     if not done["applied"]:
         for topic, rows in done["rows_added"].items():
-            yield f"{_counted(rows, 'row')} of INSERT VALUES to be written to {topic}"
+            yield f"{counted(rows, 'row')} of INSERT VALUES to be written to {topic}"
         if n := done["statements_added"]:
-            yield f"{_counted(n, 'statement')} that {'changes' if n == 1 else 'change'} rows of tables to be carried out"
+            yield f"{counted(n, 'statement')} that {'changes' if n == 1 else 'change'} rows of tables to be carried out"
     for topic, rows in done["rows_left"].items():
         stay = "row of INSERT VALUES stays" if rows == 1 else "rows of INSERT VALUES stay"
         yield f"{rows:,} {stay} in {topic}, though the project no longer has {'it' if rows == 1 else 'them'}"
     for table, rows in done.get("rows_changed", {}).items():
-        yield f"statements of the project changed {_counted(rows, 'row')} of {table}"
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+        yield f"statements of the project changed {counted(rows, 'row')} of {table}"
 
 
 def _table(done: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -16,7 +16,7 @@ from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import cells_of, until_asked_to_stop
 from flowql.cli.options import Scope, scoped
-from flowql.cli.render import ColumnWidths, note, numeric, print_text, show_diagnostics
+from flowql.cli.render import ColumnWidths, counted, note, numeric, print_text, show_diagnostics
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at
@@ -226,7 +226,7 @@ class Result:
         self.pending.clear()
         source, shown = self.tail.source, found[-rows_max:]
         table = source.kind == "table"
-        yield f"{source.name}: {len(found):,} {'row' if len(found) == 1 else 'rows'}" + (
+        yield f"{source.name}: {counted(len(found), 'row')}" + (
             f", the last {rows_max} of them" if len(found) > rows_max else ""
         )
         names = self.tail.schema.names

@@ -13,7 +13,7 @@ from flowql.cli.building import await_built
 from flowql.cli.options import OR_CSV, Output, Scope, scoped
 from flowql.cli.place import place_of
 from flowql.cli.query import ResultOption
-from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.render import counted, note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.settings import UNSUPPORTED_TARGET, settings_of
@@ -117,7 +117,7 @@ def export_letters(scope: Scope, where: Where = None, output: ResultOption = Non
     table = table_of(letters).drop_columns(["number"])
     rows = write_answer(Answer(table.schema, iter(table.to_batches())), form, file)
     if file is not None:
-        note(f"{rows:,} {'record' if rows == 1 else 'records'} in {file}")
+        note(f"{counted(rows, 'record')} in {file}")
 
 
 @app.command("replay")
@@ -221,7 +221,7 @@ def _appended(done: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 def _counted(letters: Sequence[Letter], shown: int) -> str:
     n = len(letters)
-    text = f"{n:,} {'record' if n == 1 else 'records'}" if n else "no open dead letters"
+    text = counted(n, "record") if n else "no open dead letters"
     return text if shown == n else f"{text}, the last {shown:,} are shown"
 
 

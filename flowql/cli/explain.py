@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.options import Scope, scoped
-from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.render import counted, note, print_json, print_rows, print_text
 from flowql.cli.status import LATE_COLUMNS, late_rows
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.codes import CodePage, code_pages
@@ -129,7 +129,7 @@ def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:
     print_rows(LATE_COLUMNS, rows)
     late, dropped = entry["late_records"], {each["operator"] for each in entry["late"]}
     note(
-        f"{late:,} {'row' if late == 1 else 'rows'} of {query.id} came after the end of their window and its grace: stream time is the largest "
+        f"{counted(late, 'row')} of {query.id} came after the end of their window and its grace: stream time is the largest "
         "time seen in a partition, one record far ahead holds it there; give a longer GRACE PERIOD, or rows in order of time"
     )
     for op in (op for sub in query.subtopologies for op in sub.operators if op.id in dropped):

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from flowql.cli.options import Scope, scoped
 from flowql.cli.place import place_of
-from flowql.cli.render import note, print_json, print_text, show_diagnostics, table_lines
+from flowql.cli.render import counted, note, print_json, print_text, show_diagnostics, table_lines
 from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
@@ -97,7 +97,7 @@ def import_files(
         rows += done.rows
         documents.append({"file": str(file), "table": done.table, "rows": done.rows})
         if not scope.as_json:
-            note(f"{done.rows:,} {'row' if done.rows == 1 else 'rows'} of {file} in {done.table}")
+            note(f"{counted(done.rows, 'row')} of {file} in {done.table}")
     if scope.as_json:
         print_json(documents)
     elif len(files) > 1:

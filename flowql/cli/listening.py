@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from flowql.cli.render import ColumnWidths, json_value, note, numeric, plain
+from flowql.cli.render import ColumnWidths, counted, json_value, note, numeric, plain
 from flowql.query.change import Rebuilt
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def write_changes(following: Changes, *, as_json: bool) -> None:
         writer.write(changes)
     if following.stopped() and sys.stderr.isatty():
         note("")  # the terminal has written ^C
-    rows = f"{following.rows:,} {'row' if following.rows == 1 else 'rows'}"
+    rows = counted(following.rows, "row")
     note(f"{following.why}; {rows}" if following.why else rows)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from flowql.cli.options import Scope, scoped
 from flowql.cli.place import place_of
-from flowql.cli.render import note
+from flowql.cli.render import counted, note
 from flowql.cli.results import destination, partly, write_answer
 from flowql.query.answer import Answer
 from flowql.query.errors import APART, ENGINE, MOMENTS, STANDBY
@@ -81,7 +81,7 @@ def command(
             note("note: computed in DuckDB's SQL, whose functions and types are not those of views")
         rows = write_answer(answer, form, file)
     if file is not None:
-        note(f"{rows:,} {'row' if rows == 1 else 'rows'} in {file}")
+        note(f"{counted(rows, 'row')} in {file}")
 
 
 def say_apart(answer: Answer) -> None:

@@ -107,6 +107,11 @@ _COLORS = {
 }
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """`1 row`, `1,200 rows`. many: default: `one` with an s."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 def note(text: str) -> None:
     """A line for the person, on stderr."""
     sys.stderr.write(text + "\n")

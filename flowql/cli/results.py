@@ -13,7 +13,7 @@ import pyarrow as pa
 import typer
 
 from flowql.cli.options import Output
-from flowql.cli.render import note, plain, table_lines, write_csv, write_json, write_lines
+from flowql.cli.render import counted, note, plain, table_lines, write_csv, write_json, write_lines
 from flowql.query.answer import Answer, Done
 from flowql.query.errors import COVERAGE, MISSING, STANDBY
 from flowql.query.far_times import values_or_texts
@@ -57,7 +57,7 @@ def write_answer(answer: Answer, output: Output, file: Path | None = None) -> in
 
 def done_line(done: Done) -> str:
     """The effect of a statement, in a line."""
-    return f"{done.verb} {done.rows:,} {'row' if done.rows == 1 else 'rows'} of {done.table}"
+    return f"{done.verb} {counted(done.rows, 'row')} of {done.table}"
 
 
 def partly(answer: Answer) -> str:

@@ -19,7 +19,7 @@ from flowql.cli.changes import left_out, note_left_out
 from flowql.cli.deployment import note_rows
 from flowql.cli.options import LogLevelOption, Scope, WithoutOption, scoped, with_log_level
 from flowql.cli.progress import progress
-from flowql.cli.render import note, show_diagnostics
+from flowql.cli.render import counted, note, show_diagnostics
 from flowql.cli.status import lost_text
 from flowql.config.load import shown_path
 from flowql.deploy.decision import decide
@@ -175,7 +175,7 @@ def run(
         note_rows(done)
         note_left_out(settings.without)
         count = len(service.deployed.plan.queries)  # some of them may not serve yet
-        note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
+        note(f"{found.name}: {counted(count, 'query', 'queries')} on {shown_path(settings.data_dir)}")
         states = _await_restored(host)
         if mode != "continuous":
             states = _catch_up(host, states)
@@ -287,9 +287,7 @@ def _of_queries(states: States) -> list[str]:
 
 def _summary(states: States, committed: int, seconds: float) -> str:
     read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
-    commits = "1 commit" if committed == 1 else f"{committed:,} commits"
-    records = "1 record" if read_ == 1 else f"{read_:,} records"
-    done = f"{records} in, {written:,} out, {commits} in {seconds:.1f} s"
+    done = f"{counted(read_, 'record')} in, {written:,} out, {counted(committed, 'commit')} in {seconds:.1f} s"
     lost = [f"{s['id']}: {text}" for s in states if (text := lost_text(s))]
     more = [f"{len(lost) - LOST_SHOWN:,} more queries (flowql status)"] if len(lost) > LOST_SHOWN else []
     return "; ".join([done, *lost[:LOST_SHOWN], *more])

@@ -14,7 +14,7 @@ from flowql.cli import remote_state
 from flowql.cli.names import STORES, Names, find
 from flowql.cli.options import Output, Scope, scoped
 from flowql.cli.query import ResultOption, say_apart
-from flowql.cli.render import note
+from flowql.cli.render import counted, note
 from flowql.cli.results import BINARY, destination, write_answer
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.functions.duckdb_sql import quoted
@@ -129,7 +129,7 @@ def export(scope: Scope, store: Store, output: ResultOption = None) -> None:
     place = _place(settings, store)
     rows = _answer(settings, place.select([]), form, file)
     if file is not None:
-        note(f"{rows:,} {'row' if rows == 1 else 'rows'} of {place.name} in {file}")
+        note(f"{counted(rows, 'row')} of {place.name} in {file}")
 
 
 def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> int:

@@ -14,7 +14,7 @@ from flowql.cli.monitoring.amounts import duration, size
 from flowql.cli.monitoring.table import function_lines
 from flowql.cli.options import Scope, scoped
 from flowql.cli.place import place_of
-from flowql.cli.render import note, print_json, print_rows, write_lines
+from flowql.cli.render import counted, note, print_json, print_rows, write_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
 from flowql.runtime.app.beat_file import Activity
@@ -39,7 +39,7 @@ def lost_text(query: Mapping[str, Any]) -> str:
     '1,200 late rows, 1 dead letter'
     """
     counts = ((query.get(key) or 0, one, many) for key, one, many in _KINDS)
-    return ", ".join(f"{n:,} {one if n == 1 else many}" for n, one, many in counts if n)
+    return ", ".join(counted(n, one, many) for n, one, many in counts if n)
 
 
 LATE_COLUMNS = ("operator", "partition", "late rows", "furthest behind", "stream time")

@@ -15,7 +15,7 @@ import typer
 from flowql.cli.options import OR_CSV, Output, Scope, scoped
 from flowql.cli.progress import progress
 from flowql.cli.query import ResultOption
-from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.render import counted, note, print_json, print_rows, print_text
 from flowql.cli.results import answer_lines, destination, write_answer
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.topology import Plan
@@ -103,7 +103,7 @@ def create_topic(
     with closing(log):
         name = topic_named(topic, plan, log)
         info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions), wanted)
-    note(f"topic {info.name}: {info.partitions} {'partition' if info.partitions == 1 else 'partitions'}")
+    note(f"topic {info.name}: {counted(info.partitions, 'partition')}")
     if any(info.config.get(k) != v for k, v in wanted.items()):
         note("it existed before: its configuration is unchanged")
 
@@ -322,9 +322,7 @@ def produce(
             else:
                 write_lines(piped.groups(), writer, keys, values, _now_ms)
     interrupted = piped is not None and piped.interrupted
-    note(
-        f"{writer.written:,} {'record' if writer.written == 1 else 'records'} in topic {name}{', interrupted' * interrupted}"
-    )
+    note(f"{counted(writer.written, 'record')} in topic {name}{', interrupted' * interrupted}")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -439,10 +437,10 @@ def show_preview(job: Job) -> None:
     with progress(f"read {job.file.name}", _size(job), in_bytes=True) as advance:
         found = preview(job, advance)
     _print_rows(found)
-    what = f"{_records(found.records)} of {job.file.name}"
+    what = f"{counted(found.records, 'record')} of {job.file.name}"
     note(f"{what} can be imported into topic {job.topic}; nothing was written")
     if found.bad_records:
-        note(f"{_records(found.bad_records)} cannot be read:")
+        note(f"{counted(found.bad_records, 'record')} cannot be read:")
     for bad in found.bad:
         note(f"  {job.file.name}:{bad.line}: {bad.reason}")
     if found.bad_records > len(found.bad):
@@ -460,20 +458,16 @@ def _outcome_lines(outcome: ImportResult, job: Job, seconds: float) -> Iterator[
             "(--again imports them once more)"
         )
         return
-    partitions = f"({job.partitions} {'partition' if job.partitions == 1 else 'partitions'}), {seconds:.1f} s"
-    yield f"{_records(outcome.records)} of {job.file.name} in topic {job.topic} {partitions}"
+    partitions = f"({counted(job.partitions, 'partition')}), {seconds:.1f} s"
+    yield f"{counted(outcome.records, 'record')} of {job.file.name} in topic {job.topic} {partitions}"
     if outcome.before:
         yield f"{outcome.before:,} records before them were imported by an earlier try"
     if outcome.skipped:
-        yield f"{_records(outcome.skipped)} skipped that could not be read (--dry-run shows them)"
+        yield f"{counted(outcome.skipped, 'record')} skipped that could not be read (--dry-run shows them)"
     if outcome.dead:
-        yield f"{_records(outcome.dead)} that could not be read: in the table DEAD_LETTERS"
+        yield f"{counted(outcome.dead, 'record')} that could not be read: in the table DEAD_LETTERS"
     if job.time_ms == BEGINNING_MS and job.timestamp is None and job.source is not None:
         yield f"{job.source.name} is a table, and no column is its time: these rows count from the beginning, for events of all times"
-
-
-def _records(n: int) -> str:
-    return f"{n:,} {'record' if n == 1 else 'records'}"
 
 
 def _print_rows(found: Preview) -> None:

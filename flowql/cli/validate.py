@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowql.cli.options import Scope, scoped
-from flowql.cli.render import print_json, print_text, show_diagnostics
+from flowql.cli.render import counted, print_json, print_text, show_diagnostics
 from flowql.compiler.plan import codec
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
@@ -44,12 +44,8 @@ def validate(scope: Scope) -> None:
         plan = compiled.plan
         sources = sum(s.query is None for s in plan.listed)
         print_text(
-            f"{found.name}: {_count(sources, 'source')}, {_count(len(plan.queries), 'query', 'queries')}, no mistakes"
+            f"{found.name}: {counted(sources, 'source')}, {counted(len(plan.queries), 'query', 'queries')}, no mistakes"
         )
-
-
-def _count(n: int, one: str, many: str = "") -> str:
-    return f"{n} {one if n == 1 else many or one + 's'}"
 
 
 # --- `flowql compile`: the compiled project, as `plan.json` ---

@@ -15,7 +15,7 @@ import typer
 from flowql.api.deploying import wanted_plan
 from flowql.cli.options import Scope, scoped
 from flowql.cli.progress import progress
-from flowql.cli.render import json_value, note, print_json, print_rows, print_text, show_diagnostics
+from flowql.cli.render import counted, json_value, note, print_json, print_rows, print_text, show_diagnostics
 from flowql.cli.status import lost_text
 from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
@@ -150,16 +150,12 @@ def show(report: Report) -> None:
             print_text("\n" + "\n".join(_diff(sink, report.targets)))
     n = sum(not s.equal for s in report.sinks)
     first, second = report.targets
-    equal = f"{first} and {second} are equal: {len(report.sinks)} {_plural(len(report.sinks), 'result')}"
+    equal = f"{first} and {second} are equal: {counted(len(report.sinks), 'result')}"
     print_text("\n" + (equal if not n else f"{first} and {second} differ in {n} of {len(report.sinks)} results"))
 
 
 def _verdict(sink: SinkReport) -> str:
     return "equal" if sink.equal else "DIFFERENT"
-
-
-def _plural(n: int, word: str) -> str:
-    return word if n == 1 else f"{word}s"
 
 
 def _diff(sink: SinkReport, targets: tuple[str, str]) -> list[str]:
@@ -169,7 +165,7 @@ def _diff(sink: SinkReport, targets: tuple[str, str]) -> list[str]:
         (sink.extra, f"only in {targets[1]}"),
         (sink.different, "with other values"),
     ]
-    said = ", ".join(f"{n:,} {_plural(n, 'row')} {what}" for n, what in counts if n)
+    said = ", ".join(f"{counted(n, 'row')} {what}" for n, what in counts if n)
     lines = [f"{sink.name}: {said}; the first of them:"]
     for example in sink.examples:
         lines.append("  " + _shown(example.key))

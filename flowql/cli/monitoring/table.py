@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flowql.cli.monitoring.amounts import count, duration, percent, size
 from flowql.cli.monitoring.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
-from flowql.cli.render import table_lines
+from flowql.cli.render import counted, table_lines
 
 # --- The costs of calls of user-defined functions, as lines of a table ---
 
@@ -67,7 +67,7 @@ def headline(status: Mapping[str, Any], cpu: float | None = None) -> str:
     rate, behind = sum(q.get("rate_in") or 0 for q in queries), sum(q["lag"] for q in queries)
     parts = [f"process {i['pid']}", f"up {duration(i['uptime_s'] * 1000)}"]
     parts += [
-        f"{len(queries)} {'query' if len(queries) == 1 else 'queries'}",
+        counted(len(queries), "query", "queries"),
         f"{count(rate)} in/s",
         f"lag {count(behind)}",
     ]

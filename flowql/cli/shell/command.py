@@ -10,7 +10,7 @@ import typer
 
 from flowql.cli.options import OR_CSV, Scope, scoped
 from flowql.cli.place import place_of
-from flowql.cli.render import note, show_diagnostics, show_failure
+from flowql.cli.render import counted, note, show_diagnostics, show_failure
 from flowql.cli.shell.session import Manner, Quit, Session
 from flowql.cli.shell.split import split
 from flowql.errors import CommandError, CompileError, RuntimeFailure
@@ -78,5 +78,5 @@ def _greeting(session: Session) -> str:
     where = session.place.described()
     project = session.project
     count = len(session.there.plan.queries)
-    queries = f"{count} {'query' if count == 1 else 'queries'}"
+    queries = counted(count, "query", "queries")
     return f"FlowQL {metadata.version('flowql')}, {project.name} ({project.target.name}): {queries}, {where}. \\? helps, \\q ends."

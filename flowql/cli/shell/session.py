@@ -21,7 +21,7 @@ from flowql.cli.names import Names
 from flowql.cli.options import Output
 from flowql.cli.place import Place
 from flowql.cli.query import say_apart
-from flowql.cli.render import note, plain, print_rows, record_lines
+from flowql.cli.render import counted, note, plain, print_rows, record_lines
 from flowql.cli.results import answer_lines, done_line, python_rows, write_answer
 from flowql.cli.shell import show
 from flowql.cli.shell.split import blanked, split, without_comments
@@ -261,7 +261,7 @@ class Session:
         else:
             yield from answer_lines(answer.schema, rows())
         if self.manner.interactive:
-            yield f"({count:,} {'row' if count == 1 else 'rows'})"
+            yield f"({counted(count, 'row')})"
 
     def _push(self, text: str) -> None:
         with until_asked_to_stop() as stopped, self.place.changes(text, self.manner.start, None, stopped) as changes:
