@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowql.deploy import costs
+from flowql.deploy import extents
 from flowql.runtime.log.base import TopicPartition
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
@@ -182,7 +182,7 @@ def test_two_generations_need_room(site: Site, monkeypatch: pytest.MonkeyPatch) 
     site.settle()
     site.write(A.replace("COUNT(*)", "COUNT(V)"))
     usage = shutil.disk_usage(site.folder)
-    monkeypatch.setattr(costs.shutil, "disk_usage", lambda _: usage._replace(free=10))
+    monkeypatch.setattr(extents.shutil, "disk_usage", lambda _: usage._replace(free=10))
     assert site.plan()["disk_bytes"] > 10
     refused = site("deploy")
     assert (refused.code, "FQ5209" in refused.err) == (1, True)
