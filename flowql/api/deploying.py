@@ -125,29 +125,17 @@ def carry_out(
     topics: Mapping[str, int],
     wanted: Plan,
     request: DeployRequest,
+    started: Callable[[Client], None] = lambda client: None,
 ) -> tuple[Client, Document]:
     """Deploys to the running instance, or starts one. Waits until every query runs.
 
-    client: None if no instance runs. deployed, topics: the current deployment and topics. Returns the client, and the document that
-    `flowql deploy -o json` prints. Raises CommandError.
+    client: None if no instance runs. deployed, topics: the current deployment and topics. started: called with the client of an instance
+    that this starts. Returns the client, and the document that `flowql deploy -o json` prints. Raises CommandError.
     """
     if client is None:
-        return start_for(settings, deployed, topics, wanted, request)
-    return client, deploy_to(client, wanted, request)
-
-
-def start_for(
-    settings: Settings,
-    deployed: Deployed,
-    topics: Mapping[str, int],
-    wanted: Plan,
-    request: DeployRequest,
-    started: Callable[[Client], None] = lambda client: None,
-) -> tuple[Client, Document]:
-    """Starts an instance, and then deploys as `carry_out` does. started: called with the client of the new instance."""
-    _, costs = _decided(settings, deployed, topics, wanted, request)
-    costs.check(accept_history=request.accept_history)  # what is refused starts no instance
-    client = spawn(settings, started)
+        _, costs = _decided(settings, deployed, topics, wanted, request)
+        costs.check(accept_history=request.accept_history)  # what is refused starts no instance
+        client = spawn(settings, started)
     return client, deploy_to(client, wanted, request)
 
 

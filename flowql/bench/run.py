@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import psutil
 import pyarrow as pa
 
@@ -94,18 +95,7 @@ def broker_in(folder: Path) -> Iterator[str]:
 
 def _measured(engine: str, job: Job, report: Callable[[str], None]) -> Figure:
     """In a process of its own."""
-    words = [
-        engine,
-        str(job.folder),
-        str(job.project),
-        job.query,
-        str(job.events),
-        str(job.threads),
-        job.kafka,
-        str(job.touch_gb),
-        str(job.partitions),
-    ]
-    command = [sys.executable, "-m", "flowql.bench.run", *words]
+    command = [sys.executable, "-m", "flowql.bench.run", engine, json.dumps(asdict(job), default=str)]
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as child,
@@ -141,21 +131,15 @@ def _progress(text: str) -> None:
 
 
 def _main() -> None:
-    engine, folder, project, query, events, threads, kafka, touch_gb, partitions = sys.argv[1:]
+    engine, text = sys.argv[1:]
+    job = msgspec.json.decode(text, type=Job, dec_hook=lambda path, name: path(name))
     try:
-        job = Job(
-            Path(folder), Path(project), query, int(events), int(threads), kafka, float(touch_gb), int(partitions)
-        )
         outcome = asdict(ENGINES[engine](job, _progress))
     except Exception as error:  # the process that measures ends here: whatever it was, the parent is to say it
-        text = str(error) if isinstance(error, BenchFailed) else f"{query}: {type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, BenchFailed) else f"{job.query}: {type(error).__name__}: {error}"
         print(json.dumps({"failed": text}))
         raise
     print(json.dumps(outcome))
-
-
-if __name__ == "__main__":
-    _main()
 
 
 # How fast a plain DuckDB loop reads the same segment files: a baseline for a benchmark, not a stream processor.
@@ -215,3 +199,7 @@ def _work(log: EmbeddedLog, topic: str, partitions: range, query: str) -> None:
         connection.register("partial", pa.concat_tables(partial))
         connection.sql("SELECT bidder, sum(bids), sum(total), max(highest) FROM partial GROUP BY ALL").to_arrow_table()
     connection.close()
+
+
+if __name__ == "__main__":
+    _main()

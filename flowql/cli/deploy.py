@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.api.deploying import deploy_to, start_for
+from flowql.api.deploying import carry_out, deploy_to
 from flowql.cli.building import await_built
 from flowql.cli.changes import Asked, deploying, note_left_out
 from flowql.cli.deployment import show_deployment
@@ -58,7 +58,7 @@ def command(
         deployed, topics = at_rest(settings).deployed()
         wanted, request = asked.against(scope, place, found, deployed, topics)
         settings = replace(settings, without=request.without)
-        client, done = start_for(settings, deployed, topics, wanted, request, started=_note_started(settings))
+        client, done = carry_out(None, settings, deployed, topics, wanted, request, _note_started(settings))
     with closing(client):
         show_deployment(done, as_json=scope.as_json)
         note_left_out(request.without)

@@ -18,6 +18,7 @@ from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.dialect.standard.write_expressions import quoted
+from flowql.compiler.dialect.standard.write_expressions import text as constant
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, Priority
 from flowql.compiler.schemas.ref import NO_SCHEMAS
 from flowql.config.compile import compile_sources
@@ -87,13 +88,13 @@ def import_files(
     """
     options = [f"FORMAT {quoted(form)}"] if form is not None else []
     options += ["HEADER"] if header else []
-    options += [f"{n} {_text(v)}" for n, v in (("DELIMITER", delimiter), ("NULL", null)) if v is not None]
+    options += [f"{n} {constant(v)}" for n, v in (("DELIMITER", delimiter), ("NULL", null)) if v is not None]
     listed = f" ({', '.join(_as_sql(c.strip()) for c in columns.split(','))})" if columns is not None else ""
     behind = f" WITH ({', '.join(options)})" if options else ""
     place, began, rows = place_of(scope.load()), time.monotonic(), 0
     documents: list[dict[str, object]] = []
     for file in files:
-        (done,) = place.execute(f"COPY {_as_sql(table)}{listed} FROM {_text(str(file))}{behind}")
+        (done,) = place.execute(f"COPY {_as_sql(table)}{listed} FROM {constant(str(file))}{behind}")
         rows += done.rows
         documents.append({"file": str(file), "table": done.table, "rows": done.rows})
         if not scope.as_json:
@@ -107,10 +108,6 @@ def import_files(
 def _as_sql(name: str) -> str:
     """A column or table as SQL reads it: unquoted names are lower case."""
     return quoted(name.lower() if _WORD.fullmatch(name) else name)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.functions.duckdb_sql import quoted
+from flowql.compiler.functions.duckdb_text import quoted_text
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind
@@ -40,7 +41,7 @@ def _literal(name: str, text: str, fields: Mapping[str, Field]) -> str:
     t = fields[name.casefold()].type
     kind = t.kind
     if kind is Kind.STRING and "\0" not in text:
-        return _string(text)
+        return quoted_text(text)
     if kind in (Kind.INT, Kind.BIGINT) and _WHOLE.fullmatch(text):
         return text
     if kind in (Kind.DECIMAL, Kind.DOUBLE) and _NUMBER.fullmatch(text):
@@ -48,9 +49,5 @@ def _literal(name: str, text: str, fields: Mapping[str, Field]) -> str:
     if kind is Kind.BOOLEAN and text.lower() in ("true", "false"):
         return text.upper()
     if kind in _TEMPORAL and "\0" not in text:
-        return f"CAST({_string(text.removesuffix('Z'))} AS {_TEMPORAL[kind]})"
+        return f"CAST({quoted_text(text.removesuffix('Z'))} AS {_TEMPORAL[kind]})"
     raise Malformed(f"`{name}` is not a valid {t}")
-
-
-def _string(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from flowql.compiler.functions.duckdb_sql import quoted
+from flowql.compiler.functions.duckdb_text import quoted_text
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType
 from flowql.errors import CommandError
@@ -372,18 +374,18 @@ def _parquet_chunks(
     job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: FilePosition
 ) -> Iterator[Chunk]:
     """Rows as JSON objects, in the JSON that declared columns are read from: times in ms, dates in days, bytes in base64."""
-    file = f"read_parquet({_quoted(str(job.file))})"
+    file = f"read_parquet({quoted_text(str(job.file))})"
     columns = database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()
     declared = _declared(job)
     typed: dict[str, str] = {}
     fields: list[tuple[str, str]] = []
     for name, found, *_ in columns:
         field = declared.get(name.upper())
-        typed[name] = _parquet_value(_name(name), found, field.type.kind if field is not None else None)
+        typed[name] = _parquet_value(quoted(name), found, field.type.kind if field is not None else None)
         fields.append((field.name if field is not None else name, typed[name]))
     named = named_columns(job, keys, [c[0] for c in columns])
     key = _json_object(named.key_texts(typed.__getitem__))
-    time = _time(f"CAST({_name(named.time)} AS VARCHAR)" if named.time is not None else "NULL")
+    time = _time(f"CAST({quoted(named.time)} AS VARCHAR)" if named.time is not None else "NULL")
     sql = (
         f"SELECT encode({_json_object(fields)}) AS value, {key} AS key, {time} AS time, "
         f"{start.at} + row_number() OVER () AS line FROM (FROM {file} OFFSET {start.at})"
@@ -434,7 +436,7 @@ def _json_object(pairs: Sequence[tuple[str, str]]) -> str:
     """SQL that makes a JSON object of names and expressions that give JSON text; null without any."""
     if not pairs:
         return "CAST(NULL AS VARCHAR)"
-    members = [f"{_quoted(json.dumps(name) + ':')}, coalesce({value}, 'null')" for name, value in pairs]
+    members = [f"{quoted_text(json.dumps(name) + ':')}, coalesce({value}, 'null')" for name, value in pairs]
     return "concat('{', " + ", ',', ".join(members) + ", '}')"
 
 
@@ -444,13 +446,5 @@ def _time(text: str) -> str:
     return f"coalesce({number}, {milliseconds_sql(f'try_cast({text} AS TIMESTAMPTZ)')})"
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
 def _path(name: str) -> str:
-    return _quoted('$."' + name.replace('"', '\\"') + '"')
+    return quoted_text('$."' + name.replace('"', '\\"') + '"')
