@@ -166,7 +166,7 @@ def udf(
     makes the value NULL and the record a dead letter; in standard SQL the row contributes nothing.
 
     isolation="process": a process for each module and calling thread. A call that exceeds `timeout` seconds or
-    `memory_mb` (the largest of the module), or crashes, fails like an exception. isolation="inline": in the engine's
+    `memory_mb` (the largest of the module), or crashes, counts as an exception. isolation="inline": in the engine's
     threads. A call that does not return blocks a thread; a crash ends the instance.
 
     vectorized: takes and returns Arrow arrays of a batch: pa.BooleanArray, Int64Array (BIGINT), DoubleArray,

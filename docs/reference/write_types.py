@@ -77,7 +77,7 @@ def _text() -> str:
         [
             HEAD,
             _table(("type", "holds", "in JSON"), [(f"`{s}`", holds, in_json) for s, holds, in_json in TYPES]),
-            "## Elsewhere\n",
+            "## In other systems\n",
             "The types of columns in state and interactive queries (Arrow, DuckDB), on Spark, and in Avro:\n",
             _table(("type", "Arrow", "DuckDB", "Spark", "Avro"), [_elsewhere(s) for s, _, _ in TYPES]),
             "## Literals\n",

@@ -37,7 +37,7 @@ def backup(
         str | None,
         typer.Option(
             "--keep-for",
-            help="As --keep, for backups older than this. With both, a backup stays if one of them keeps it.",
+            help="Then delete older backups of this command. With --keep, a backup stays if one of the two keeps it.",
             metavar="TIME",
             show_default=False,
         ),

@@ -77,7 +77,7 @@ class InteractiveQuerySettings:
 DEAD_LETTERS = Record(
     "dead_letters",
     {
-        "keep": Key(Duration(unlimited="forever", has_unit=True), "Age since they were written; default: 7 days."),
+        "keep": Key(Duration(unlimited="forever", has_unit=True), "How long each is kept; default: 7 days."),
         "size": Key(
             Size(unlimited="unlimited", has_unit=True),
             "Their size as stored; default: 1 GB. The oldest are deleted first.",

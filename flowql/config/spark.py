@@ -34,7 +34,7 @@ _FILES = Record(
         "path": Key(Text("a folder"), "A folder relative to this file, or an address Spark reads."),
         "table": Key(Text("a table"), "Instead of `path`: the name of a table in a catalogue of Spark."),
         "options": Key(MapOf(Constant(), "an option"), "Options of Spark's reader or writer."),
-        "history": Key(_HISTORY, "As `history` of the target, of these files."),
+        "history": Key(_HISTORY, "As `history` of the target, for these files."),
         "sequence_by": Key(
             ListOf(Text("a column"), single=True),
             "For a table that a batch reads: columns that order the rows of a key; default: the event time. Streams refuse it.",

@@ -127,7 +127,7 @@ PROJECT = Record(
                     "value_format": Key(Text("a format"), "Format of values, if none is given."),
                 },
             ),
-            "Defaults.",
+            "For topics of statements that give no other value.",
         ),
         "properties": Key(MapOf(Constant(), "a property"), "Session properties, as SET 'name' = 'value'."),
         "targets": Key(MapOf(TARGET, "a target", chosen=True), "Engines and logs that the project can run on."),
