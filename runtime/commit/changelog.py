@@ -8,19 +8,19 @@ from typing import Protocol
 import pyarrow as pa
 
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.state.frozen import FrozenEpoch
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
-from flowql.runtime.state.store import Frozen
 
 
 class Changelog(Protocol):
     """Writes state changes and task records into the commit that makes them true."""
 
     def records(
-        self, frozen: Frozen, sequence: int, now_ms: int
+        self, frozen: FrozenEpoch, sequence: int, now_ms: int
     ) -> Iterable[tuple[TopicPartition, pa.RecordBatch]]: ...
 
     def reached(
-        self, frozen: Frozen, sequence: int, ends: Mapping[TopicPartition, int]
+        self, frozen: FrozenEpoch, sequence: int, ends: Mapping[TopicPartition, int]
     ) -> dict[StorePartition, ChangelogPosition]:
         """Where the stores of this commit are in their changelogs after it."""
         ...

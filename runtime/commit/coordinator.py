@@ -60,11 +60,10 @@ from flowql.runtime.log.clients import naming
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import Outgoings, RecordCollector, suppress, without
 from flowql.runtime.state.changelog import changelog_topic
-from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.frozen import FrozenEpoch, UnwritableState
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.runs.objects import BlocksAway
-from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
 LOOK_MS = 1  # between two looks whether a commit may be cut
@@ -80,7 +79,7 @@ class Epoch:
     """The records and state writes of one cut, until the log has committed them."""
 
     records: Outgoings
-    state: Frozen
+    state: FrozenEpoch
     positions: dict[TopicPartition, int]
     readers: dict[TopicPartition, str]  # of which tasks these are (`flowql.runtime.commit.positions`)
     cut_ns: int

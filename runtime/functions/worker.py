@@ -201,8 +201,6 @@ class Server:
 
     def _of_all_rows(self, user: UserFunction, rows: Sequence[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
         """As `_of_rows`, with many calls at once. Attempts of rows that fail are made again when they are asked for alone."""
-        from flowql.runtime.functions.worker import outcomes_of  # asyncio takes a third of the start of a process
-
         function = user.entry(user.name).asynchronous
         assert function is not None
         outcomes = outcomes_of(function, rows, self._begin)

@@ -33,7 +33,6 @@ from flowql.runtime.log.base import (
 from flowql.runtime.state.frozen import FrozenEpoch
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.positions import KEPT_MS, ChangelogPosition, StorePartition
-from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.values import decode_value, encode_value
 
 _POLICY = "cleanup.policy"
@@ -88,9 +87,10 @@ class ChangelogWriter:
         self._topics, self._written = TopicIds(describe), written
         self._applied, self._told, self._told_by = applied, 0, 0  # what was told last, and by which commit
 
-    def records(self, frozen: Frozen, sequence: int, now_ms: int) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    def records(
+        self, frozen: FrozenEpoch, sequence: int, now_ms: int
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Changelog records, then the records of tasks, then that of the commit."""
-        assert isinstance(frozen, FrozenEpoch)
         self._topics.look({changelog_topic(self._id, store) for store, _ in frozen.changelog_partitions()})
         for store, partition, rows, states in frozen.changelog_columns():
             yield TopicPartition(changelog_topic(self._id, store), partition), records_of(rows, states, now_ms)
@@ -109,10 +109,9 @@ class ChangelogWriter:
         yield TopicPartition(metadata_topic(self._id), 0), records_of(keys, values, now_ms)
 
     def reached(
-        self, frozen: Frozen, sequence: int, ends: Mapping[TopicPartition, int]
+        self, frozen: FrozenEpoch, sequence: int, ends: Mapping[TopicPartition, int]
     ) -> dict[StorePartition, ChangelogPosition]:
         """Where the stores of a commit are in their changelogs after it. ends: of what it has written (`Producer.ends`)."""
-        assert isinstance(frozen, FrozenEpoch)
         found: dict[StorePartition, ChangelogPosition] = {}
         for store, partition in frozen.changelog_partitions():
             tp = TopicPartition(changelog_topic(self._id, store), partition)

@@ -199,7 +199,7 @@ def _encode_deltas(
 
 
 class FrozenEpoch:
-    """Implements `flowql.runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
+    """The state writes of a cut, on their way to the log and then to RocksDB. Immutable but for what it remembers of its encoding.
 
     catalog: rows of the catalog that change; entries: the whole catalog if any did. writer: of runs, None for rows alone.
     as_of_ms: wall clock at the cut. to_renew: stores and partitions whose position in the changelog is renewed. restoring: tasks whose
@@ -231,10 +231,11 @@ class FrozenEpoch:
         self.expired: list[ByteRange] = []
 
     def check(self) -> None:
-        """UnwritableState if some of it has no durable form. Encoding is remembered, so nothing is done twice."""
+        """Before anything of it is written: UnwritableState if some of it has no durable form. Encoding is remembered, so nothing is done twice."""
         self._encode()
 
     def changed(self) -> Iterator[tuple[str, str]]:
+        """(task, store name) of every store with writes."""
         return ((s.task_id, s.store.spec.name) for s in self.stores)
 
     def without(self, task_ids: Collection[str]) -> FrozenEpoch:
@@ -254,14 +255,17 @@ class FrozenEpoch:
         )
 
     def redo(self) -> bytes:
+        """All writes as one self-contained payload; `StateManager.replay` applies it. Idempotent: rows are absolute."""
         return _encode_payload((REDO_FORMAT, *self.writes()))
 
     def changelog(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
+        """(store name, partition, key, value) of every row written, for stores whose changelog is on."""
         for name, partition, keys, values in self.changelog_columns():
             for key, value in zip(keys, values, strict=True):
                 yield name, partition, key, value
 
     def changelog_columns(self) -> Iterator[tuple[str, int, list[bytes], list[bytes | None]]]:
+        """The same as (store name, partition, keys, values); a partition may come more than once."""
         for (name, partition), spec in self.drops.partitions.items():
             if spec is None or self._has_changelog(spec):
                 yield name, partition, [DROP_RECORD], [b""]

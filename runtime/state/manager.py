@@ -46,7 +46,6 @@ from flowql.runtime.state.runs.reader import RunsReader
 from flowql.runtime.state.runs.writing import RunWriter
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from flowql.runtime.state.state_memory import StateMemory
-from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.task_state import AbortCount, ManagedTask
 from flowql.runtime.state.task_store import TaskStore, shrink_caches
 
@@ -225,7 +224,7 @@ class StateManager:
             return self._in_flight
 
     def apply(
-        self, frozen: Frozen, sequence: int, positions: Mapping[StorePartition, ChangelogPosition] | None = None
+        self, frozen: FrozenEpoch, sequence: int, positions: Mapping[StorePartition, ChangelogPosition] | None = None
     ) -> None:
         """The log has committed `frozen` as `sequence`: write it, let readers see it. If that raises, call it again.
 
@@ -280,7 +279,7 @@ class StateManager:
                 self._catalog.put_back(frozen.catalog)
                 self._drops = frozen.drops.merged(self._drops)
 
-    def withdraw(self, frozen: Frozen, task_ids: Collection[str]) -> FrozenEpoch:
+    def withdraw(self, frozen: FrozenEpoch, task_ids: Collection[str]) -> FrozenEpoch:
         """Some tasks go back to the last commit, as in `abort`; the epoch without their writes takes the place of `frozen`.
 
         The epoch lock is held.

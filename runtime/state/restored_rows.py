@@ -56,7 +56,7 @@ class RestoredRows:
         *,
         openings: int | None = None,
     ) -> None:
-        """Write changelog records (`Frozen.changelog`) of one partition of a store, in their order; its task is not running.
+        """Write changelog records (`FrozenEpoch.changelog`) of one partition of a store, in their order; its task is not running.
 
         position: the one reached with them. It is written last, so a crash never leaves it ahead of the rows. openings: as of when the rows
         before these were written: StateError if the store was opened again since, which may have lost them.

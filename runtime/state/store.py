@@ -104,32 +104,6 @@ class TaskState(Protocol):
         ...
 
 
-class Frozen(Protocol):
-    """The state writes of a cut, on their way to the log and then to RocksDB."""
-
-    sequence_hint: int
-
-    def changed(self) -> Iterator[tuple[str, str]]:
-        """(task, store name) of every store with writes."""
-        ...
-
-    def check(self) -> None:
-        """Before anything of it is written: UnwritableState if some of it has no durable form."""
-        ...
-
-    def redo(self) -> bytes:
-        """All writes as one self-contained payload; `StateManager.replay` applies it. Idempotent: rows are absolute."""
-        ...
-
-    def changelog(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
-        """(store name, partition, key, value) of every row written, for stores whose changelog is on."""
-        ...
-
-    def changelog_columns(self) -> Iterator[tuple[str, int, list[bytes], list[bytes | None]]]:
-        """The same as (store name, partition, keys, values); a partition may come more than once."""
-        ...
-
-
 class Snapshot(Protocol):
     """A committed, immutable view of all stores at one commit sequence."""
 

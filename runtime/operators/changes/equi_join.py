@@ -219,11 +219,10 @@ _NULL_EXTENDED = {"left": (True, False), "right": (False, True), "full": (True, 
 
 @dataclass(slots=True)
 class _Candidate:
-    """A pair with equal keys. sign: of the side that changes; that is `changed`."""
+    """A pair with equal keys. sign: of the side that changes."""
 
     left: JoinRow
     right: JoinRow
-    changed: int
     sign: int
     seq: int
 
@@ -393,12 +392,12 @@ class _Group:
             old = [r for r in right.rows() if r.was]
             for sign, l_, seq in lefts:
                 for r in old:
-                    yield _Candidate(l_, r, LEFT, sign, seq)
+                    yield _Candidate(l_, r, sign, seq)
         if rights and left.any_after:
             new = [r for r in left.rows() if r.now]
             for sign, r, seq in rights:
                 for l_ in new:
-                    yield _Candidate(l_, r, RIGHT, sign, seq)
+                    yield _Candidate(l_, r, sign, seq)
 
     def matched(self, side: int, *, counted: bool) -> Iterator[tuple[JoinRow, bool, bool]]:
         """(row, it had a match, it has one) for rows where that, or the row itself, may have changed."""

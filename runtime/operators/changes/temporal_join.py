@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 from flowql.compiler.plan.changes import TemporalJoin
@@ -12,7 +12,7 @@ from flowql.runtime.batch import Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.deltas import Deltas, out_batch, same_by, signs
-from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, Residual
+from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide, Residual
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
 from flowql.runtime.state.rows import Key, Value
 
@@ -179,7 +179,7 @@ class _There:
 
     def rows(self, key: Key) -> Iterable[JoinRow]:
         """The rows whose key equals that of a left row; NULL equals nothing."""
-        return () if None in key else self._keys[key].all()
+        return () if None in key else self._keys[key].rows()
 
     def flush(self) -> None:
         for of in self._keys.values():
@@ -187,41 +187,27 @@ class _There:
         self._buckets.flush()
 
 
-@dataclass(slots=True, eq=False)
-class _Rows:
-    """The right rows under one join key. The bucket is read as far as it is needed, and written at the end."""
+class _Rows(KeyedSide):
+    """The right rows under one join key, at the place that a run has come to: those that have gone are not among them."""
 
-    side: JoinSide
-    bucket: Bucket
-    entries: dict[str, list[JoinRow]] = field(default_factory=dict)
-    changed: set[str] = field(default_factory=set)
-    complete: bool = False
+    def __init__(self, side: JoinSide, bucket: Bucket) -> None:
+        super().__init__(side, bucket)
+        self._changed: set[str] = set()
 
     def change(self, sign: int, row: Row, time: int) -> None:
-        entry = self.side.entry(row)
-        rows = self.entries.get(entry)
-        if rows is None:
-            payload = None if self.complete else self.bucket.get(entry)
-            rows = self.entries[entry] = [] if payload is None else self.side.read(payload)
-        self.changed.add(entry)
+        entry = self._side.entry(row)
+        rows = self._at(entry)
+        self._changed.add(entry)
         if sign > 0:
             rows.append(JoinRow(row, time, was=False, now=True))
             return
-        at = next((i for i, r in enumerate(rows) if self.side.same(r.row, row)), None)
-        assert at is not None, f"a row of {self.bucket.prefix} was removed that never came: {row}"
+        at = next((i for i, r in enumerate(rows) if self._side.same(r.row, row)), None)
+        assert at is not None, f"a row of {self._bucket.prefix} was removed that never came: {row}"
         del rows[at]
 
-    def all(self) -> Iterator[JoinRow]:
-        if not self.complete:
-            self.complete = True
-            for entry, payload in list(self.bucket.entries()):
-                if entry not in self.entries:
-                    self.entries[entry] = self.side.read(payload)
-        return (r for rows in self.entries.values() for r in rows)
-
     def flush(self) -> None:
-        for entry in self.changed:
-            self.bucket.put(entry, self.side.write(self.entries[entry]))
+        for entry in self._changed:
+            self._bucket.put(entry, self._side.write(self._entries[entry]))
 
 
 def _steps(batch: Batch | None, side: int) -> Iterator[_Step]:

@@ -20,16 +20,6 @@ from flowql.runtime.topology.upstream import merges, upstream_of
 ASK_MS = 250  # brokers are asked
 
 
-class Asked(Protocol):
-    """The requests to the log."""
-
-    def epoch(self, query: RunningQuery) -> int: ...
-
-    def ends(self, query: RunningQuery) -> Offsets: ...
-
-    def lacks(self, query: RunningQuery, ends: Offsets) -> bool: ...
-
-
 def awaited(query: QueryPlan, plan: Plan) -> list[str]:
     """The queries that it waits for, in their order: first those that read files. plan: with its feeders."""
     if not merges(query):
@@ -41,7 +31,7 @@ def awaited(query: QueryPlan, plan: Plan) -> list[str]:
     return [q.id for q in (*feeders, *upstream)]
 
 
-def is_held(query: RunningQuery, queries: Mapping[str, RunningQuery], asked: Asked, now_ms: int) -> bool:
+def is_held(query: RunningQuery, queries: Mapping[str, RunningQuery], asked: Launcher, now_ms: int) -> bool:
     """Whether a query that would be started now waits for another one. queries: all of the instance."""
     if query.waits_for is None:
         query.waits_for = awaited(query.plan, Plan(queries=tuple(q.plan for q in queries.values())))
@@ -63,7 +53,7 @@ def is_held(query: RunningQuery, queries: Mapping[str, RunningQuery], asked: Ask
     return bool(query.waits_for)
 
 
-def _is_done(query: RunningQuery, other: RunningQuery | None, asked: Asked) -> bool:
+def _is_done(query: RunningQuery, other: RunningQuery | None, asked: Launcher) -> bool:
     """Whether the query whose turn it is has read up to the ends, or does not go on by itself. One that has read something
     before does not wait for one that fails.
     """

@@ -118,7 +118,7 @@ class _Kernel:
     """A projection chain over batches of rows; used by one thread of a worker at a time."""
 
     def __init__(self, given: Schema, exprs: Sequence[NamedExpr]) -> None:
-        self._given, self._exprs = given, exprs
+        self._given = given
         self._types = [e.expr.type for e in exprs]
         made = Schema(tuple(Field(e.name, e.expr.type) for e in exprs))
         self._chain = ProjectionChain(
@@ -245,8 +245,6 @@ class Nodes:
             check_time(e, relation)
         if isinstance(relation.frame, Outline):
             return relation, ["NULL"] * len(exprs)
-        from flowql.runtime.spark.frames.nodes import compute  # needs Spark's functions
-
         called = [NamedExpr(n, e) for n, e in zip(named or [""] * len(exprs), exprs, strict=True)]
         made = compute(relation.frame, source, called, predicate=predicate)
         if made.letters is not None:
@@ -260,8 +258,6 @@ class Nodes:
         lowered = [lower(e) for e in exprs]
         failed = [s.fails for s in lowered if s is not None and s.fails is not None]
         if self.letters is not None and any(s is None for s in lowered):
-            from flowql.runtime.spark.frames.nodes import ERRORS, REFERENCE
-
             failed.append(f"size({REFERENCE}.{ERRORS}) > 0")
         if not failed:
             return relation

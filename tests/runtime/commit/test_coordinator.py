@@ -19,10 +19,10 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.transaction import Transaction
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
+from flowql.runtime.state.frozen import FrozenEpoch
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
-from flowql.runtime.state.store import Frozen
 from tests.runtime.log.records import batch
 from tests.runtime.state.support import put, table
 
@@ -128,13 +128,13 @@ class Site:
         self.refused.append((queries, error))
         return self.back_to
 
-    def records(self, frozen: Frozen, sequence: int, now_ms: int) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+    def records(self, frozen: FrozenEpoch, sequence: int, now_ms: int) -> list[tuple[TopicPartition, pa.RecordBatch]]:
         """Of changelogs."""
         self.sequences.append(sequence)
         return self.changelog
 
     def reached(
-        self, frozen: Frozen, sequence: int, ends: Mapping[TopicPartition, int]
+        self, frozen: FrozenEpoch, sequence: int, ends: Mapping[TopicPartition, int]
     ) -> dict[StorePartition, ChangelogPosition]:
         return {}
 
