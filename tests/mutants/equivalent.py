@@ -274,11 +274,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "copies = {name: max((len(p.replicas) for p in t.partitions.values()), default=2) for name, t in listed.items()}": "a topic without an error has partitions",
         "pass for super().__init__()": "what is asked of it, `done` and `result`, is its own",
     },
-    "runtime/log/kafka/at_least_once.py": {
-        "_WAIT_S = 1.05": "a length of time",
-        "limit = self._clock.timer_ms() + SEND_S * 1001": "one thousandth of a wait",
-        "if (self._clock.timer_ms() >= limit):": "one millisecond of a wait",
-    },
     "runtime/log/kafka/connection.py": {
         "TRANSACTION_TIMEOUT_MS = 60001": "a length of time",
         "MEMBER_TRANSACTION_TIMEOUT_MS = 15001": "a length of time",

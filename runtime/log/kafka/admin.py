@@ -138,7 +138,7 @@ class KafkaAdmin:
         failed: LogError | None = None
         for name, future in self._client.create_topics(wanted, operation_timeout=TIMEOUT_S).items():
             try:
-                self._result(future)
+                _result(future)
             except KafkaException as error:
                 if errors.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     failed = failed or errors.failure(errors.of(error), f"topic {name} cannot be made")
@@ -176,7 +176,7 @@ class KafkaAdmin:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
         with errors.naming(f"topic {name} cannot be changed"):
             for future in self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
-                self._result(future)
+                _result(future)
         return self._info(name, partitions)
 
     def _info(self, name: str, partitions: int) -> TopicInfo:
@@ -185,7 +185,7 @@ class KafkaAdmin:
     def delete_topic(self, name: str) -> None:
         self._partitions.pop(name, None)
         with errors.naming(f"topic {name} cannot be deleted"):
-            self._result(self._client.delete_topics([name], operation_timeout=TIMEOUT_S)[name])
+            _result(self._client.delete_topics([name], operation_timeout=TIMEOUT_S)[name])
         limit = self._clock.timer_ms() + TIMEOUT_S * 1000
         while self._describe([name]) and self._clock.timer_ms() < limit:  # brokers forget it a moment later
             self._client.poll(_SETTLE_S)
@@ -228,7 +228,7 @@ class KafkaAdmin:
         asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT_S)
         for name, future in asked.items():
             try:
-                found[name] = len(self._result(future).partitions)
+                found[name] = len(_result(future).partitions)
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"topic {name}")
                 if not isinstance(failed, TopicMissing):
@@ -248,50 +248,28 @@ class KafkaAdmin:
         asked = self._client.describe_topics(
             TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=TIMEOUT_S
         )
-        found: set[str] = set()
-        for name, future in asked.items():
-            try:
-                rights = self._result(future).authorized_operations
-            except KafkaException as error:
-                failed = errors.failure(errors.of(error), f"topic {name}")
-                if not isinstance(failed, TopicMissing | LogDenied):
-                    raise failed from error
-                continue
-            if not rights or {operation, AclOperation.ALL} & set(rights):  # brokers without an authorizer report none
-                found.add(name)
-        return found
+        told = {name: topic.authorized_operations for name, topic in _answers(asked)}
+        # Brokers without an authorizer report no rights.
+        return {name for name, rights in told.items() if not rights or {operation, AclOperation.ALL} & set(rights)}
 
     def options_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The options with which each topic was made, without those that the broker adds."""
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        if not resources:
-            return {}
         found: dict[str, dict[str, str]] = {}
-        for resource, future in self._client.describe_configs(resources, request_timeout=TIMEOUT_S).items():
-            try:
-                entries = self._result(future)
-            except KafkaException as error:
-                if isinstance(failed := errors.failure(errors.of(error), f"topic {resource.name}"), TopicMissing):
-                    continue  # deleted meanwhile
-                raise failed from error
+        for name, entries in self._configs(names, TopicMissing):  # those may be deleted meanwhile
             said = (e for e in entries.values() if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
             own = {e.name: str(e.value) for e in said}
-            found[resource.name] = {k: v for k, v in own.items() if OWN_TIMES.get(k) != v}
+            found[name] = {k: v for k, v in own.items() if OWN_TIMES.get(k) != v}
         return found
 
     def configs_of(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
         """Whole configs, with defaults of the brokers; topics that do not exist, or may not be described, are left out."""
+        told = self._configs(topics)
+        return {name: {e.name: str(e.value) for e in entries.values()} for name, entries in told}
+
+    def _configs(self, topics: Iterable[str], *left_out: type[LogError]) -> Iterator[tuple[str, Any]]:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         asked = self._client.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
-        found: dict[str, dict[str, str]] = {}
-        for resource, future in asked.items():
-            try:
-                found[resource.name] = {e.name: str(e.value) for e in self._result(future).values()}
-            except KafkaException as error:
-                failed = errors.failure(errors.of(error), f"topic {resource.name}")
-                if not isinstance(failed, TopicMissing | LogDenied):
-                    raise failed from error
-        return found
+        return _answers({resource.name: future for resource, future in asked.items()}, *left_out)
 
     # Offsets
 
@@ -330,7 +308,7 @@ class KafkaAdmin:
             again: list[TopicPartition] = []
             for tp, future in self._ask(left, spec, isolation).items():
                 try:
-                    found[tp] = _known(int(self._result(future).offset), tp)
+                    found[tp] = _known(int(_result(future).offset), tp)
                 except KafkaException as error:
                     failed = errors.failure(errors.of(error), f"offsets of {tp}")
                     gone = isinstance(failed, TopicMissing)
@@ -392,25 +370,36 @@ class KafkaAdmin:
         asked = KafkaPartition(tp.topic, tp.partition, offset)
         with errors.naming(f"{tp}: records before {offset} cannot be deleted"):
             for future in self._client.delete_records([asked], request_timeout=TIMEOUT_S).values():
-                self._result(future)
+                _result(future)
 
     # Groups
 
     def groups(self, prefix: str) -> list[str]:
         """LogUnavailable where a broker does not answer: its groups would be missing."""
         with errors.naming("consumer groups cannot be listed"):
-            found = self._result(self._client.list_consumer_groups(request_timeout=TIMEOUT_S))
+            found = _result(self._client.list_consumer_groups(request_timeout=TIMEOUT_S))
         if found.errors:
             raise errors.failure(errors.of(found.errors[0]), "consumer groups cannot be listed")
         return sorted(g.group_id for g in found.valid if g.group_id.startswith(prefix))
 
-    @staticmethod
-    def _result(future: Future[Any]) -> Any:
-        """The client's own timeout comes first, unless this process was suspended meanwhile."""
+
+def _result(future: Future[Any]) -> Any:
+    """The client's own timeout comes first, unless this process was suspended meanwhile."""
+    try:
+        return future.result(TIMEOUT_S + 5)
+    except TimeoutError as error:
+        raise LogUnavailable("the client has given no answer of the brokers in time") from error
+
+
+def _answers(asked: Mapping[str, Future[Any]], *left_out: type[LogError]) -> Iterator[tuple[str, Any]]:
+    """Topics with the answers about them. left_out: errors of a topic that leave it out; by default that it is gone, or may not be described."""
+    for name, future in asked.items():
         try:
-            return future.result(TIMEOUT_S + 5)
-        except TimeoutError as error:
-            raise LogUnavailable("the client has given no answer of the brokers in time") from error
+            yield name, _result(future)
+        except KafkaException as error:
+            failed = errors.failure(errors.of(error), f"topic {name}")
+            if not isinstance(failed, left_out or (TopicMissing, LogDenied)):
+                raise failed from error
 
 
 class _OfParts(Future[_Answer], Generic[_Part, _Answer]):
@@ -457,17 +446,8 @@ class TopicDescriptions(_OfParts[str, dict[str, TopicDescription]]):
 
     def result(self, timeout: float | None = None) -> dict[str, TopicDescription]:
         """LogUnavailable where brokers do not answer within TIMEOUT_S."""
-        found: dict[str, TopicDescription] = {}
-        for name, part in self._parts.items():
-            try:
-                told = KafkaAdmin._result(part)
-                topic_id = str(told.topic_id)
-                found[name] = TopicDescription("" if topic_id in _NO_ID else topic_id, len(told.partitions))
-            except KafkaException as error:
-                failed = errors.failure(errors.of(error), f"topic {name}")
-                if not isinstance(failed, TopicMissing | LogDenied):
-                    raise failed from error
-        return found
+        found = {name: (str(told.topic_id), len(told.partitions)) for name, told in _answers(self._parts)}
+        return {name: TopicDescription("" if i in _NO_ID else i, n) for name, (i, n) in found.items()}
 
 
 def _note(refusals: list[str], error: KafkaError) -> None:

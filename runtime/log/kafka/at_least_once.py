@@ -8,23 +8,21 @@ Another instance is not fenced. An instance that finds a commit number other tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn, Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable
-from flowql.runtime.log.base import NewTopic, Position, TopicPartition
+from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.clients import naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.producer import (
     COMMIT_S,
-    SEND_S,
     BaseProducer,
     Groups,
     ProducerClient,
@@ -34,8 +32,6 @@ from flowql.runtime.log.kafka.producer import (
 from flowql.runtime.log.kafka.records import send_all
 from flowql.runtime.log.transaction import conform
 
-_WAIT_S = 0.05
-
 
 class Positions(Groups, Protocol):
     """Groups whose positions can be moved without a transaction."""
@@ -44,9 +40,13 @@ class Positions(Groups, Protocol):
 
 
 class AtLeastOnceProducer(BaseProducer):
-    """Implements `flowql.runtime.log.base.Producer`. last: the topic that is written after all others."""
+    """Implements `flowql.runtime.log.base.Producer`. last: the topic that is written after all others.
+
+    It never has `ends`: records of a failed attempt are visible below any.
+    """
 
     unit = "commit"
+    _groups: Positions
 
     def __init__(
         self,
@@ -57,17 +57,9 @@ class AtLeastOnceProducer(BaseProducer):
         groups: Positions,
         last: str,
     ) -> None:
-        self.transactional_id, self.closed = transactional_id, False
-        self.ends: Mapping[TopicPartition, int] = {}  # records of a failed attempt are visible below any end
-        self._admin, self._groups, self._counter, self._last_topic = admin, groups, counter, last
-        self._clock = SystemClock()
+        super().__init__(connection.plain_producer(transactional_id), admin, transactional_id, counter, groups)
         self._last: list[tuple[TopicPartition, pa.RecordBatch]] = []
-        self._positions: dict[str, dict[TopicPartition, Position]] = {}
-        self._refused: tuple[TopicPartition, KafkaError] | None = None
-        self._is_open = False
-        admin.create_topics({counter.topic: NewTopic(1, {"cleanup.policy": "compact"})})
-        config = connection.plain_producer(transactional_id)
-        self._client = ProducerClient({**config, "on_delivery": self._undelivered}, logger=LOGGER)
+        self._last_topic = last
         self._sequence = committed_sequence(groups, transactional_id, counter)
 
     def begin(self) -> None:
@@ -115,10 +107,6 @@ class AtLeastOnceProducer(BaseProducer):
         self._is_open, self.closed = False, True
         self._purge()
 
-    def _purge(self) -> None:
-        with suppress(KafkaException):
-            self._client.purge(in_queue=True, in_flight=True)
-
     def _produce(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         try:
             send_all(records, tp, self._client.produce, self._room(tp))
@@ -126,16 +114,6 @@ class AtLeastOnceProducer(BaseProducer):
         except KafkaException as error:
             with naming(tp):
                 raise errors.failure(errors.of(error), str(tp)) from error
-
-    def _room(self, tp: TopicPartition) -> Callable[[], None]:
-        limit = self._clock.timer_ms() + SEND_S * 1000
-
-        def wait() -> None:
-            if self._clock.timer_ms() > limit:
-                raise LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s")
-            self._client.poll(_WAIT_S)
-
-        return wait
 
     def _flush(self) -> None:
         """Everything sent is there, or it is said what is not."""
@@ -149,14 +127,6 @@ class AtLeastOnceProducer(BaseProducer):
             raise failed
         if left:
             raise LogUnavailable(f"producer {self.transactional_id}: brokers have not taken {left} records")
-
-    def _undelivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._refused is None and error.code() != KafkaError._PURGE_QUEUE:
-            self._refused = TopicPartition(message.topic(), message.partition()), error
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise LogError(f"producer {self.transactional_id}: no commit is open")
 
 
 class PlainWriter:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
@@ -171,15 +170,62 @@ def _told(counted: Position, name: str) -> str:
     return next((value for told, _, value in found if told == name), "")
 
 
-class BaseProducer(ABC):
+class BaseProducer:
     """The calls of a producer that are the same with transactions and without."""
 
     unit: ClassVar[str]  # ended by `commit`, for messages
-    _admin: KafkaAdmin
-    _positions: dict[str, dict[TopicPartition, Position]]
 
-    @abstractmethod
-    def _check_open(self) -> None: ...
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        admin: KafkaAdmin,
+        transactional_id: str,
+        counter: TopicPartition,
+        groups: Groups,
+    ) -> None:
+        self.transactional_id, self.closed = transactional_id, False
+        self.ends: Mapping[TopicPartition, int] = {}
+        self._admin, self._groups, self._counter = admin, groups, counter
+        self._clock = SystemClock()
+        self._positions: dict[str, dict[TopicPartition, Position]] = {}
+        self._is_open = False
+        self._refused: tuple[TopicPartition, KafkaError] | None = None  # the first record that was not delivered
+        admin.create_topics({counter.topic: NewTopic(1, {"cleanup.policy": "compact"})})
+        self._client = ProducerClient({**config, "on_delivery": self._undelivered}, logger=LOGGER)
+
+    def _check(self) -> None:
+        """Raises where it is of no more use."""
+
+    def _check_open(self) -> None:
+        self._check()
+        if not self._is_open:
+            raise LogError(f"producer {self.transactional_id}: no {self.unit} is open")
+
+    def _room(self, tp: TopicPartition) -> Callable[[], None]:
+        """Waits for room in the client's queue; not for ever."""
+        limit: int | None = None
+
+        def wait() -> None:
+            nonlocal limit
+            now = self._clock.timer_ms()
+            limit = limit or now + int(SEND_S * 1000)
+            if now > limit:
+                raise self._give_up(LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s"))
+            self._client.poll(0.05)
+
+        return wait
+
+    def _give_up(self, error: LogError) -> LogError:
+        return error
+
+    def _undelivered(self, error: KafkaError | None, message: Message) -> None:
+        """Called for records that the brokers did not take, from within other calls."""
+        if error is not None and self._refused is None and error.code() != KafkaError._PURGE_QUEUE:
+            self._refused = TopicPartition(message.topic(), message.partition()), error
+
+    def _purge(self) -> None:
+        with suppress(KafkaException):
+            self._client.purge(in_queue=True, in_flight=True)
 
     def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_open()
@@ -231,21 +277,11 @@ class KafkaProducer(BaseProducer):
         check: CommitCheck,
         term: int = 0,
     ) -> None:
-        self.transactional_id, self.closed = transactional_id, False
-        self._admin, self._groups, self._counter, self._term = admin, groups, counter, term
-        self._clock = SystemClock()
-        self._positions: dict[str, dict[TopicPartition, Position]] = {}
+        super().__init__(connection.producer(transactional_id), admin, transactional_id, counter, groups)
         self._sent: set[TopicPartition] = set()
-        self.ends: Mapping[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, int] = {}  # of the last records sent
-        self._check_commit = check
-        self._is_open = False
+        self._check_commit, self._term = check, term
         self._failure: LogError | None = None
-        self._refused: tuple[TopicPartition, KafkaError] | None = None  # the first record that was not delivered
-        admin.create_topics({counter.topic: NewTopic(1, {"cleanup.policy": "compact"})})
-        self._client = ProducerClient(
-            {**connection.producer(transactional_id), "on_delivery": self._undelivered}, logger=LOGGER
-        )
         try:
             self._repeat(self._client.init_transactions, INIT_S)
         except KafkaException as error:
@@ -370,33 +406,13 @@ class KafkaProducer(BaseProducer):
             with suppress(LogError):
                 self._abort()
         self._failure = self._failure or LogError(f"producer {self.transactional_id} is of no more use: closed")
-        with suppress(KafkaException):
-            self._client.purge(in_queue=True, in_flight=True)
+        self._purge()
 
     # -- calls of the client
 
     def _serve(self) -> None:
         """Hears the client's reports. That another producer has its id, or another fatal error, is told by whichever call comes next: by this too."""
         self._guard(partial(self._client.poll, 0))
-
-    def _room(self, tp: TopicPartition) -> Callable[[], None]:
-        """Waits for room in the client's queue; not for ever."""
-        limit: int | None = None
-
-        def wait() -> None:
-            nonlocal limit
-            now = self._clock.timer_ms()
-            limit = limit or now + int(SEND_S * 1000)
-            if now > limit:
-                raise self._give_up(LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s"))
-            self._client.poll(0.05)
-
-        return wait
-
-    def _undelivered(self, error: KafkaError, message: Message) -> None:
-        """Called for records that the brokers did not take, from within other calls."""
-        if error is not None and self._refused is None and error.code() != KafkaError._PURGE_QUEUE:
-            self._refused = TopicPartition(message.topic(), message.partition()), error
 
     def _repeat(self, call: Callable[[float], None], seconds: float) -> None:
         """A call again and again while the client says that this helps and there is time."""
@@ -499,11 +515,6 @@ class KafkaProducer(BaseProducer):
             self._repeat(self._client.abort_transaction, ABORT_S)
         except KafkaException as error:
             raise self._give_up(self._named(errors.of(error), None)) from error
-
-    def _check_open(self) -> None:
-        self._check()
-        if not self._is_open:
-            raise LogError(f"producer {self.transactional_id}: no transaction is open")
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused
 from flowql.runtime.log.base import Position, TopicPartition
-from flowql.runtime.log.kafka import at_least_once
+from flowql.runtime.log.kafka import producer as kafka_producer
 from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.producer import sequence_of, sequence_partition
@@ -66,7 +66,7 @@ class Admin:
 
 @pytest.fixture
 def made(monkeypatch):
-    monkeypatch.setattr(at_least_once, "ProducerClient", Client)
+    monkeypatch.setattr(kafka_producer, "ProducerClient", Client)
     groups = Groups([])
     producer = AtLeastOnceProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups, LAST.topic)
     groups.steps = Client.made.steps
