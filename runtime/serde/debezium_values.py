@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, Self
 
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, WIDE
@@ -62,20 +63,12 @@ def converters(fields: Sequence[Field]) -> Mapping[str, Convert]:
     for f in fields:
         convert = _CONVERTERS.get(f.type.kind)
         if f.type.kind is Kind.TIMESTAMP:
-            convert = _moment_zoned if f.type.zoned else _moment
+            convert = partial(_ms, read=read_timestamptz if f.type.zoned else read_timestamp)
         if f.type.kind is Kind.MICROS:
-            convert = _micros_zoned if f.type.zoned else _micros
+            convert = partial(_us, read=read_microstz if f.type.zoned else read_micros)
         if convert is not None:
             found[f.name] = convert
     return found
-
-
-def _moment(value: Any, meaning: Meaning | None) -> Any:
-    return _ms(value, meaning, read_timestamp)
-
-
-def _moment_zoned(value: Any, meaning: Meaning | None) -> Any:
-    return _ms(value, meaning, read_timestamptz)
 
 
 def _ms(value: Any, meaning: Meaning | None, read: Callable[[str], int]) -> Any:
@@ -89,14 +82,6 @@ def _ms(value: Any, meaning: Meaning | None, read: Callable[[str], int]) -> Any:
     if meaning is not None and meaning.name in _PER_MS:
         return value // _PER_MS[meaning.name]
     return usual_ms(value, "let the connector write schemas (value.converter.schemas.enable=true)")
-
-
-def _micros(value: Any, meaning: Meaning | None) -> Any:
-    return _us(value, meaning, read_micros)
-
-
-def _micros_zoned(value: Any, meaning: Meaning | None) -> Any:
-    return _us(value, meaning, read_microstz)
 
 
 def _us(value: Any, meaning: Meaning | None, read: Callable[[str], int]) -> Any:

@@ -18,7 +18,7 @@ from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 def outside_files(plan: Plan, settings: SparkSettings) -> dict[str, TopicFiles]:
     """The files of sources, by name. Those of a topic that a query writes are its results."""
-    written = {t for q in plan.queries for t in _topics_written(q)}
+    written = {t for q in plan.queries for t in topics_written(q)}
     topics = settings.files.keys() - written
     return {s.name: settings.files[s.topic] for s in plan.sources if s.topic in topics}
 
@@ -34,7 +34,7 @@ def complete_queries(plan: Plan, settings: SparkSettings) -> frozenset[str]:
     files, topics = complete_files(plan, settings), {s.name: s.topic for s in plan.sources}
     writers: dict[str, set[str]] = {}
     for q in plan.queries:
-        for topic in _topics_written(q):
+        for topic in topics_written(q):
             writers.setdefault(topic, set()).add(q.id)
     scans = {q.id: {n.spec.source for n in walk_nodes(q.logical) if isinstance(n.spec, Scan)} for q in plan.queries}
     found = {q for q, sources in scans.items() if sources}
@@ -49,13 +49,14 @@ def _complete(source: str, files: Mapping[str, TopicFiles], writers: Collection[
     return source in files or (bool(writers) and set(writers) <= set(found))
 
 
-def _topics_written(query: QueryPlan) -> set[str]:
-    return {n.spec.topic for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)}
+def topics_written(query: QueryPlan) -> tuple[str, ...]:
+    """Log topics a query writes; repartitions are not among them."""
+    return tuple(sorted({n.spec.topic for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)}))
 
 
 def written_paths(plan: Plan, settings: SparkSettings) -> list[str]:
     """Folders and addresses to which the target writes results of the plan."""
-    written = sorted({t for q in plan.queries for t in _topics_written(q)} & settings.files.keys())
+    written = sorted({t for q in plan.queries for t in topics_written(q)} & settings.files.keys())
     return [settings.files[t].path for t in written if settings.files[t].path]
 
 
@@ -92,7 +93,7 @@ def refuse_overwriting(plan: Plan, settings: SparkSettings) -> None:
     or read as rows of a source.
     """
     topics = {s.topic for s in plan.sources} & settings.files.keys()
-    for topic in sorted(topics & {t for q in plan.queries for t in _topics_written(q)}):
+    for topic in sorted(topics & {t for q in plan.queries for t in topics_written(q)}):
         for other in sorted(settings.files.keys() - {topic}):
             mine, its = (_place(settings.files[t]) for t in (topic, other))
             if mine.startswith(its) or its.startswith(mine):
@@ -106,7 +107,7 @@ def refuse_shared_files(plan: Plan, settings: SparkSettings) -> None:
     """Raises FilesUnfit if several streams write the same files: each numbers its own epochs, and its epoch 0 deletes the folders of the others."""
     writers: dict[str, list[str]] = {}
     for query in plan.queries:
-        for topic in sorted(_topics_written(query) & settings.files.keys()):
+        for topic in sorted(settings.files.keys() & topics_written(query)):
             writers.setdefault(topic, []).append(query.id)
     for topic, queries in writers.items():
         if len(queries) > 1:
@@ -132,7 +133,7 @@ def refuse_complete_topics(plan: Plan, query: QueryPlan, settings: SparkSettings
     """Raises SparkUnsupported where a target asks for complete history of a topic that has no files."""
     if settings.history != "complete":
         return
-    written = {t for q in plan.queries for t in _topics_written(q)}
+    written = {t for q in plan.queries for t in topics_written(q)}
     for node in walk_nodes(query.logical):
         spec = node.spec
         if isinstance(spec, Scan) and spec.topic not in settings.files and spec.topic not in written:

@@ -1,11 +1,11 @@
 """A log as a Spark data source: `flowql_log`, batch and streaming.
 
 Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
-(JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
+(as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
 with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
-the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once), `stop_at` (JSON like `ending`; where a stream that ends
-stops; topics that it does not name end where they do when the stream starts), `aligned` (true: with `max_rows_per_batch` all partitions are read up to one time). Readers take no lock:
+the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once), `stop_at` (like `ending`; where a stream that ends
+stops; topics that it does not name end where they do when the stream starts), `aligned` (true: with `max_rows_per_batch` all partitions are read up to one time); all but the topics as JSON. Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -59,8 +59,8 @@ class ReadOptions:
     address: Address
     topics: tuple[str, ...]
     packed: bool = True
-    starting: Mapping[str, Mapping[str, int]] | None = None
-    ending: Mapping[str, Mapping[str, int]] | None = None
+    starting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    ending: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     chunk_rows: int = CHUNK_ROWS_DEFAULT
     rows_per_task: int = 0
     max_rows_per_batch: int = 0
@@ -78,39 +78,13 @@ class ReadOptions:
             if not given:
                 raise LogError(f"{NAME} needs the option {needed}")
         assert address is not None
-        return cls(
-            address,
-            tuple(topic_list(options["topics"])),
-            options.get("packed", "true").lower() == "true",
-            json.loads(options.get("starting") or "{}"),
-            json.loads(options.get("ending") or "{}"),
-            int(options.get("chunk_rows", CHUNK_ROWS_DEFAULT)),
-            int(options.get("rows_per_task", 0)),
-            int(options.get("max_rows_per_batch", 0)),
-            options.get("layout", ""),
-            options.get("reading", ""),
-            options.get("growing", "false").lower() == "true",
-            json.loads(options.get("stop_at") or "{}"),
-            options.get("aligned", "false").lower() == "true",
-        )
+        others = {f.name: json.loads(options[f.name]) for f in fields(cls)[2:] if f.name in options}
+        return cls(address, tuple(topic_list(options["topics"])), **others)
 
     def texts(self) -> dict[str, str]:
         """The inverse of `of`."""
-        return {
-            **texts_of(self.address),
-            "topics": ",".join(self.topics),
-            "packed": str(self.packed).lower(),
-            "starting": json.dumps(self.starting or {}),
-            "ending": json.dumps(self.ending or {}),
-            "chunk_rows": str(self.chunk_rows),
-            "rows_per_task": str(self.rows_per_task),
-            "max_rows_per_batch": str(self.max_rows_per_batch),
-            "layout": self.layout,
-            "reading": self.reading,
-            "growing": str(self.growing).lower(),
-            "stop_at": json.dumps(self.stop_at),
-            "aligned": str(self.aligned).lower(),
-        }
+        others = {f.name: json.dumps(getattr(self, f.name)) for f in fields(self)[2:]}
+        return {**texts_of(self.address), "topics": ",".join(self.topics), **others}
 
 
 def register(spark: SparkSession) -> None:
@@ -213,14 +187,14 @@ class LogBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         o = self._options
         log = shared_log(o.address)
-        start = resolve(log, o.topics, o.starting or {}, EARLIEST)
+        start = resolve(log, o.topics, o.starting, EARLIEST)
         if o.growing:
             return [
                 _RangePartition(LogRange(t, int(p), first, LATEST))
                 for t, at in start.items()
                 for p, first in at.items()
             ]
-        end = resolve(log, o.topics, o.ending or {}, LATEST)
+        end = resolve(log, o.topics, o.ending, LATEST)
         for topic, at in start.items():
             for p, first in at.items():
                 if end[topic][p] < first:
@@ -239,7 +213,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at: Offsets | None = None  # what was there when an availableNow query started
 
     def initialOffset(self) -> Offsets:
-        return resolve(shared_log(self._options.address), self._options.topics, self._options.starting or {}, EARLIEST)
+        return resolve(shared_log(self._options.address), self._options.topics, self._options.starting, EARLIEST)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.max_rows_per_batch

@@ -256,37 +256,37 @@ def is_complete(log: Log, application_id: str) -> bool:
 
 def last_written(log: Log, application_id: str) -> tuple[int, bool]:
     """The last commit in the metadata topic, 0 if there is none, and whether it says that changelogs are complete. RecordUnreadable."""
-    if metadata_topic(application_id) not in log.admin().topics():
-        return 0, False
-    tp, key = TopicPartition(metadata_topic(application_id), 0), _commit_key(application_id)
-    begin, end = log.admin().begin_offset(tp), log.admin().end_offset(tp)
-    back, found = _TAIL_RECORDS, None
-    while found is None:
-        for batch in _read(log, tp, max(begin, end - back)):
+    key, found = _commit_key(application_id), None
+    for batches in _tails(log, application_id):
+        for batch in batches:
             found = dict(changes(batch)).get(key) or found
-        if end - back <= begin:
-            break
-        back *= 8
-    if found is None:
-        return 0, False
-    sequence, complete = _fields(found, f"{tp}, the last commit")
-    return int(sequence), bool(complete)
+        if found is not None:
+            sequence, complete = _fields(found, f"{metadata_topic(application_id)}-0, the last commit")
+            return int(sequence), bool(complete)
+    return 0, False
 
 
 def last_commit_ms(log: Log, application_id: str) -> int | None:
     """When the application last committed, by the wall clock of its writer; None if it never has, or no record tells."""
-    if metadata_topic(application_id) not in log.admin().topics():
-        return None
-    tp = TopicPartition(metadata_topic(application_id), 0)
-    begin, end = log.admin().begin_offset(tp), log.admin().end_offset(tp)
-    back, found = _TAIL_RECORDS, None
-    while found is None and end > begin:
-        for batch in _read(log, tp, max(begin, end - back)):
+    found = None
+    for batches in _tails(log, application_id):
+        for batch in batches:
             found = int(batch.records.column("timestamp")[batch.records.num_rows - 1].as_py())
-        if end - back <= begin:
+        if found is not None:
             break
-        back *= 8
     return found
+
+
+def _tails(log: Log, application_id: str) -> Iterator[Iterator[RawBatch]]:
+    """The last records of the metadata topic, then more and more of them, up to all."""
+    if metadata_topic(application_id) not in log.admin().topics():
+        return
+    tp, back = TopicPartition(metadata_topic(application_id), 0), _TAIL_RECORDS
+    begin, end = log.admin().begin_offset(tp), log.admin().end_offset(tp)
+    yield _read(log, tp, max(begin, end - back))
+    while end - back > begin:
+        back *= 8
+        yield _read(log, tp, max(begin, end - back))
 
 
 def changelogs_of(application_id: str, record: TaskRecord) -> list[TopicPartition]:

@@ -95,14 +95,12 @@ class EmbeddedLog(LocalLog):
         return self._clients.producer(LogProducer(self, transactional_id, epoch))
 
     def last_sequence(self, transactional_id: str) -> int:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             known = self._state.producers.get(transactional_id)
             return known.sequence if known else 0
 
     def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             known = self._state.producers.get(transactional_id)
             if known is None:
                 return iter(())
@@ -115,8 +113,7 @@ class EmbeddedLog(LocalLog):
 
     def redo_lost(self, transactional_id: str) -> int:
         """The last commit whose redo is not in the log any more; 0 if all of it is there."""
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return self._state.producers.get(transactional_id, ProducerState()).redo_lost
 
     def redo_place(self, transactional_id: str, sequence: int) -> str:
@@ -131,8 +128,7 @@ class EmbeddedLog(LocalLog):
 
     def why_foreign(self, transactional_id: str, sequence: int, run: int) -> str:
         """See `ProducerState.why_foreign`."""
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return self._state.producers.get(transactional_id, ProducerState()).why_foreign(sequence, run)
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
@@ -213,47 +209,39 @@ class EmbeddedLog(LocalLog):
             self._ledger.forget_owner(topic.owner_name)
 
     def topics(self) -> dict[str, TopicInfo]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return {name: topic.info for name, topic in self._state.topics.items()}
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return {name: topic.info.partitions for name, topic in self._state.topics.items() if name in topics}
 
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         return answered(lambda: self._descriptions(topics))
 
     def _descriptions(self, topics: Collection[str]) -> dict[str, TopicDescription]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             known = {name: topic for name, topic in self._state.topics.items() if name in topics}
             return {name: TopicDescription(str(topic.id), topic.info.partitions) for name, topic in known.items()}
 
     def writers(self, tp: TopicPartition) -> frozenset[str]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return frozenset(self._partition(tp).writers)
 
     def was_compacted(self, tp: TopicPartition) -> bool:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return any(segment.cleaned_ms for segment in self._partition(tp).segments)
 
     def files_of(self, tp: TopicPartition) -> frozenset[tuple[int, int]]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return frozenset((segment.base, segment.life) for segment in self._partition(tp).segments)
 
     def committed(self, group: str) -> dict[TopicPartition, Position]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return self._state.committed(group)
 
     def groups(self, prefix: str) -> list[str]:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return sorted(g for g, positions in self._state.groups.items() if positions and g.startswith(prefix))
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
@@ -263,6 +251,13 @@ class EmbeddedLog(LocalLog):
             check_start(tp, offset, partition.end_offset)
             with self._ledger.removing([partition]):
                 self._ledger.write(AdvanceStart(self._state.topics[tp.topic].id, tp.partition, offset))
+
+    @contextlib.contextmanager
+    def _fresh(self) -> Iterator[None]:
+        """The state as of the last commit of any process, until the block ends."""
+        self.refresh()
+        with self._lock:
+            yield
 
     # For readers
 
@@ -313,14 +308,12 @@ class EmbeddedLog(LocalLog):
 
     def skipped(self, tp: TopicPartition) -> list[tuple[int, int]]:
         """Ranges of damaged records that readers leave out: first offset and end."""
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return list(self._partition(tp).skipped)
 
     def is_complete(self, tp: TopicPartition) -> bool:
         """Whether the files of its segments have all committed bytes. Their content is not looked at."""
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             segments = [(s.path, s.length) for s in self._partition(tp).segments]
         try:
             return all(size_of(self._files, path) >= length for path, length in segments)
@@ -329,8 +322,7 @@ class EmbeddedLog(LocalLog):
 
     def stored_bytes(self) -> int:
         """Committed bytes of all segments."""
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             return sum(s.length for t in self._state.topics.values() for p in t.partitions for s in p.segments)
 
     def verify(self, advance: Callable[[int], None] = lambda n: None) -> Verified:
@@ -369,8 +361,7 @@ class EmbeddedLog(LocalLog):
             self._partition(tp)
 
     def check_epoch(self, transactional_id: str, epoch: int) -> None:
-        self.refresh()
-        with self._lock:
+        with self._fresh():
             newest = self._state.producers[transactional_id].epoch
         if newest != epoch:
             raise Fenced(f"producer {transactional_id} has epoch {epoch}, but a newer one has epoch {newest}")

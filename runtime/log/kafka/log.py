@@ -252,15 +252,10 @@ class KafkaLog:
         for producer in self._held.values():
             producer.close()
         self._held.clear()
-        if self._shared is not None:
-            self._shared.close()
-            self._shared = None
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
-        if self._appending is not None:
-            self._appending.close()
-            self._appending = None
+        for client in (self._shared, self._tail, self._appending):
+            if client is not None:
+                client.close()
+        self._shared = self._tail = self._appending = None
         self._asking.close()
 
     # Groups

@@ -19,11 +19,11 @@ from flowql.runtime.spark.choose import Mode, is_native
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits, check_partitions
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run
 from flowql.runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, refuse_unfit, topic_fed_by, with_feeders
-from flowql.runtime.spark.engine.order import begun_with, downstream, outside_topics, topics_read, topics_written
+from flowql.runtime.spark.engine.order import begun_with, downstream, outside_topics, topics_read
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
 from flowql.runtime.spark.folders import remove
-from flowql.runtime.spark.history import complete_queries, refuse_shared_files, refuse_unfit_files
+from flowql.runtime.spark.history import complete_queries, refuse_shared_files, refuse_unfit_files, topics_written
 from flowql.runtime.spark.log_append import ensure_own_topics, epochs_topic, replace_with, replaced
 from flowql.runtime.spark.log_offsets import Offsets, bounds, partition_offsets
 from flowql.runtime.spark.settings import SparkSettings

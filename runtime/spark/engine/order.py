@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
+from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.engine.deployed import Record
+from flowql.runtime.spark.history import topics_written
 
 
 def topics_read(query: QueryPlan) -> tuple[str, ...]:
@@ -21,12 +22,6 @@ def topics_followed(query: QueryPlan, record: Record | None) -> tuple[str, ...]:
         return topics_read(query)
     specs = (n.spec for n in walk_nodes(query.logical))
     return tuple(sorted({s.topic for s in specs if isinstance(s, Scan) and s.kind == "stream"}))
-
-
-def topics_written(query: QueryPlan) -> tuple[str, ...]:
-    """Log topics a query writes; repartitions are not among them."""
-    specs = (n.spec for n in walk_nodes(query.logical))
-    return tuple(sorted({s.topic for s in specs if isinstance(s, Sink)}))
 
 
 def levels(queries: Sequence[QueryPlan]) -> list[list[QueryPlan]]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
-from flowql.runtime.spark.engine.order import topics_read, topics_written
+from flowql.runtime.spark.engine.order import topics_read
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, FilesUnfit, FrameUnfit
 from flowql.runtime.spark.files import source_frame
 from flowql.runtime.spark.files_sink import stream_to_files, write_epoch
 from flowql.runtime.spark.frames.relation import TableRows
 from flowql.runtime.spark.frames.streams import StreamResult, lower_streams
-from flowql.runtime.spark.history import outside_files, refuse_unfit_files, written_paths
+from flowql.runtime.spark.history import outside_files, refuse_unfit_files, topics_written, written_paths
 from flowql.runtime.spark.lake import Epoch, has_rows, results_gone
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.runtime.spark.storage import reach, told_of_storage

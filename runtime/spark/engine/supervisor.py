@@ -12,8 +12,9 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.events import INFO, say
 from flowql.runtime.spark.engine.feeders import is_feeder
-from flowql.runtime.spark.engine.order import feeds_of, is_circle, levels, topics_read, topics_written
+from flowql.runtime.spark.engine.order import feeds_of, is_circle, levels, topics_read
 from flowql.runtime.spark.engine.streams import RunningQuery, Stream
+from flowql.runtime.spark.history import topics_written
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.topology.upstream import merges, upstream_of
 

@@ -14,13 +14,14 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.spark.engine.checkpoints import positions_after
 from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.engine.feeders import is_feeder
-from flowql.runtime.spark.engine.order import topics_read, topics_written
+from flowql.runtime.spark.engine.order import topics_read
 from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.files import file_rows
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.function_counts import functions_in, taken
+from flowql.runtime.spark.history import topics_written
 from flowql.runtime.spark.key_places import PlacesOfKeys
 from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import EmittedRecords, Writer
@@ -182,8 +183,8 @@ def _reading(
     reading: Reading,
 ) -> DataFrame:
     """Rows of a topic, decoded where its records are read; of a table the records that its log holds when a micro-batch is planned."""
-    topic, starts = reading.source.topic, options.starting or {}
-    starting, ending = ({t: at for t, at in given.items() if t == topic} for given in (starts, options.ending or {}))
+    topic, starts = reading.source.topic, options.starting
+    starting, ending = ({t: at for t, at in given.items() if t == topic} for given in (starts, options.ending))
     options = replace(options, topics=(topic,), starting=starting, ending=ending, reading=reading.dumps())
     if reading.beside == "table":
         return read_log(spark, replace(options, growing=True))

@@ -7,7 +7,8 @@ import pytest
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.spark.engine.order import downstream, is_circle, levels, outside_topics, topics_read, topics_written
+from flowql.runtime.spark.engine.order import downstream, is_circle, levels, outside_topics, topics_read
+from flowql.runtime.spark.history import topics_written
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
