@@ -163,13 +163,6 @@ class ClosingKeys:
         return Waiting(heads, rows)
 
 
-def closing_keys(
-    schema: Schema, keys: Sequence[str], columns: Sequence[Closing], stores: Sequence[StoreSpec]
-) -> ClosingKeys | None:
-    """The closing keys of a schema; None if no column closes them."""
-    return ClosingKeys(schema, keys, columns, stores) if columns else None
-
-
 def drop_buckets(prefixes: Sequence[Key], heads: Store, rows: Store) -> None:
     """Remove buckets with all their entries."""
     buckets = Buckets(heads, rows)

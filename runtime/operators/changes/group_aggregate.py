@@ -23,7 +23,7 @@ from flowql.runtime.batch import INSERT, Batch, Ints, Row, from_rows
 from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
-from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
+from flowql.runtime.operators.changes.closing import ClosingKeys, drop_buckets
 from flowql.runtime.operators.changes.deltas import Deltas, by_columns, same_by
 from flowql.runtime.operators.changes.group_columns import Declined, GroupColumns, without_columns
 from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
@@ -55,24 +55,25 @@ class GroupAggregateOperator:
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
-        assert isinstance(plan.spec, GroupAggregate)
+        spec = plan.spec
+        assert isinstance(spec, GroupAggregate)
         self.plan = plan
-        self._appends = plan.spec.appends
-        self._deltas = GroupDeltas(plan.spec.keys, plan.spec.calls, inputs[0].schema, appends=self._appends)
+        self._appends = spec.appends
+        self._deltas = GroupDeltas(spec.keys, spec.calls, inputs[0].schema, appends=self._appends)
         self._calls = self._deltas.calls
         self._keeping = [c for c in self._calls if c.keeps_values]
         self._names = [plain_name(c.call.function) for c in self._calls]
-        self._always = not plan.spec.keys
-        self._final = plan.spec.final
-        self._closing = closing_keys(inputs[0].schema, plan.spec.keys, plan.spec.closing, plan.stores)
+        self._always = not spec.keys
+        self._final = spec.final
+        self._closing = ClosingKeys(inputs[0].schema, spec.keys, spec.closing, plan.stores) if spec.closing else None
         self.follows_watermark = self._closing is not None
         names = inputs[0].schema.names
-        at = [names.index(k) for k in plan.spec.keys]
-        counts = self._closing is None and plan.spec.sessions is None
+        at = [names.index(k) for k in spec.keys]
+        counts = self._closing is None and spec.sessions is None
         self._columns = GroupColumns.of(plan, self._deltas, at) if counts else None
         self.by_row = without_columns(self._deltas) if counts else "a watermark closes its groups"
-        made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
-        assert len(plan.schema.key) == len(plan.spec.keys), "the output is keyed by the group"
+        made = [*(f.name for f in plan.schema.key), *(c.name for c in spec.calls)]
+        assert len(plan.schema.key) == len(spec.keys), "the output is keyed by the group"
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
         self._same = same_by(f.type for f in plan.schema)
         self._nothing: Value = (0, 0, *(c.kind.zero if isinstance(c.kind, Linear) else None for c in self._calls))

@@ -13,7 +13,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
-from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
+from flowql.runtime.operators.changes.closing import ClosingKeys, drop_buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.changes.window_calls import (
@@ -227,7 +227,7 @@ class OverOperator:
         self._in_key, self._out_key = RowKey(schema), RowKey(plan.schema)
         self._same_in, self._same_out = same_by(f.type for f in schema), same_by(f.type for f in plan.schema)
 
-        self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
+        self._closing = ClosingKeys(schema, spec.keys, spec.closing, plan.stores) if spec.closing else None
         self.follows_watermark = self._closing is not None
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:

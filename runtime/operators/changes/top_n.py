@@ -17,7 +17,7 @@ from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import INSERT, Batch, Ints, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
-from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
+from flowql.runtime.operators.changes.closing import ClosingKeys, drop_buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, by_columns, deltas_of, same_by
 from flowql.runtime.operators.changes.group_deltas import whole_numbers
 from flowql.runtime.operators.changes.order import SortPart, order_text
@@ -135,7 +135,7 @@ class TopNOperator:
         self._appends = spec.appends
         assert not spec.appends or (spec.function == "row_number" and self._end is not None)
         self._best = FirstRows(schema, spec)
-        self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
+        self._closing = ClosingKeys(schema, spec.keys, spec.closing, plan.stores) if spec.closing else None
         self.follows_watermark = self._closing is not None
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:

@@ -127,9 +127,7 @@ class TaskUpload:
             except Exception:  # whatever it is, the runs are uploaded once more
                 continue
             self._counters.requests += 1
-            uploads.known |= {
-                (s.store, s.partition, r.run, r.rows, r.checksum): r for s in manifest.stores for r in s.runs
-            }
+            uploads.known |= _uploaded(manifest.stores)
         uploads.term, uploads.number = term, 0
 
     def upload(
@@ -172,11 +170,11 @@ class TaskUpload:
         self._count(len(data))
         self._counters.manifests += 1
         uploads.newest = manifest
-        self._forget_merged(sections)
+        uploads.known = _uploaded(sections)  # without runs that were merged
         return manifest
 
     def _run(self, store: str, partition: int, run: Run) -> Walk[RunObject]:
-        identity = (store, partition, run.name, run.head.rows, run.head.checksum)
+        identity = _identity(store, partition, run)
         known = self._uploads.known.get(identity)
         if known is None:
             name = run_object_name(
@@ -245,19 +243,19 @@ class TaskUpload:
 
     def _count_waiting(self, runs: Sequence[tuple[str, int, Run]]) -> None:
         known = self._uploads.known
-        self._uploads.waiting_bytes = sum(
-            run.head.size
-            for store, partition, run in runs
-            if (store, partition, run.name, run.head.rows, run.head.checksum) not in known
-        )
-
-    def _forget_merged(self, sections: Sequence[StoreSection]) -> None:
-        here = {(s.store, s.partition, r.run, r.rows, r.checksum): r for s in sections for r in s.runs}
-        self._uploads.known = here
+        self._uploads.waiting_bytes = sum(r.head.size for s, p, r in runs if _identity(s, p, r) not in known)
 
     def _count(self, size: int) -> None:
         self._counters.bytes += size
         self._counters.requests += 1
+
+
+def _identity(store: str, partition: int, run: Run) -> RunIdentity:
+    return store, partition, run.name, run.head.rows, run.head.checksum
+
+
+def _uploaded(sections: Sequence[StoreSection]) -> dict[RunIdentity, RunObject]:
+    return {(s.store, s.partition, r.run, r.rows, r.checksum): r for s in sections for r in s.runs}
 
 
 def _last_commit(sections: Sequence[StoreSection], applied: int) -> tuple[str, int]:
