@@ -261,6 +261,3 @@ class Waits(Timed, Protocol):
         ...
 
     facts: AsyncFacts
-
-
-Stores = dict[str, Store]

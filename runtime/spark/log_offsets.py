@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -195,16 +194,10 @@ def _head(log: Log, tp: TopicPartition, start: int, end: int, rows: int) -> tupl
     return np.concatenate([none, *offsets]), np.maximum.accumulate(np.concatenate([none, *times])), at
 
 
-def ranges(start: Offsets, end: Offsets, rows_per_task: int = 0) -> list[LogRange]:
-    """The non-empty ranges between two positions; with `rows_per_task` long ones in equal pieces of at most so many offsets."""
-    found: list[LogRange] = []
-    for topic, at in start.items():
-        for p, first in at.items():
-            last = end[topic][p]
-            pieces = max(1, -(-(last - first) // rows_per_task)) if rows_per_task else 1
-            cuts = [first + (last - first) * i // pieces for i in range(pieces + 1)]
-            found += [LogRange(topic, int(p), a, b) for a, b in pairwise(cuts) if a < b]
-    return found
+def ranges(start: Offsets, end: Offsets) -> list[LogRange]:
+    """The non-empty ranges between two positions, one per partition."""
+    wanted = (LogRange(topic, int(p), first, end[topic][p]) for topic, at in start.items() for p, first in at.items())
+    return [r for r in wanted if r.start < r.end]
 
 
 def up_to_now(log: Log, wanted: LogRange) -> LogRange:

@@ -1,9 +1,9 @@
 """A log as a Spark data source: `flowql_log`, batch and streaming.
 
-Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
+Options for reading: where the log is (`log_address`), `topics` (comma list), `starting` and `ending`
 (as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
-with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
+with the columns of a stream), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
 the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once), `stop_at` (like `ending`; where a stream that ends
 stops; topics that it does not name end where they do when the stream starts), `aligned` (true: with `max_rows_per_batch` all partitions are read up to one time); all but the topics as JSON. Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
@@ -46,7 +46,7 @@ from flowql.runtime.spark.log_offsets import (
     topic_list,
     up_to_now,
 )
-from flowql.runtime.spark.shapes import ENVELOPE_DDL, PACKED_DDL, RAW_DDL, to_ipc
+from flowql.runtime.spark.shapes import ENVELOPE_DDL, PACKED_DDL, to_ipc
 
 NAME = "flowql_log"
 CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed row is decoded at once
@@ -58,11 +58,9 @@ class ReadOptions:
 
     address: Address
     topics: tuple[str, ...]
-    packed: bool = True
     starting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ending: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     chunk_rows: int = CHUNK_ROWS_DEFAULT
-    rows_per_task: int = 0
     max_rows_per_batch: int = 0
     layout: str = ""
     reading: str = ""
@@ -94,12 +92,12 @@ def register(spark: SparkSession) -> None:
 
 
 def read_log(spark: SparkSession, options: ReadOptions) -> DataFrame:
-    """A batch DataFrame (RAW or PACKED rows) over exactly the offsets [starting, ending)."""
+    """A batch DataFrame over exactly the offsets [starting, ending)."""
     return spark.read.format(NAME).options(**options.texts()).load()
 
 
 def stream_log(spark: SparkSession, options: ReadOptions) -> DataFrame:
-    """A streaming DataFrame (RAW or PACKED rows); a new query starts at `starting`, else at the begin of the log."""
+    """A streaming DataFrame ; a new query starts at `starting`, else at the begin of the log."""
     return spark.readStream.format(NAME).options(**options.texts()).load()
 
 
@@ -118,7 +116,7 @@ class FlowqlLog(DataSource):
             from flowql.runtime.spark.native.topics import ddl_of  # decoders, which other reads do without
 
             return ddl_of(options.reading)
-        return PACKED_DDL if options.packed else RAW_DDL
+        return PACKED_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
         return LogBatchReader(ReadOptions.of(self.options), to_arrow_schema(schema, timezone="UTC"))
@@ -155,27 +153,13 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
             cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=schema)
         return
-    convert = _packed if options.packed else _raw
     for raw in records:
-        yield convert(raw, schema)
+        yield _packed(raw, schema)
 
 
 def _packed(raw: RawBatch, schema: pa.Schema) -> pa.RecordBatch:
     row = (raw.tp.topic, raw.tp.partition, raw.first_offset, raw.next_offset, to_ipc(raw.records))
     return pa.RecordBatch.from_arrays([pa.array([v], f.type) for v, f in zip(row, schema, strict=True)], schema=schema)
-
-
-def _raw(raw: RawBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Spark's Arrow types differ in names of list elements; a cast to them copies nothing."""
-    n = raw.records.num_rows
-    headers = raw.records.column("headers")
-    wanted = schema.field("headers").type
-    columns = [
-        pa.repeat(pa.scalar(raw.tp.partition, pa.int32()), n),
-        *raw.records.columns[:-1],
-        pa.nulls(n, wanted) if headers.null_count == n else headers.cast(wanted),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class LogBatchReader(DataSourceReader):
@@ -199,7 +183,7 @@ class LogBatchReader(DataSourceReader):
             for p, first in at.items():
                 if end[topic][p] < first:
                     raise LogError(f"{topic}-{p}: the range ends at {end[topic][p]}, before its start {first}")
-        return [_RangePartition(r) for r in ranges(start, end, o.rows_per_task)]
+        return [_RangePartition(r) for r in ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -240,7 +224,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         check_positions(shared_log(self._options.address), self._options.topics, start)
-        return [_RangePartition(r) for r in ranges(start, end, self._options.rows_per_task)]
+        return [_RangePartition(r) for r in ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)

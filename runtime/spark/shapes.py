@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from flowql.runtime.log.base import RECORD_SCHEMA
 from flowql.runtime.state.computed_history import HISTORY_SCHEMA
 
 if TYPE_CHECKING:
@@ -40,20 +39,6 @@ class Emitting:
         return Emitting(reduce(lambda a, b: a.unionAll(b), others, self.emitted)) if others else self
 
 
-# One log record per row.
-RAW = pa.schema([pa.field("partition", pa.int32(), nullable=False), *RECORD_SCHEMA])
-
-# Contiguous records of one partition per row. `ipc`: one batch in RECORD_SCHEMA.
-PACKED = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("first_offset", pa.int64()),
-        pa.field("next_offset", pa.int64()),
-        pa.field("ipc", pa.binary()),
-    ]
-)
-
 SINK, EXCHANGE, DEAD, NOTE = "sink", "exchange", "dead", "note"
 
 # Rows of stages and encoders. `source`: the task partition that made the row; `seq`: order within a source.
@@ -66,10 +51,7 @@ SINK, EXCHANGE, DEAD, NOTE = "sink", "exchange", "dead", "note"
 EMITTED = HISTORY_SCHEMA
 
 # The same as Spark DDL, for `applyInArrow`, `mapInArrow`, `transformWithState` and data sources.
-RAW_DDL = (
-    "partition int, offset bigint, timestamp bigint, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>"
-)
+# PACKED: contiguous records of one partition per row. `ipc`: one batch in RECORD_SCHEMA.
 PACKED_DDL = "topic string, partition int, first_offset bigint, next_offset bigint, ipc binary"
 EMITTED_DDL = "kind string, topic string, partition int, source int, seq bigint, ipc binary"
 

@@ -14,10 +14,19 @@ from flowql.compiler.dialect.parser import DialectName
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.spark.shapes import DEAD, PACKED, SINK, Row, from_ipc, to_ipc
+from flowql.runtime.spark.shapes import DEAD, SINK, Row, from_ipc, to_ipc
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.harness import InstanceHarness
 
+PACKED = pa.schema(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "first_offset": pa.int64(),
+        "next_offset": pa.int64(),
+        "ipc": pa.binary(),
+    }
+)
 SOURCES = """
 CREATE STREAM A (K BIGINT KEY, V BIGINT, G STRING) WITH (KAFKA_TOPIC='a', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE STREAM B (K BIGINT KEY, W BIGINT) WITH (KAFKA_TOPIC='b', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');

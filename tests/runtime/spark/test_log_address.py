@@ -24,7 +24,7 @@ def test_an_address_comes_back_from_options(tmp_path: Path) -> None:
         assert address_of_texts(texts_of(address)) == address
     assert address_of_texts({"topics": "t"}) is None
     options = ReadOptions(KAFKA, ("t",), max_rows_per_batch=7)
-    assert ReadOptions.of(options.texts()) == ReadOptions(KAFKA, ("t",), True, {}, {}, max_rows_per_batch=7)
+    assert ReadOptions.of(options.texts()) == ReadOptions(KAFKA, ("t",), {}, {}, max_rows_per_batch=7)
 
 
 def test_what_spark_shows_of_options_holds_no_password() -> None:
