@@ -11,7 +11,7 @@ from flowql.compiler.plan.watermarks import Closing, EmitClosed
 from flowql.runtime.batch import Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
-from flowql.runtime.operators.changes.deltas import Deltas, deltas_of, same_by
+from flowql.runtime.operators.changes.deltas import Deltas, change_row, deltas_of, kept_rows, same_by
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.state.rows import Key, Value
@@ -59,10 +59,7 @@ class Waiting:
 
 
 class WaitingRows(Waiting):
-    """Rows with their row times: an entry per (when it is due, row identity) -> (row..., row time) for each of its rows.
-
-    An identity has two rows while a change of it is on its way.
-    """
+    """Rows with their row times: an entry per (when it is due, row identity) -> (row..., row time) for each of its rows."""
 
     def __init__(self, form: WaitingForm, heads: Store, rows: Store) -> None:
         super().__init__(heads, rows)
@@ -73,14 +70,7 @@ class WaitingRows(Waiting):
         """Add or remove one row."""
         form = self._form
         entry = self.entry(due, form.text(form.identity.of(row)))
-        rows = list(self._rows(self.bucket.get(entry) or ()))
-        if sign > 0:
-            rows.append((*row, time))
-        else:
-            at = next((i for i, r in enumerate(rows) if form.same(r[:-1], row)), None)
-            assert at is not None, f"{form.operator}: a row was removed that never came: {row}"
-            del rows[at]
-        self.bucket.put(entry, tuple(v for r in rows for v in r) or None)
+        change_row(self.bucket, entry, sign, row, time, form.same, form.operator)
         self.change_rows += 1 if sign > 0 else -1
 
     def entries(self, rows: Sequence[tuple[int, Key, Row]]) -> list[tuple[str, Row]] | None:
@@ -100,7 +90,7 @@ class WaitingRows(Waiting):
         closed = list(self.closed(watermark))
         for entry, _ in closed:
             self.bucket.put(entry, None)
-        taken = [(r[:-1], r[-1]) for _, payload in closed for r in self._rows(payload)]
+        taken = [(r[:-1], r[-1]) for _, payload in closed for r in kept_rows(payload, self._form.width)]
         self.change_rows -= len(taken)
         return taken
 
@@ -108,11 +98,7 @@ class WaitingRows(Waiting):
     def first(self) -> Row | None:
         """The row that is due first; None if none waits."""
         found = self.bucket.first() if self.bucket.size else None
-        return None if found is None else next(self._rows(found[1]))[:-1]
-
-    def _rows(self, payload: Value) -> Iterator[Row]:
-        width = self._form.width
-        return (payload[i : i + width] for i in range(0, len(payload), width))
+        return None if found is None else found[1][: self._form.width - 1]
 
 
 class WaitingForm:

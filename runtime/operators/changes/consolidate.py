@@ -8,7 +8,7 @@ from flowql.compiler.plan.changes import Consolidate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.changes.deltas import deltas_of, same_by
+from flowql.runtime.operators.changes.deltas import deltas_of, kept_rows, place_of, same_by
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Emitter
 from flowql.runtime.state.rows import Value
@@ -48,9 +48,7 @@ class ConsolidateOperator:
                 if sign > 0:
                     rows.append(value)
                 else:
-                    at = next((i for i, r in enumerate(rows) if self._same(r, value)), None)
-                    assert at is not None, f"{self.plan.id}: a row of {key} was removed that never came"
-                    del rows[at]
+                    del rows[place_of(rows, value, self._same, self.plan.id)]
             after = rows[-1] if rows else None
             written.append(
                 tuple(v for r in rows for v in r) if rows and self._width else (len(rows),) if rows else None
@@ -65,8 +63,6 @@ class ConsolidateOperator:
         return emitter.batch()
 
     def _rows(self, known: Value | None) -> list[Row]:
-        if known is None:
-            return []
-        if not self._width:
+        if known is not None and not self._width:
             return [()] * known[0]
-        return [known[i : i + self._width] for i in range(0, len(known), self._width)]
+        return kept_rows(known, self._width)

@@ -13,8 +13,9 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ops, Row, from_rows
 from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.changes.buckets import Bucket
 from flowql.runtime.operators.keys import RowKey
-from flowql.runtime.state.rows import Key
+from flowql.runtime.state.rows import Key, Value
 
 COLUMN_ROWS = 64  # measured: below, the fixed costs of numpy and Arrow exceed those of a loop over rows
 Signs = npt.NDArray[np.int64]
@@ -99,6 +100,28 @@ class Deltas:
 
     def batch(self, schema: Schema) -> Batch | None:
         return out_batch(schema, self.rows())
+
+
+def place_of(rows: Iterable[Any], row: Any, equal: Same, where: object) -> int:
+    """The place of a row that goes. where: what keeps the rows, for a message."""
+    at = next((i for i, r in enumerate(rows) if equal(r, row)), None)
+    assert at is not None, f"{where}: a row was removed that never came: {row}"
+    return at
+
+
+def kept_rows(payload: Value | None, width: int) -> list[Row]:
+    """Rows that stand one after the other in an entry of a bucket."""
+    return [] if payload is None else [payload[i : i + width] for i in range(0, len(payload), width)]
+
+
+def change_row(bucket: Bucket, entry: str, sign: int, row: Row, time: int, equal: Same, where: object) -> None:
+    """Add or remove one row of an entry, with its time; an identity has two rows while a change of it is on its way."""
+    rows = kept_rows(bucket.get(entry), len(row) + 1)
+    if sign > 0:
+        rows.append((*row, time))
+    else:
+        del rows[place_of((r[:-1] for r in rows), row, equal, where)]
+    bucket.put(entry, tuple(v for r in rows for v in r) or None)
 
 
 def out_batch(schema: Schema, out: list[Out]) -> Batch | None:

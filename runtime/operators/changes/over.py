@@ -14,7 +14,7 @@ from flowql.runtime.batch import Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import ClosingKeys, drop_buckets
-from flowql.runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
+from flowql.runtime.operators.changes.deltas import Change, Deltas, deltas_of, place_of, same, same_by
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.changes.window_calls import (
     NOWHERE,
@@ -286,9 +286,7 @@ class OverOperator:
             if sign > 0:
                 lines.append(self._form.line(row, time))
                 continue
-            at = next((i for i, line in enumerate(lines) if self._same_in(line.row, row)), None)
-            assert at is not None, f"{self.plan.id}: a row was removed that never came: {row}"
-            del lines[at]
+            del lines[place_of((line.row for line in lines), row, self._same_in, self.plan.id)]
         return edits
 
     def _everything(self, partition: PartitionRows, edits: _Edits) -> _Stretch:

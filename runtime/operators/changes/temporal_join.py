@@ -11,7 +11,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
-from flowql.runtime.operators.changes.deltas import Deltas, out_batch, same_by, signs
+from flowql.runtime.operators.changes.deltas import Deltas, out_batch, place_of, same_by, signs
 from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide, Residual
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
 from flowql.runtime.state.rows import Key, Value
@@ -201,9 +201,7 @@ class _Rows(KeyedSide):
         if sign > 0:
             rows.append(JoinRow(row, time, was=False, now=True))
             return
-        at = next((i for i, r in enumerate(rows) if self._side.same(r.row, row)), None)
-        assert at is not None, f"a row of {self._bucket.prefix} was removed that never came: {row}"
-        del rows[at]
+        del rows[place_of((r.row for r in rows), row, self._side.same, self._bucket.prefix)]
 
     def flush(self) -> None:
         for entry in self._changed:

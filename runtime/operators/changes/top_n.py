@@ -18,12 +18,20 @@ from flowql.runtime.batch import INSERT, Batch, Ints, Row
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import ClosingKeys, drop_buckets
-from flowql.runtime.operators.changes.deltas import Change, Deltas, by_columns, deltas_of, same_by
+from flowql.runtime.operators.changes.deltas import (
+    Change,
+    Deltas,
+    by_columns,
+    change_row,
+    deltas_of,
+    kept_rows,
+    same_by,
+)
 from flowql.runtime.operators.changes.group_deltas import whole_numbers
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
 from flowql.runtime.operators.winners import group_codes
-from flowql.runtime.state.rows import Key, Value
+from flowql.runtime.state.rows import Key
 
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 _TEXTS = frozenset({Kind.STRING, Kind.BYTES})  # in the order of their bytes, which is that of code points
@@ -211,7 +219,7 @@ class TopNOperator:
         for sign, row, time, _ in sorted(changes, key=lambda c: c[0]):
             entry = self._text(self._entry_of(row))
             within = within or end is None or entry <= end or self._spec.function != "row_number"
-            self._put(bucket, entry, sign, row, time)
+            change_row(bucket, entry, sign, row, time, self._same, self.plan.id)
         if not within:
             return
         seq, now = max(c[3] for c in changes), max(c[2] for c in changes)
@@ -219,20 +227,6 @@ class TopNOperator:
             out.add(-1, row, max(time, now), seq)
         for _, row, time in self._shown(bucket):
             out.add(1, row, max(time, now), seq)
-
-    def _put(self, bucket: Bucket, entry: str, sign: int, row: Row, time: int) -> None:
-        """Add or remove one row of an entry; an identity has two rows while a change of it is on its way."""
-        rows = self._rows(bucket.get(entry) or ())
-        if sign > 0:
-            rows.append((*row, time))
-        else:
-            at = next((i for i, r in enumerate(rows) if self._same(r[:-1], row)), None)
-            assert at is not None, f"{self.plan.id}: a row was removed that never came: {row}"
-            del rows[at]
-        bucket.put(entry, tuple(v for r in rows for v in r) or None)
-
-    def _rows(self, payload: Value) -> list[Row]:
-        return [payload[i : i + self._width] for i in range(0, len(payload), self._width)]
 
     def _shown(self, bucket: Bucket) -> Iterator[Shown]:
         """Rows that the result shows, in order."""
@@ -242,7 +236,7 @@ class TopNOperator:
         position = rank = dense = 0
         last = None
         for entry, payload in bucket.entries():
-            for stored in self._rows(payload):
+            for stored in kept_rows(payload, self._width):
                 row = stored[:-1]
                 position += 1
                 if spec.function != "row_number" and (tie := self._tie(self._sort(row))) != last:
