@@ -42,7 +42,8 @@ from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.task.program import SinkRecords
-from flowql.runtime.task.task import MicroBatchResult, Task
+from flowql.runtime.task.publisher import MicroBatchResult
+from flowql.runtime.task.task import Task
 
 RATE = 1_000  # critical records per second
 TICK_S = 0.01  # the feed commits as often; its appends and the instance's commits take turns at the log

@@ -80,12 +80,12 @@ class Costs:
         for query in instance.queries.values():
             for task in query.built.tasks:
                 program: Any = task.program
-                for n, step in enumerate(program._steps):
+                for n, step in enumerate(program.steps):
                     name = f"{query.built.tasks[0].id.query}/{type(step.operator).__name__}/{step.id}"
-                    program._steps[n] = type(step)(step.id, step.inputs, _Timed(step.operator, name, self))
+                    program.steps[n] = type(step)(step.id, step.inputs, _Timed(step.operator, name, self))
                 self._wrap(program, "decode", "decode")
                 self._wrap(program, "_exchange", "repartition")
-                for sink in program._sinks:
+                for sink in program.sinks:
                     self._wrap(sink, "keep", "keep results")
                     self._wrap(sink.encoder, "encode", "encode results")
 

@@ -10,7 +10,7 @@ processor time without beating. Each thread of a step notes in a slot of its own
 
 Times are of the monotonic clock in ns, which all processes of a machine share and which stands still while the machine sleeps. The round, the
 micro-batch and the text begin and end with their number (a seqlock, but of one call each): a reader tries again while the two numbers differ. A
-micro-batch is in progress if its round is that of the thread. The text is JSON: query, id, definition, task, inputs. This module is imported by the watchdog process, and imports the standard library alone: nothing that is large.
+micro-batch is in progress if its round is that of the thread. The text is JSON: query, id, definition, task, others, inputs. This module is imported by the watchdog process, and imports the standard library alone: nothing that is large.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SILENT_S = (
 )
 STARTING, RUNNING, STOPPING, ENDED = "starting", "running", "stopping", "ended"
 
-_MAGIC, _VERSION = b"FLOWQLBT", 2
+_MAGIC, _VERSION = b"FLOWQLBT", 3
 _STATES = (STARTING, RUNNING, STOPPING, ENDED)
 _HEADER = struct.Struct("=8sIIQdQ")
 _BEAT_AT, _BEAT = 64, struct.Struct("@QQQQQ")  # beats, state, time, processor time, beats
 _PAGE = 4096
 _SLOTS = 64  # threads of an instance that run steps
-_POSITIONS = 16  # inputs of a task whose positions are noted
+_POSITIONS = 32  # inputs whose positions are noted, as many as a joint micro-batch has
 _NAME_CHARS = 200  # of a query or an input that are kept
 _ROUND_AT, _ROUND = 0, struct.Struct("@QQQQQ")  # round, its beginning, thread, its number, round
 _BATCH_AT = _ROUND.size
@@ -106,11 +106,15 @@ class Text(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, *, query: str, id: str, definition: str, task: str, inputs: Sequence[str]) -> Text:
-        """inputs: names of the inputs, in the order of the positions. Names of enormous length are cut off."""
+    def of(
+        cls, *, query: str, id: str, definition: str, task: str, inputs: Sequence[str], others: Sequence[int] = ()
+    ) -> Text:
+        """inputs: names of the inputs, in the order of the positions. others: partitions of the other tasks of a joint micro-batch. Names of enormous
+        length are cut off.
+        """
         kept = [name[-_NAME_CHARS:] for name in inputs[:_POSITIONS]]
         what: dict[str, Any] = {"query": query, "id": id, "definition": definition, "task": task}
-        what = {name: value[:_NAME_CHARS] for name, value in what.items()}
+        what = {name: value[:_NAME_CHARS] for name, value in what.items()} | {"others": list(others)}
         while len(data := json.dumps({**what, "inputs": kept}).encode()) > _TEXT_BYTES:
             kept.pop()
         return cls(len(kept), data)
@@ -203,7 +207,7 @@ class Activity(NamedTuple):
     """The activity of a thread of a step. for_s: since its round began. batch_s: since its micro-batch began, None outside of one.
 
     thread: as a traceback names it; native: as the operating system does. query: the name under which its generation runs; id: the one that
-    people use. positions: offsets by input, as `topic-partition`.
+    people use. positions: offsets by input, as `topic-partition`. others: the other tasks of a joint micro-batch.
     """
 
     step: str
@@ -216,6 +220,7 @@ class Activity(NamedTuple):
     definition: str
     task: str
     positions: Mapping[str, int]
+    others: tuple[str, ...] = ()
 
 
 class Snapshot(NamedTuple):
@@ -304,7 +309,8 @@ def _activity(memory: mmap.mmap, at: int, now_ns: int) -> Activity | None:
     batch_ns, what, positions = _micro_batch(memory, at, number)
     for_s, batch_s = (now_ns - began_ns) / 1e9, (now_ns - batch_ns) / 1e9 if batch_ns else None
     query, id_, definition, task = (str(what.get(name, "")) for name in ("query", "id", "definition", "task"))
-    return Activity(step, thread, native, for_s, batch_s, query, id_, definition, task, positions)
+    others = tuple(f"{task[: task.rfind('_')]}_{partition}" for partition in what.get("others", ()))
+    return Activity(step, thread, native, for_s, batch_s, query, id_, definition, task, positions, others)
 
 
 def _micro_batch(memory: mmap.mmap, at: int, number: int) -> tuple[int, dict[str, Any], dict[str, int]]:

@@ -20,7 +20,7 @@ from flowql.runtime.app.beat_file import FILE as BEAT_FILE
 
 FILE, TRACE = "instance.hung", "instance.trace"
 LOOK_S = 0.5
-KEPT_MAX = 20
+KEPT_MAX = 80
 TRACE_CHARS = 30_000
 _GAP_S = 3.0  # between two looks: the watchdog itself did not run
 _SHARED_USED = (
@@ -137,8 +137,12 @@ def note_death(data_dir: Path) -> str:
     if all(f.pid != seen.pid for f in read_frozen(data_dir)):
         now_ms = int(time.time() * 1000)
         for a in seen.micro_batches:
-            at = (a.step, a.query, a.id, a.definition, a.task, a.positions)
-            write_frozen(data_dir, Frozen(now_ms, seen.pid, "it died", *at, "", "", died=True))
+            for task in (a.task, *a.others):
+                own = {
+                    name: at for name, at in a.positions.items() if name.rpartition("-")[2] == task.rpartition("_")[2]
+                }
+                what = (a.step, a.query, a.id, a.definition, task, own if a.others else a.positions)
+                write_frozen(data_dir, Frozen(now_ms, seen.pid, "it died", *what, "", "", died=True))
     return seen.state
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from flowql.compiler.plan.generations import user_id
@@ -28,18 +28,21 @@ class MicroBatchNotes:
         self._slot, self._plan_of = slot, plan_of
         self._texts: WeakKeyDictionary[Task, Text] = WeakKeyDictionary()
 
-    def __call__(self, task: Task) -> None:
-        text = self._texts.get(task)
+    def __call__(self, tasks: Sequence[Task]) -> None:
+        task = tasks[0]
+        text = self._texts.get(task) if len(tasks) == 1 else self._text(tasks)
         if text is None:
-            text = self._texts[task] = self._text(task)
-        self._slot.begin_micro_batch(text, [i.position for i in task.logs.values()])
+            text = self._texts[task] = self._text(tasks)
+        self._slot.begin_micro_batch(text, [i.position for t in tasks for i in t.logs.values()])
 
-    def _text(self, task: Task) -> Text:
+    def _text(self, tasks: Sequence[Task]) -> Text:
+        task = tasks[0]
         plan = self._plan_of(task.id)
         return Text.of(
             query=task.id.query,
             id=task.id.query if plan is None else user_id(plan.id, plan.generation),
             definition="" if plan is None else plan.definition,
             task=str(task.id),
-            inputs=[f"{i.tp.topic}-{i.tp.partition}" for i in task.logs.values()],
+            others=[t.id.partition for t in tasks[1:]],
+            inputs=[f"{i.tp.topic}-{i.tp.partition}" for t in tasks for i in t.logs.values()],
         )

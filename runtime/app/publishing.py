@@ -14,7 +14,8 @@ from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.program import ExchangeRows
-from flowql.runtime.task.task import MicroBatchResult, Task
+from flowql.runtime.task.publisher import MicroBatchResult
+from flowql.runtime.task.task import Task
 
 
 class EpochPublisher:

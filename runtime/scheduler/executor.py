@@ -11,6 +11,7 @@ from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.functions.runs import giving_way
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import SLOW_NS, TaskManager
+from flowql.runtime.task.cohort import Cohort
 from flowql.runtime.task.task import Begins, not_noted
 
 IDLE_MS = 20
@@ -41,9 +42,10 @@ class ProcessingStep:
             return self._idle_ms
         self._idle_ms = IDLE_MS
         start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
+        cohort = Cohort((grant.task, *grant.others), self._clock)
         try:
             with giving_way(grant.weight <= PRIORITY_WEIGHTS["batch"]):
-                rows = grant.task.process(grant.limit_ns, self.begins)
+                rows = cohort.process(grant.limit_ns, self.begins)
         except Exception as e:  # goes to the exception queue with its task
             error = e
         cost_ns = self._clock.cost_ns() - start
@@ -64,5 +66,5 @@ class ProcessingStep:
                     task=grant.task.id,
                     **said,
                 )
-        self._manager.release(grant, cost_ns, error, rows)
+        self._manager.release(grant, cost_ns, error, rows, failed=cohort.current)
         return 0

@@ -52,13 +52,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already. weight: of its query."""
+    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already. weight: of its query.
+
+    others: tasks that it may process together with this one (`flowql.runtime.task.cohort`).
+    """
 
     task: Task
     owner: str
     budget_ns: int
     limit_ns: int
     weight: int
+    others: tuple[Task, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +287,24 @@ class TaskManager:
         alone = look.backlogged <= {chosen.query}
         budget_ns = self.accounts.start(chosen.query)
         weight = self.accounts.queries[chosen.query].weight
-        return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight)
+        others = self._join(entry, look.known)
+        return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight, others)
+
+    def _join(self, lead: Entry, known: dict[TaskId, bool]) -> tuple[Task, ...]:
+        """Tasks of the same sub-topology that run now as well, granted to the same thread. Each thread gets its share of the partitions."""
+        task, found = lead.task, list[Task]()
+        if not task.joins:
+            return ()
+        for facts in self._in_order(task.id.query, known):
+            entry = self._entries[facts.task]
+            other = entry.task.id
+            same = (
+                other.subtopology == task.id.subtopology and (other.partition - task.id.partition) % self._threads == 0
+            )
+            if same and entry.task.joins:
+                entry.owner, entry.since_ns = lead.owner, lead.since_ns
+                found.append(entry.task)
+        return tuple(found)
 
     def _weight_held(self) -> int:
         """The most weight of the queries that threads work on; there are some."""
@@ -299,13 +320,23 @@ class TaskManager:
         heavier = (tasks for q, tasks in self._awake.items() if q in queries and queries[q].weight > most)
         return any(e.owner is None and e.task.runnable for tasks in heavier for e in tasks.values())
 
-    def release(self, grant: Slice, cost_ns: int, error: BaseException | None = None, rows: int = 1) -> None:
-        """Give the task back; an error holds its query until the polling thread has looked at it. rows: processed in the slice."""
+    def release(
+        self,
+        grant: Slice,
+        cost_ns: int,
+        error: BaseException | None = None,
+        rows: int = 1,
+        failed: Task | None = None,
+    ) -> None:
+        """Give the tasks back; an error holds their query until the polling thread has looked at it. rows: processed in the slice. failed: the task
+        that raised the error; the first one if it is not given.
+        """
         with self._changed:
             name = str(grant.task.id)
-            entry = self._entries[name]
-            assert entry.owner == grant.owner, f"{name} is held by {entry.owner}, not by {grant.owner}"
-            entry.owner = None
+            entries = {str(task.id): self._entries[str(task.id)] for task in (grant.task, *grant.others)}
+            for held, entry in entries.items():
+                assert entry.owner == grant.owner, f"{held} is held by {entry.owner}, not by {grant.owner}"
+                entry.owner = None
             del self._held[name]
             if self._preempting_task == name:
                 self._preempting_task = None
@@ -314,11 +345,13 @@ class TaskManager:
                 self._prompt[grant.task.id.query] = cost_ns <= SLOW_NS
                 self._worked_ns[grant.task.id.query] = self._clock.cost_ns()
             if error is not None:
-                entry.failed = True
-                self._failures.append(TaskFailure(grant.task.id, error))
-            if entry.removal is not None:
-                self._forget(name)
-                entry.removal.set_result(entry.task)
+                culprit = failed or grant.task
+                entries[str(culprit.id)].failed = True
+                self._failures.append(TaskFailure(culprit.id, error))
+            for held, entry in entries.items():
+                if entry.removal is not None:
+                    self._forget(held)
+                    entry.removal.set_result(entry.task)
             self._notify()
 
     def wait(self, owner: str, timeout_s: float) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flowql.runtime.batch import Batch, Ints, Origins, concat, concat_origins
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import DeadLetter, OriginsOf, SourceRecord
+from flowql.runtime.operators.base import DeadLetter, MicroBatchContext, OriginsOf, SourceRecord
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.peeked import EMPTY, PeekedRows
@@ -49,6 +50,28 @@ class InputSlice:
             return concat_origins([b.origins or Origins.unknown(len(b)) for b in batches])
         rows = self.decoded.origin[self.cursor : self.end]
         return Origins((raw.tp,), np.zeros(len(rows), np.int16), raw.records.column(0).to_numpy()[rows])
+
+
+@dataclass(slots=True)
+class Taken:
+    """The rows that a task takes for a micro-batch, by input and by source operator.
+
+    metadata: of the task before it. context: makes the context of an attempt to process them.
+    """
+
+    slices: list[InputSlice]
+    batches: dict[str, Batch]
+    metadata: Mapping[str, Any]
+    context: Callable[[], MicroBatchContext]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(t.seq) for t in self.slices)
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """By input, the index after its last row in the decoded batch."""
+        return {t.input: t.end for t in self.slices}
 
 
 def origins_of(taken: Sequence[InputSlice]) -> OriginsOf | None:

@@ -48,6 +48,11 @@ class RowLimit:
         self._rows: int | None = None
         self._patience = 0  # successes until more rows are tried
 
+    @property
+    def is_open(self) -> bool:
+        """There is no limit."""
+        return self._rows is None
+
     def of(self, rows_max: int) -> int:
         return rows_max if self._rows is None else min(rows_max, self._rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +43,19 @@ class InputSpec:
     topic: str
     is_table: bool
     exchange: bool
+
+
+JointDecoder = Callable[[Sequence[RawBatch]], list[DecodedRows]]
+
+
+@dataclass(slots=True)
+class JointPart:
+    """The part of one task in a joint micro-batch. batches: as for `Program.execute`; rows: of the task, over all of its batches."""
+
+    program: Program
+    batches: Mapping[str, Batch]
+    rows: int
+    run: MicroBatchContext
 
 
 class Program(Protocol):
@@ -88,8 +101,21 @@ class Program(Protocol):
         """Decode a batch for one source operator; the fetched ones that it was gathered from may be shared with other tasks."""
         ...
 
+    def joint_decoder(self, operator: str) -> JointDecoder | None:
+        """Decodes batches of several tasks for one source operator at once; None if each is to be decoded by itself."""
+        ...
+
     def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
         """One run: batches by source operator, rows numbered by `seq` in the order of the run."""
+        ...
+
+    @property
+    def joins(self) -> bool:
+        """Whether `execute_jointly` may replace `execute`."""
+        ...
+
+    def execute_jointly(self, parts: Sequence[JointPart]) -> list[list[Output]]:
+        """One joint micro-batch of tasks of one sub-topology; the outputs of each."""
         ...
 
     def execute_raw(self, raw: RawBatch, run: MicroBatchContext) -> list[Output]:

@@ -47,7 +47,7 @@ def remaining(
     tasks = list(tasks)
     return Remaining(
         records=sum(records_left(t, i, ends.get(i.tp, 0), committed) for t in tasks for i in tuple(t.logs.values())),
-        between=sum(x.rows for t in tasks for x in t.exchanges.values()),
+        between=sum(t.channels.rows for t in tasks),
         unsure=sum(t.status is TaskStatus.RESTORING or t.must_start for t in tasks),
         calls=_calls([f for t in tasks for f in t.program.waiting]),
     )

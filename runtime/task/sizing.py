@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 
 START_ROWS = 2_000
@@ -18,7 +20,7 @@ class MicroBatchSizer:
     The fixed cost is at most half of the cost of a micro-batch, even where this takes longer than the slice: below that size, a
     record costs more and no micro-batch becomes much shorter. Micro-batches that cost more than expected count little, since other work on
     the machine only adds to a measurement. Those of far fewer rows than chosen teach nothing unless they take far longer than the slice: their cost is
-    mostly fixed, and kernels may process them in another way.
+    mostly fixed, and kernels may process them in another way. Any thread.
     """
 
     __slots__ = (
@@ -27,6 +29,7 @@ class MicroBatchSizer:
         "_costs",
         "_fixed_ns",
         "_learned",
+        "_lock",
         "_ns_per_row",
         "_products",
         "_rows",
@@ -36,29 +39,37 @@ class MicroBatchSizer:
     )
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._ns_per_row: float | None = None
         self._fixed_ns = 0.0
         self._chosen, self._budget_ns = START_ROWS, 0
         self._learned, self._rows_max = 0, 2 * START_ROWS
         self._weight = self._rows = self._costs = self._squares = self._products = 0.0  # weighted sums
 
+    @property
+    def chosen(self) -> int:
+        """The last result of `rows`."""
+        return self._chosen
+
     def rows(self, budget_ns: int) -> int:
         """The rows of the next micro-batch: at most twice as many as the largest one so far had."""
-        self._budget_ns = budget_ns
-        if self._ns_per_row is not None:
-            rows = min(self._rows_max, max(budget_ns - self._fixed_ns, self._fixed_ns) / self._ns_per_row)
-            rows = max(ROWS_PER_RUN_MIN, min(ROWS_PER_RUN_MAX, rows))
-            self._chosen = int(rows if self._learned % PROBE else 0.75 * rows)
-        return self._chosen
+        with self._lock:
+            self._budget_ns = budget_ns
+            if self._ns_per_row is not None:
+                rows = min(self._rows_max, max(budget_ns - self._fixed_ns, self._fixed_ns) / self._ns_per_row)
+                rows = max(ROWS_PER_RUN_MIN, min(ROWS_PER_RUN_MAX, rows))
+                self._chosen = int(rows if self._learned % PROBE else 0.75 * rows)
+            return self._chosen
 
     def learn(self, rows: int, cost_ns: int) -> None:
         """Learns from a micro-batch of `rows` rows that took `cost_ns` of processor time."""
         if rows < LEARNED_ROWS_MIN or (2 * rows < self._chosen and cost_ns < 2 * self._budget_ns):
             return
-        dearer = self._ns_per_row is not None and cost_ns > self._fixed_ns + self._ns_per_row * rows
-        self._learned, self._rows_max = self._learned + 1, max(self._rows_max, 2 * rows)
-        self._add(rows, cost_ns, DEARER if dearer else 1.0)
-        self._fit()
+        with self._lock:
+            dearer = self._ns_per_row is not None and cost_ns > self._fixed_ns + self._ns_per_row * rows
+            self._learned, self._rows_max = self._learned + 1, max(self._rows_max, 2 * rows)
+            self._add(rows, cost_ns, DEARER if dearer else 1.0)
+            self._fit()
 
     def _add(self, rows: int, cost_ns: int, weight: float) -> None:
         self._weight = FORGET * self._weight + weight

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from flowql.compiler.functions.registry import RunTooLong
 from flowql.runtime.batch import Batch
@@ -39,6 +38,7 @@ from flowql.runtime.task.input_buffer import (
 )
 from flowql.runtime.task.input_slice import (
     InputSlice,
+    Taken,
     by_operator,
     locate,
     locate_retired,
@@ -53,6 +53,7 @@ from flowql.runtime.task.merge import merge_order, side_of
 from flowql.runtime.task.peeked import NOTHING, ends_in_a_pair
 from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import Output, Program
+from flowql.runtime.task.publisher import MicroBatchResult, Publisher
 from flowql.runtime.task.read_up_to import ReadUpTo
 from flowql.runtime.task.sizing import MicroBatchSizer
 from flowql.runtime.task.status import TaskStatus
@@ -65,49 +66,13 @@ TIMERS = "timers"  # `MicroBatchContext.timers`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 
-@dataclass(slots=True)
-class MicroBatchResult:
-    """Results of a completed micro-batch, for the epoch."""
-
-    outputs: list[Output]
-    dead_letters: list[LocatedDeadLetter]
-    source_rows: int  # records of log topics; rows that came through a repartition are not counted again
-    late: dict[str, int] = field(default_factory=dict)
-    wants_commit: bool = False  # soon
-    by_row: dict[str, int] = field(default_factory=dict)
-
-
-class Publisher(Protocol):
-    """The instance's side of publishing: called with the epoch lock held."""
-
-    def publish(self, task: Task, result: MicroBatchResult) -> None: ...
-
-    def has_room(self, task: Task) -> bool:
-        """Whether there is room for its output before the next cut. Any thread, without the lock."""
-        ...
-
-    def lock(self) -> Any:
-        """The epoch lock, a context manager."""
-        ...
-
-    def wake(self) -> None:
-        """A task may have become runnable without input. Any thread."""
-        ...
-
-    def broke(self, task: Task, error: BaseException) -> None:
-        """A run is published in part, or its input consumed for nothing: what its query has made since the last cut must not be
-        committed. The lock is held.
-        """
-        ...
-
-
 Check = Callable[["Task", Sequence[Output]], None]  # raises one of VALUE_ERRORS for what could not be committed
 Attempt = Callable[[int, Exception | None], int | None]
-Begins = Callable[["Task"], None]
+Begins = Callable[[Sequence["Task"]], None]
 
 
-def not_noted(task: Task) -> None:
-    """A micro-batch of the task begins, which is noted nowhere."""
+def not_noted(tasks: Sequence[Task]) -> None:
+    """A micro-batch of the tasks begins, which is noted nowhere."""
 
 
 class Task:
@@ -121,7 +86,9 @@ class Task:
         publisher: Publisher,
         clock: Clock,
         config: InstanceConfig,
+        sizer: MicroBatchSizer | None = None,
     ) -> None:
+        """sizer: of all tasks of the sub-topology, which have the same costs."""
         self.id = task_id
         self.status = TaskStatus.CREATED  # changed by who hands the task over
         self.program = program
@@ -139,7 +106,7 @@ class Task:
         self._wake: Callable[[], object] = nothing_waits
         self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
         self._publisher, self._clock, self._config = publisher, clock, config
-        self._sizer = MicroBatchSizer()
+        self._sizer = sizer or MicroBatchSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
         self._limit, self._retire_limit, self._tried = RowLimit(), RowLimit(), 0  # rows of the last attempt
         self._ticked_at_ms = 0  # by the wall clock; when that has been set back, timers are looked at anew
@@ -279,8 +246,8 @@ class Task:
         while self.runnable:
             if rows and self._clock.cost_ns() - start >= budget_ns:
                 break
-            begins(self)
-            cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
+            begins((self,))
+            measured = self.measure()
             if self.must_start:
                 rows += self._start()
                 continue
@@ -293,18 +260,44 @@ class Task:
             if self.deliveries:
                 rows += self._deliver(self.deliveries.popleft())
                 continue
-            done = self._run(self._rows_max(budget_ns))
+            done = self._run(self.rows_max(budget_ns))
             if done is None:
                 break
-            # A function that sleeps costs no processor time, and would be given ever more rows to sleep over.
-            waited = (self._clock.cost_ns() - wall) // WAIT_FACTOR
-            self._sizer.learn(done, max(self._clock.cpu_ns() - cpu, waited))
+            measured(done)
             rows += done
         return rows
 
-    def _rows_max(self, budget_ns: int) -> int:
+    def measure(self) -> Callable[[int], None]:
+        """A micro-batch begins. Returns what to call with the number of its rows when it has ended."""
+        cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
+
+        def ended(rows: int) -> None:
+            # A function that sleeps costs no processor time, and would be given ever more rows to sleep over.
+            waited = (self._clock.cost_ns() - wall) // WAIT_FACTOR
+            self._sizer.learn(rows, max(self._clock.cpu_ns() - cpu, waited))
+
+        return ended
+
+    def rows_max(self, budget_ns: int) -> int:
+        """The rows of the next micro-batch, at most."""
         rows, room = self._config.rows_per_run or self._sizer.rows(budget_ns), self.program.room
         return rows if room is None else min(rows, room)
+
+    @property
+    def joins(self) -> bool:
+        """Whether its next micro-batch may be processed together with those of other tasks (`flowql.runtime.task.cohort`).
+
+        It runs alone while it has much to do or other things, and while records that failed are looked for.
+        """
+        return (
+            self.program.joins
+            and self.status is not TaskStatus.RESTORING
+            and self.check is None
+            and self.read_up_to.ms is None
+            and self._limit.is_open
+            and self.buffered_rows < (self._config.rows_per_run or self._sizer.chosen)
+            and not (self.deliveries or self.is_due or self.must_start)
+        )
 
     def _run(self, rows_max: int) -> int | None:
         """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`flowql.runtime.task.isolate`)."""
@@ -466,29 +459,36 @@ class Task:
         return rows
 
     def _run_decoded(self, rows_max: int, bad: Exception | None) -> int | None:
-        taken = self._take(rows_max)
-        self._tried = sum(len(t.seq) for t in taken)
-        metadata = self.state.metadata
-        cursors = {t.input: t.end for t in taken}
-        batches = by_operator(taken)
-        if not cursors or (bad is not None and cursors != self._tried_ends):
+        taken = self.take(rows_max)
+        self._tried = taken.rows
+        if not taken.slices or (bad is not None and taken.ends != self._tried_ends):
             return None  # of an input that was empty a row has come that is first: it has not failed
-        self._tried_ends = cursors
+        self._tried_ends = taken.ends
         if bad is None:
-            outputs, run = self._execute(batches, self._context(metadata, taken))
+            outputs, run = self._execute(taken.batches, taken.context())
         else:
-            outputs, run = self._execute_without(batches, lambda: self._context(metadata, taken), bad)
-        dead = [locate(d, taken, run.origins) for d in run.dead_letters]
+            outputs, run = self._execute_without(taken.batches, taken.context, bad)
+        self.publish(taken, run, outputs)
+        return max(1, self._tried)
+
+    def take(self, rows_max: int) -> Taken:
+        """The rows of the next micro-batch, which stay buffered."""
+        slices, metadata = self._take(rows_max), self.state.metadata
+        return Taken(slices, by_operator(slices), metadata, partial(self._context, metadata, slices))
+
+    def publish(self, taken: Taken, run: MicroBatchContext, outputs: list[Output]) -> None:
+        """A micro-batch has ended: the epoch gets its results, and its rows leave the inputs."""
+        dead = [locate(d, taken.slices, run.origins) for d in run.dead_letters]
         with self._publication():
-            for name, end in cursors.items():
+            for name, end in taken.ends.items():
                 dead += self._consume(name, end)
             dead = each_once(dead)
-            self.state.publish(self._after(metadata, run, dead))
-            source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].channel is None)
+            self.state.publish(self._after(taken.metadata, run, dead))
+            own = {n for n, i in self.logs.items() if i.channel is None}
+            source_rows = sum(len(t.seq) for t in taken.slices if t.input in own)
             self._publisher.publish(
                 self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit, run.by_row)
             )
-        return max(1, self._tried)
 
     def _execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> tuple[list[Output], MicroBatchContext]:
         outputs = self.program.execute(batches, run) if batches else []

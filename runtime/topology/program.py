@@ -39,8 +39,9 @@ from flowql.runtime.output.partitioner import groups, partitions_of, split
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.key_places import KNOWN, PARTITIONERS, check_alike, known_partitioners
-from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
+from flowql.runtime.task.program import ExchangeRows, InputSpec, JointDecoder, JointPart, Output, SinkRecords
 from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
+from flowql.runtime.topology.joint import JointMicroBatch
 from flowql.runtime.topology.scans import Scans, SharedScan, reader_of
 
 Stage = tuple[Operator, ...]
@@ -75,7 +76,7 @@ class TaskProgram:
         """written: the format in which records of a kind are written."""
         self._query = query
         self._by_id = {op.id: op for op in operators}
-        self._partition, self._partitions, self._vector = partition, partitions, config.vector
+        self._partition, self.partitions, self._vector = partition, partitions, config.vector
         self._config, self._written = config, written
         self.coalesce = False  # whether every reader of the sink treats it as a table; told by `Instance`
         self._may_coalesce = _coalescible(operators)
@@ -84,21 +85,21 @@ class TaskProgram:
             op.id: scans.attach(query, op) for op in operators if isinstance(op.spec, Scan)
         }
         self.inputs = tuple(_input_spec(op) for op in operators if isinstance(op.spec, (Scan, ExchangeSource)))
-        self._steps = [self._step(s) for s in _stages(operators)]
+        self.steps = [self._step(s) for s in _stages(operators)]
         self._starting = self._results_of_no_rows()
         self.starts = bool(self._starting)
-        self._timed: dict[str, Timed] = {s.id: s.operator for s in self._steps if isinstance(s.operator, Timed)}
+        self._timed: dict[str, Timed] = {s.id: s.operator for s in self.steps if isinstance(s.operator, Timed)}
         self._waiting: tuple[Waits, ...] = tuple(t for t in self._timed.values() if isinstance(t, Waits))
         self._watermarks = Watermarks(operators, partition, partitions)
         self._marked = {op.id for op in operators if isinstance(op.spec, ExchangeSource) and op.spec.marks}
         self._following = {
-            s.id for s in self._steps if isinstance(s.operator, Following) and s.operator.follows_watermark
+            s.id for s in self.steps if isinstance(s.operator, Following) and s.operator.follows_watermark
         }
         ends = [op.spec for op in operators if isinstance(op.spec, (ExchangeSink, ExchangeSource))]
         self._follows = bool(self._following) or any(e.marks for e in ends)
-        self._sinks = [_SinkEnd(op) for op in operators if isinstance(op.spec, Sink)]
-        self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
-        self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
+        self.sinks = [_SinkEnd(op) for op in operators if isinstance(op.spec, Sink)]
+        self.exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
+        self.traced = {op.id for op in self.exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
         meeting = meeting_scans(operators)
         self._meeting = {op: scan.topic for op, scan in meeting.items()}
@@ -129,6 +130,12 @@ class TaskProgram:
             self._look_at_keys(state, raw)
         return parts[0] if len(parts) == 1 else DecodedRows.joined(parts, raw)
 
+    def joint_decoder(self, operator: str) -> JointDecoder | None:
+        scan, schema = self._scans.get(operator), self._by_id[operator].schema
+        if scan is None or not scan.decodes_jointly(schema):
+            return None
+        return partial(scan.decode_jointly, schema, self._vector)
+
     def _look_at_keys(self, state: TaskState, raw: RawBatch) -> None:
         """KeysMisplaced if rows of one key come to different tasks."""
         topics = self.key_places
@@ -138,7 +145,7 @@ class TaskProgram:
                     topics[topic].trust(name)
             self._is_told = True
         topic = raw.tp.topic
-        topics[topic].look(raw.records.column("key"), raw.tp.partition, self._partitions[topic])
+        topics[topic].look(raw.records.column("key"), raw.tp.partition, self.partitions[topic])
         check_alike(self._query, topics, repartitions=len(self._scans) < len(self.inputs))
 
     def start(self, run: MicroBatchContext) -> list[Output]:
@@ -176,31 +183,43 @@ class TaskProgram:
         self._begin(given, run)
         if self._meeting:
             run.partitioners = known_partitioners(self.key_places)
-        for step in self._steps:
+        for step in self.steps:
             inputs = [given.get(i) for i in step.inputs]
             first = starting[step.id].start(run) if step.id in starting else None
             is_due = step.id in self._timed and not batches
             if is_due or self._moved(step.id, run) or any(b is not None and len(b) for b in inputs):
-                run.coalesce = self.coalesce and step.id in self._may_coalesce
-                run.befores = step.id not in self._ends_in_table
+                self.prepare(step.id, run)
                 given[step.id] = step.operator.process(inputs, run)
             if first is not None:
                 more = given.get(step.id)
                 given[step.id] = first if more is None else concat(first.schema, [first, more])
         out: list[Output] = []
-        for sink in self._sinks:
+        for sink in self.sinks:
             batch = given.get(sink.plan.inputs[0])
             if batch is not None and len(batch):
-                batch = _after_images(batch)
+                batch = sink.after_images(batch)
                 sink.keep(batch, run)
                 out += self._records(sink.plan, sink.encoder.encode(batch, run))
-        for op in self._exchanges:
+        for op in self.exchanges:
             batch = given.get(op.inputs[0])
             if batch is not None and len(batch):
                 out.append(self._exchange(op, self._with_origins(op, batch, run)))
             if (mark := self._watermarks.mark(op, run)) is not None:
                 out.append(self._to_all(op, mark))
         return out
+
+    def prepare(self, step: str, run: MicroBatchContext) -> None:
+        """An operator is called next."""
+        run.coalesce = self.coalesce and step in self._may_coalesce
+        run.befores = step not in self._ends_in_table
+
+    @property
+    def joins(self) -> bool:
+        return not (self._timed or self._follows or self._meeting or self.fused)
+
+    def execute_jointly(self, parts: Sequence[JointPart]) -> list[list[Output]]:
+        programs = [p.program for p in parts]
+        return JointMicroBatch([p for p in programs if isinstance(p, TaskProgram)], parts).execute()
 
     def _begin(self, given: dict[str, Batch | None], run: MicroBatchContext) -> None:
         """Where the run ends, and what the marks among its rows say."""
@@ -227,7 +246,7 @@ class TaskProgram:
     def _to_all(self, op: Operator, mark: Batch) -> Output:
         """A mark for every partition of a repartition."""
         assert isinstance(op.spec, ExchangeSink)
-        every = range(self._partitions[op.spec.topic])
+        every = range(self.partitions[op.spec.topic])
         if self._config.shared:
             records = enclose(mark, self._partition, self._written("envelope"))
             topic = topic_of(self._config.application_id, op.spec.topic)
@@ -238,47 +257,56 @@ class TaskProgram:
         assert self._pipeline is not None
         (scan,) = self._scans.values()
         scan.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)
-        return self._records(self._sinks[0].plan, self._pipeline.process(raw, run))
+        return self._records(self.sinks[0].plan, self._pipeline.process(raw, run))
 
     def _records(self, sink: Operator, records: pa.RecordBatch) -> list[Output]:
         assert isinstance(sink.spec, Sink)
         if not records.num_rows:
             return []
         topic = sink.spec.topic
-        return [SinkRecords(topic, tuple(split(records, self._partitions[topic], self._partition)))]
+        return [SinkRecords(topic, tuple(split(records, self.partitions[topic], self._partition)))]
 
     def _with_origins(self, op: Operator, batch: Batch, run: MicroBatchContext) -> Batch:
         """Rows for a repartition, with the record each was made from if it is one. What leaves a table was made from an older record
         than the one that makes it leave.
         """
-        if run.origins is None or op.id not in self._traced:
+        if run.origins is None or op.id not in self.traced:
             return batch
-        origins = run.origins(batch.seq)
+        return self.traced_from(op, batch, run.origins(batch.seq))
+
+    def traced_from(self, op: Operator, batch: Batch, origins: Origins) -> Batch:
+        """Rows with the records they were made from."""
         if op.change != "append":
             origins = origins.without((batch.op == DELETE) | (batch.op == UPDATE_BEFORE))
         return batch.with_origins(origins)
 
     def _exchange(self, op: Operator, batch: Batch) -> Output:
         assert isinstance(op.spec, ExchangeSink)
-        n = self._partitions[op.spec.topic]
-        if op.spec.by is None:
-            keys = _keys(KeyEncoder(op.schema, op.spec.key_format), batch)
-        else:
-            keys = PlacementKeys(op.schema, op.spec.by).of(batch)
-        target = partitions_of(keys, n, 0 if op.spec.null_group else self._partition)
-        order, placed = groups(target)
+        n, home = self.partitions[op.spec.topic], 0 if op.spec.null_group else self._partition
+        order, placed = groups(partitions_of(self.keys_of(op, batch), n, home))
         ordered = batch if order is None else batch.take(order)
-        parts = tuple((p, ordered.slice(start, end)) for p, start, end in placed)
+        return self.sent(op, [(p, ordered.slice(start, end)) for p, start, end in placed])
+
+    def keys_of(self, op: Operator, batch: Batch) -> pa.BinaryArray:
+        """The bytes that rows for a repartition are placed by."""
+        assert isinstance(op.spec, ExchangeSink)
+        if op.spec.by is not None:
+            return PlacementKeys(op.schema, op.spec.by).of(batch)
+        return _keys(KeyEncoder(op.schema, op.spec.key_format), batch)
+
+    def sent(self, op: Operator, parts: Sequence[tuple[int, Batch]]) -> Output:
+        """Rows of this task for partitions of a repartition."""
+        assert isinstance(op.spec, ExchangeSink)
         if self._config.shared:
             number = self._written("envelope")
             records = tuple((p, enclose(part, self._partition, number)) for p, part in parts)
             return SinkRecords(topic_of(self._config.application_id, op.spec.topic), records, internal=True)
-        return ExchangeRows(op.spec.topic, parts)
+        return ExchangeRows(op.spec.topic, tuple(parts))
 
     def _results_of_no_rows(self) -> dict[str, Starting]:
         """Operators that give something before the first row. They keep one group: it lives where rows without a key go."""
-        found = {s.id: s.operator for s in self._steps if isinstance(s.operator, Starting) and s.operator.starts}
-        counts = {self._partitions[op.spec.topic] for op in self._by_id.values() if isinstance(op.spec, ExchangeSource)}
+        found = {s.id: s.operator for s in self.steps if isinstance(s.operator, Starting) and s.operator.starts}
+        counts = {self.partitions[op.spec.topic] for op in self._by_id.values() if isinstance(op.spec, ExchangeSource)}
         if not found:
             return {}
         assert len(counts) == 1, "one group is behind repartitions, which have one number of partitions"
@@ -318,6 +346,17 @@ class _SinkEnd:
         self._columns: RowColumns | None = None
         if self._store is not None and self._store.kind == "table" and self._row_key.flat:
             self._columns = RowColumns(plan.schema)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it has a store."""
+        return self._store is not None
+
+    @staticmethod
+    def after_images(batch: Batch) -> Batch:
+        """Rows without before-images, of which a sink writes none."""
+        kept = np.flatnonzero(batch.op != UPDATE_BEFORE)
+        return batch if len(kept) == len(batch) else batch.take(kept)
 
     def keep(self, batch: Batch, run: MicroBatchContext) -> None:
         if self._store is None:
@@ -381,12 +420,6 @@ def _is_stateless(op: Operator) -> bool:
 def _renames(op: Operator) -> bool:
     """Whether it gives each image that it takes."""
     return isinstance(op.spec, Project) and not op.spec.drop_failed
-
-
-def _after_images(batch: Batch) -> Batch:
-    """Rows for a sink, which writes no before-images."""
-    kept = np.flatnonzero(batch.op != UPDATE_BEFORE)
-    return batch if len(kept) == len(batch) else batch.take(kept)
 
 
 def _coalescible(operators: Sequence[Operator], passes: Callable[[Operator], bool] = _is_stateless) -> set[str]:

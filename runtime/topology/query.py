@@ -45,8 +45,10 @@ from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, Lo
 from flowql.runtime.task.key_places import SEEN_MAX
 from flowql.runtime.task.position_names import positions_of_input
 from flowql.runtime.task.producer_channels import ProducerChannels
+from flowql.runtime.task.publisher import Publisher
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
-from flowql.runtime.task.task import Publisher, Task
+from flowql.runtime.task.sizing import MicroBatchSizer
+from flowql.runtime.task.task import Task
 from flowql.runtime.topology.grouping import GROUPER
 from flowql.runtime.topology.log_facts import LogFacts, scanned, task_counts
 from flowql.runtime.topology.program import TaskProgram
@@ -259,7 +261,7 @@ def build_query(
             stores = [s for op in sub.operators for s in op.stores]
             read_here = {op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)}
             partitions_read = {topic: partitions[topic] for topic in read_here}
-            groups = GROUPER.group(partitions_read)
+            groups, sizer = GROUPER.group(partitions_read), MicroBatchSizer()
             for task_id in (TaskId(query.id, sub.number, p) for p in range(counts[sub.number])):
                 if wanted(task_id):
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
@@ -268,7 +270,7 @@ def build_query(
                     check_tasks(query, sub.number, before, counts[sub.number])
                     check_results(query, sub, before, partitions)
                     read = {tp.topic: tp for tp in groups[task_id.partition]} if partitions_read else {}
-                    task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env, facts)
+                    task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env, facts, sizer)
                     _look_for_deletions(task, sub, kept, env)
                     for i in (i for i in task.logs.values() if i.channel is None):
                         i.partitions = counts[sub.number]
@@ -294,11 +296,12 @@ def _task(
     topic_ids: Mapping[str, str],
     env: TaskServices,
     facts: LogFacts,
+    sizer: MicroBatchSizer,
 ) -> Task:
     """read: the partitions that it reads, by their topics."""
     partition = task_id.partition
     program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config, env.placement.written)
-    task = Task(task_id, program, state, env.publisher, env.clock, env.config)
+    task = Task(task_id, program, state, env.publisher, env.clock, env.config, sizer)
     if env.config.shared:
         task.marks = {"query": query.definition}
     known = state.metadata

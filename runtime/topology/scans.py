@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +25,7 @@ from flowql.compiler.schemas.ref import read_alike
 from flowql.runtime.batch import Batch, concat
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.metrics import Metrics
-from flowql.runtime.operators.base import DeadLetter, MicroBatchContext
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder, WallTime, union_scan
 from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.key_places import KeyPlaces
@@ -132,6 +133,29 @@ class SharedScan:
         if decoded.batch.schema != schema or (decoded.dead_letters and self._fails):
             decoded = self._read_by(schema, decoded, raw, run)
         return DecodedRows(decoded.batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
+
+    def decodes_jointly(self, schema: Schema) -> bool:
+        """Whether batches of several partitions may be decoded at once: there is one reader, and it is the same to it of which partition a record is."""
+        return self.single and not self._fails and not any(f.role == "pseudo" for f in schema)
+
+    def decode_jointly(self, schema: Schema, vector: bool | None, raws: Sequence[RawBatch]) -> list[DecodedRows]:
+        """Batches of several partitions in the columns of `schema`."""
+        records = pa.concat_batches([raw.records for raw in raws])
+        run, union = MicroBatchContext(NO_STATE, vector=vector), self.union
+        joined = RawBatch(raws[0].tp, records, raws[-1].next_offset, sum(raw.size_bytes for raw in raws))
+        decoded = self._decode(union, joined, run)
+        batch = decoded.batch if decoded.batch.schema == schema else decoded.batch.select(schema)
+        starts, out = np.cumsum([0, *(raw.records.num_rows for raw in raws)]), list[DecodedRows]()
+        rows = np.searchsorted(batch.seq, starts).tolist()
+        dead = [list[DeadLetter]() for _ in raws]
+        for letter in decoded.dead_letters:
+            n = int(np.searchsorted(starts, letter.seq, side="right")) - 1
+            dead[n].append(replace(letter, seq=letter.seq - int(starts[n])))
+        for n, raw in enumerate(raws):
+            start, part = int(starts[n]), batch.slice(rows[n], rows[n + 1])
+            origin = part.seq - start
+            out.append(DecodedRows(part.numbered(origin), origin, raw.records.num_rows, dead[n], raw))
+        return out
 
     def _read_by(self, schema: Schema, decoded: Decoded, raw: RawBatch, run: MicroBatchContext) -> Decoded:
         """The columns of `schema`, also of records that are bad by other columns of the union alone."""

@@ -96,6 +96,7 @@ LOCK_HOLDERS = {
     "runtime/state/rocks.py",
     "runtime/state/physical.py",
     "runtime/task/input_buffer.py",
+    "runtime/task/sizing.py",
 }
 
 

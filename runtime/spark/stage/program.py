@@ -61,7 +61,8 @@ from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
-from flowql.runtime.task.task import MicroBatchResult, Task
+from flowql.runtime.task.publisher import MicroBatchResult
+from flowql.runtime.task.task import Task
 from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
 

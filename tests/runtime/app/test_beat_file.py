@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flowql.runtime.app.beat_file import ENDED, FILE, RUNNING, BeatFile, Text, read
+from flowql.runtime.app.freeze import note_death, read_frozen
 from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.turns("long")
@@ -173,3 +174,24 @@ while True:
         process.communicate()
     assert seen
     assert seen <= {("a", ("a",)), ("b", ("b",))}
+
+
+def test_a_death_in_a_joint_micro_batch_is_one_of_each_of_its_tasks(tmp_path, monkeypatch):
+    """Which of them it was is not known, and the second death tells."""
+    from flowql.runtime.app import beat_file
+
+    slot = BeatFile(tmp_path).slot("processing-0")
+    inputs = ["T-1", "U-1", "T-12", "T-2"]
+    slot.begin_round(1, 1)
+    text = Text.of(query="Q@2", id="Q", definition="d", task="Q@2/0_1", inputs=inputs, others=[12, 2])
+    slot.begin_micro_batch(text, [5, 6, 7, 8])
+    (one,) = read(tmp_path).micro_batches
+    assert (one.task, one.others) == ("Q@2/0_1", ("Q@2/0_12", "Q@2/0_2"))
+    times = beat_file.process_times(os.getpid())
+    monkeypatch.setattr(beat_file, "process_times", lambda pid: times._replace(started=times.started + 1))
+    note_death(tmp_path)
+    assert [(f.task, f.positions, f.died) for f in read_frozen(tmp_path)] == [
+        ("Q@2/0_1", {"T-1": 5, "U-1": 6}, True),
+        ("Q@2/0_12", {"T-12": 7}, True),
+        ("Q@2/0_2", {"T-2": 8}, True),
+    ]

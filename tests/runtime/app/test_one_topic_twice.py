@@ -38,7 +38,7 @@ def test_two_inputs_of_one_topic_go_on_from_a_position_each(monkeypatch: pytest.
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Task, "_rows_max", rows_max)
+        patched.setattr(Task, "rows_max", rows_max)
         with pytest.raises(Killed):
             driver.run_until_caught_up()
     assert task.positions == {"input": 4, "input#1": 0}

@@ -28,7 +28,7 @@ class FakeTask:
         self.id = TaskId(query, 0, partition)
         self.wake: Callable[[], object] = lambda: None
         self.buffered_rows, self.rows_ahead = rows, 0
-
+        self.joins, self.logs = False, dict[str, object]()
         self.asked = 0
 
     @property

@@ -19,7 +19,8 @@ from flowql.runtime.task.delivery import Delivery, DeliveryResult
 from flowql.runtime.task.input_buffer import ConsumerChannels, LogInput
 from flowql.runtime.task.lost import with_micro_batch
 from flowql.runtime.task.program import Output
-from flowql.runtime.task.task import STARTED, TIMERS, MicroBatchResult, Task
+from flowql.runtime.task.publisher import MicroBatchResult
+from flowql.runtime.task.task import STARTED, TIMERS, Task
 from tests.runtime.state.support import table
 from tests.runtime.task.test_gathering import TP, fetched
 from tests.runtime.task.test_task import SCHEMA, SLICE_NS, Program, made, push

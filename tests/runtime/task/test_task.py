@@ -21,8 +21,9 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput
 from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import InputSpec, Output
+from flowql.runtime.task.publisher import MicroBatchResult
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import MicroBatchResult, Task
+from flowql.runtime.task.task import Task
 from tests.runtime.state.support import manager_on
 from tests.runtime.task.test_lag import TP, fetched
 
