@@ -19,6 +19,7 @@ from flowql.compiler.dialect.ast import (
 )
 from flowql.compiler.dialect.generator import type_sql, window_text, within_text
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.expressions import POSTFIX
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.plan.explain import call_text
 
@@ -50,7 +51,7 @@ def text_of(node: Ast) -> str:
         return f"{node.source}.*" if node.source else "*"
     if isinstance(node, t.Call):
         return call_text(node.name[-1].upper(), [text_of(a) for a in node.args])
-    return _function(node) if isinstance(node, Func) and not _is_standard(node) else WRITER.expr(node)
+    return _function(node) if isinstance(node, Func) and not _is_standard(node) else WRITER.expr(node, POSTFIX)
 
 
 def _is_standard(node: Func) -> bool:

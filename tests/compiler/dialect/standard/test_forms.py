@@ -73,6 +73,22 @@ def test_two_ways_of_one_plan(query: str, same: str) -> None:
     assert logical(query) == logical(same)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("t + INTERVAL '1' DAY", "(t + INTERVAL '1' DAY)"),
+        ("sqrt(t::varchar(3))", "SQRT(CAST(t AS VARCHAR(3)))"),
+        ("b * (v BETWEEN SYMMETRIC 1 AND 2)", "(b * (v BETWEEN SYMMETRIC 1 AND 2))"),
+        ("sqrt(CASE v WHEN 1 THEN 'x' END)", "SQRT(CASE v WHEN 1 THEN 'x' END)"),
+        ("b % 1e3", "(b % 1e3)"),
+    ],
+)
+def test_messages_show_what_was_written(text: str, shown: str) -> None:
+    """They showed the forms that these mean: `INTERVAL '0 months 1 days 0 us'`, and both orders of BETWEEN SYMMETRIC."""
+    (found,) = compiled(f"CREATE VIEW w AS SELECT k, {text} AS x FROM s;").diagnostics
+    assert found.title.startswith(f"error processing expression {shown}: ")
+
+
 def test_a_view_with_columns_names_those_of_its_query() -> None:
     assert logical("SELECT k, v + 1 FROM s", "CREATE MATERIALIZED VIEW w (a, x) AS") == logical(
         "SELECT k AS a, v + 1 AS x FROM s"
