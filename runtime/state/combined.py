@@ -1,4 +1,4 @@
-"""A snapshot of several commits: of each query, or stage of one, the commit at which its results are of the wanted moment."""
+"""A snapshot of several commits: for each sub-topology, the commit at which its results are of the wanted moment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from flowql.runtime.state.store import Snapshot
 class CombinedSnapshot:
     """Implements `flowql.runtime.state.store.Snapshot`. Closes what it is made of."""
 
-    def __init__(self, by_query: Mapping[str, Snapshot], others: Snapshot, stores: Mapping[str, str]) -> None:
-        """by_query: by queries, or by query and number of a sub-topology. stores: to which of these each store belongs. others: for all stores and
-        tasks that are not in `by_query`.
-        """
-        self._by_query, self._others, self._stores = by_query, others, stores
+    def __init__(self, by_part: Mapping[str, Snapshot], others: Snapshot, stores: Mapping[str, str]) -> None:
+        """by_part: by query and number of a sub-topology. stores: to which of these each store belongs. others: for all other stores and tasks."""
+        self._by_part, self._others, self._stores = by_part, others, stores
         self.sequence = others.sequence
 
     @property
@@ -29,9 +27,9 @@ class CombinedSnapshot:
         return [spec for s in self._parts() for spec in s.stores() if self.of(spec.name) is s]
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        found = {t: data for t, data in self._others.tasks().items() if not self._by_query.keys() & _parts_of(t)}
-        for part, snapshot in self._by_query.items():
-            found |= {t: data for t, data in snapshot.tasks().items() if part in _parts_of(t)}
+        found = {t: data for t, data in self._others.tasks().items() if _part_of(t) not in self._by_part}
+        for part, snapshot in self._by_part.items():
+            found |= {t: data for t, data in snapshot.tasks().items() if _part_of(t) == part}
         return found
 
     def get(self, store: str, key: Key) -> Value | None:
@@ -57,12 +55,11 @@ class CombinedSnapshot:
 
     def of(self, store: str) -> Snapshot:
         """The commit that has the rows of this store."""
-        return self._by_query.get(self._stores.get(store, ""), self._others)
+        return self._by_part.get(self._stores.get(store, ""), self._others)
 
     def _parts(self) -> list[Snapshot]:
-        return [self._others, *self._by_query.values()]
+        return [self._others, *self._by_part.values()]
 
 
-def _parts_of(task_id: str) -> set[str]:
-    """The query of a task, and its sub-topology."""
-    return {task_id.rpartition("/")[0], task_id.rpartition("_")[0]}
+def _part_of(task_id: str) -> str:
+    return task_id.rpartition("_")[0]

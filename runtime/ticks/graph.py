@@ -16,51 +16,14 @@ CHANGES = tuple(c for c in vars(changes).values() if isinstance(c, type) and c._
 
 
 @dataclass(frozen=True, slots=True)
-class Writers:
-    """The queries that write one topic, which finish ticks together. sources: topics they read that no such queries write; upstream: the
-    others. is_read: whether others read the topic. reads_tables: brokers compact a topic that they read.
+class Stage:
+    """Sub-topologies that finish ticks together, because they write the same topics: those of results, and of repartitions between members.
+
+    topic: the first of these topics, which names the stage. subs: query and number of each sub-topology. sources: topics that it reads and no stage
+    writes; upstream: the stages that write the others; reads: all topics. reads_tables: brokers may compact a topic that it reads.
     """
 
     topic: str
-    queries: tuple[str, ...]
-    sources: frozenset[str]
-    upstream: frozenset[str]
-    is_read: bool
-    reads_tables: bool = False
-
-    @property
-    def is_combined(self) -> bool:
-        """Whether a part of a tick would combine states of different moments."""
-        return bool(self.upstream) or len(self.sources) > 1
-
-
-def writers_of(plan: Plan) -> list[Writers]:
-    """The writers of standard views and of all queries that these read; upstream ones first. Queries that read their own results, by whatever way,
-    are none: there is no tick that they could finish.
-    """
-    reads = {q.id: frozenset(topics_read(q)) for q in plan.queries}
-    following = _following(plan, reads)
-    topics = {q.topic for q in plan.queries if q.id in following}
-    by_topic = {topic: tuple(q.id for q in plan.writers[topic]) for topic in topics}
-    read = {topic: frozenset(t for q in queries for t in reads[q]) for topic, queries in by_topic.items()}
-    order = _in_order({topic: read[topic] & topics for topic in topics})
-    ordered, found, tables = set(order), list[Writers](), _tables(plan)
-    for topic in order:
-        upstream = read[topic] & ordered
-        is_read = any(topic in read[other] for other in order)
-        reads_tables = not read[topic].isdisjoint(tables)
-        found.append(Writers(topic, by_topic[topic], read[topic] - ordered, upstream, is_read, reads_tables))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Sub-topologies that finish ticks together, as they write the same topics: those of results, and of repartitions between members. name: the first
-    of these topics. subs: query and number of each. sources, upstream: as of `Writers`, upstream ones by their names; reads: all topics. reads_tables: as
-    of `Writers`.
-    """
-
-    name: str
     subs: frozenset[tuple[str, int]]
     writes: frozenset[str]
     reads: frozenset[str]
@@ -70,7 +33,7 @@ class Stage:
 
     @property
     def is_combined(self) -> bool:
-        """As of `Writers`."""
+        """Whether a part of a tick would combine states of different moments."""
         return bool(self.upstream) or len(self.sources) > 1
 
     @property
@@ -78,18 +41,28 @@ class Stage:
         return tuple(sorted({query for query, _ in self.subs}))
 
 
-def stages_of(plan: Plan, group: str) -> list[Stage]:
-    """As `writers_of`, where repartitions are topics because tasks of one query are at several members; upstream ones first."""
+def stages_of(plan: Plan, group: str | None) -> list[Stage]:
+    """The stages of standard views and of all queries that these read; upstream ones first. Queries that read their own results, by whatever way,
+    are not among them: there is no tick that they could finish.
+
+    group: its repartitions are topics, as tasks of one query are at several members. None: an instance that is alone, where a query is in one stage.
+    """
     following = _following(plan, {q.id: frozenset(topics_read(q)) for q in plan.queries})
-    subs = {(q.id, sub.number): sub for q in plan.queries if q.id in following for sub in q.subtopologies}
-    together = _together({of: _topics_written(sub, group) for of, sub in subs.items()})
+    subs = {(q.id, sub.number): (q, sub) for q in plan.queries if q.id in following for sub in q.subtopologies}
+    together = _together(
+        {of: frozenset({q.topic}) if group is None else _topics_written(sub, group) for of, (q, sub) in subs.items()}
+    )
     stage_of = {topic: name for name, (_, topics) in together.items() for topic in topics}
     reads = {
-        name: frozenset(t for of in members for t in input_topics(subs[of], group))
+        name: frozenset(
+            topic
+            for query, sub in map(subs.__getitem__, members)
+            for topic in (topics_read(query) if group is None else input_topics(sub, group))
+        )
         for name, (members, _) in together.items()
     }
     order = _in_order({name: {stage_of[t] for t in topics if t in stage_of} for name, topics in reads.items()})
-    found, tables = list[Stage](), _tables(plan)
+    found, tables = list[Stage](), frozenset(s.topic for s in plan.sources if s.kind == "table")
     for name in order:
         members, topics = together[name]
         made = frozenset(t for t in reads[name] if stage_of.get(t) in order)
@@ -97,10 +70,6 @@ def stages_of(plan: Plan, group: str) -> list[Stage]:
         reads_tables = not reads[name].isdisjoint(tables)
         found.append(Stage(name, members, topics, reads[name], reads[name] - made, upstream, reads_tables))
     return found
-
-
-def _tables(plan: Plan) -> frozenset[str]:
-    return frozenset(s.topic for s in plan.sources if s.kind == "table")
 
 
 def _topics_written(sub: SubTopology, group: str) -> frozenset[str]:

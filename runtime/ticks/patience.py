@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
-from flowql.runtime.ticks.graph import Stage, Writers
+from flowql.runtime.ticks.graph import Stage
+from flowql.runtime.ticks.host import TickHost
 
 # In commit intervals. FIRST: no view of this instance has finished a tick, so the tick is all history, and nothing is shown before it. STILL: without a row read, such as in a function
 # that hangs, which must not hold up the commits of others.
@@ -24,15 +23,6 @@ WHOLE, FIRST, STILL = 10, 100, 3
 FULL = "half of the memory for uncommitted rows is in use; the setting `memory` decides its size"
 OUTRANKED = "rows of a query of more weight wait"
 UNKNOWN = "the ends of its sources were not known in time"
-
-
-class Host(Protocol):
-    """The instance, of `TickHost`."""
-
-    commit: CommitStep
-    running: Plan
-
-    def tasks_of(self, query: str) -> Sequence[Task]: ...
 
 
 @dataclass(slots=True)
@@ -47,7 +37,7 @@ class Patience:
     split: int = 0
 
     def is_over(
-        self, host: Host, of: Writers | Stage, tasks: Sequence[Task], waited_ms: int, grace_ms: int, *, is_first: bool
+        self, host: TickHost, of: Stage, tasks: Sequence[Task], waited_ms: int, grace_ms: int, *, is_first: bool
     ) -> bool:
         """Whether a commit that has waited so long waits no more. grace_ms: that it waits for all. is_first: none has finished a tick yet."""
         if waited_ms < grace_ms or not of.is_combined:
@@ -70,11 +60,14 @@ class Patience:
             return False
         return True
 
-    def note_split(self, of: Writers | Stage, tasks: Sequence[Task], tick: int) -> None:
+    def note_split(self, of: Stage, tasks: Sequence[Task], tick: int) -> None:
         """At a cut that does not find these tasks at the line of a tick."""
         if of.is_combined and any(map(has_published, tasks)):
             self.split += 1
-            say_split(", ".join(of.queries), tick, self.split, self.bound)
+            if is_a_step(self.split - 1, self.split):
+                query, needs = ", ".join(of.queries), f"needs more than one commit, as {self.bound}"
+                said = f"tick {tick} of {query} {needs}: its topic has rows of a part of the tick until it ends"
+                say(WARNING, "tick.split", said, query=query, tick=tick, total=self.split, bound=self.bound)
 
     def begin(self) -> None:
         """At a cut."""
@@ -86,13 +79,6 @@ def is_outranked(queries: Collection[str], running: Plan, tasks_of: Callable[[st
     weights = {q.id: q.weight for q in running.queries}
     most = max((weights.get(q, 0) for q in queries), default=0)
     return any(has_published(task) for query, weight in weights.items() if weight > most for task in tasks_of(query))
-
-
-def say_split(query: str, tick: int, times: int, bound: str) -> None:
-    """times: how often a commit had a part of a tick of this query. bound: why it did not wait for all of it."""
-    if is_a_step(times - 1, times):
-        said = f"tick {tick} of {query} needs more than one commit, as {bound}: its topic has rows of a part of the tick until it ends"
-        say(WARNING, "tick.split", said, query=query, tick=tick, total=times, bound=bound)
 
 
 def has_published(task: Task) -> bool:

@@ -168,4 +168,4 @@ class TickStep:
             self._ends = self._admin.ask_end_offsets(course.sources)
         if self._ends is not None and self._ends.done():
             answer, self._ends = self._ends, None
-            course.draw(answer.result(), self._clock.wall_ms())
+            course.draw(answer.result(), max(self._clock.wall_ms(), course.wall_ms))

@@ -1,13 +1,12 @@
 """The ticks of an instance: all its views take the same cuts through the sources, and those that read other views read whole ticks.
 
-A tick is a number and an end of every source partition, all of one moment, so that it never cuts a transaction of the embedded log. It is
-drawn when a commit is due. Until then queries that read sources alone go on freely; then they go on to the ends and stop there for the
-cut, which shows all of them after the same records. Who is far behind is not waited for: its line stays where it is until it gets there,
-and it takes the next one by `aligned`. A query that reads results of others always has a line: the ends of their topics as of the newest
-commit for which all of them had finished one tick.
+A tick is a number and an end of every source partition, all of one moment. A *stage* is what finishes ticks together (`graph.py`). `Course` decides
+which tick a stage takes next, and its tasks stop at the *line* of this tick: the ends of their inputs as of it. A cut that finds a task at its
+line, with nothing left to do, tells that it has finished the tick. `StageTicks` is this state machine. Two of its parts depend on the log: who draws
+ticks and gives lines, and how a tick that is finished becomes known. `Ticks` has them for an instance that is alone, and `MemberTicks` for a group.
 
 Invariants: no input passes its line (`LogInput.line`); the ends of a topic as of tick n are taken after the commit that finishes n and before
-its writers go on; a snapshot is kept as "of tick n" for a query only if the cut found all its tasks at the line of n, with nothing between them.
+its writers commit more; state is kept as of tick n only if the cut found all tasks of the stage here at the line of n, with nothing between them.
 
 Ticks are not stored. After a restart each query is somewhere in a tick, and the first tick that it finishes is whole again, since those
 that read it wait for that. The epoch lock guards everything; `is_ready` and `committed` take it.
@@ -15,101 +14,64 @@ that read it wait for that. The epoch lock guards everything; `is_ready` and `co
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from flowql.compiler.plan.topology import Plan, stores_of
-from flowql.runtime.clock import Clock
-from flowql.runtime.commit.coordinator import CommitStep
+from flowql.compiler.plan.topology import Plan
 from flowql.runtime.errors import LogError
-from flowql.runtime.log.base import Admin, Log, TopicPartition
-from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.combined import CombinedSnapshot
-from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
-from flowql.runtime.ticks.graph import Writers, writers_of
-from flowql.runtime.ticks.numbers import aligned, cuts_of, misses_rows, whole_of, worth_keeping
+from flowql.runtime.ticks.course import Course
+from flowql.runtime.ticks.graph import Stage, stages_of
+from flowql.runtime.ticks.host import TickHost
+from flowql.runtime.ticks.numbers import cuts_of, remembered, whole_of
 from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
+from flowql.runtime.ticks.record import Ends, Line, Lines
 from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
 
 GRACE_MS = 20  # that a commit waits for queries on their way to the line
 LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
 LOOK_S = 0.001
-
-Ends = Mapping[TopicPartition, int]
-
-
-class Lines(Protocol):
-    """The polling step."""
-
-    def ask_line(self, partitions: Callable[[], Sequence[TopicPartition]], take: Callable[[Ends], None]) -> None: ...
-
-
-class Room(Protocol):
-    """Bounds what is not committed."""
-
-    @property
-    def awaits_cut(self) -> bool:
-        """Whether a task cannot publish before the next commit."""
-        ...
-
-    def has_reserve(self) -> bool:
-        """Whether at least half of the room is free."""
-        ...
-
-
-class TickHost(Protocol):
-    """The instance as ticks see it."""
-
-    state: StateManager
-    commit: CommitStep
-    manager: TaskManager
-    admin: Admin
-    log: Log
-    clock: Clock
-    running: Plan
-
-    @property
-    def polling(self) -> Lines: ...
-
-    @property
-    def publisher(self) -> Room: ...
-
-    def tasks_of(self, query: str) -> Sequence[Task]: ...
-
-    def may_run(self, query: str) -> bool: ...
-
-    def is_refused(self, query: str) -> bool:
-        """Whether the log has refused what the query made, and it is back at the last commit."""
-        ...
+FINISHED_MAX = 64  # ticks of a stage that are remembered as finished
 
 
 @dataclass(slots=True)
 class Follower:
-    """How far the writers of one topic are. done: the last tick that they had finished at a cut; target: the one that they are on the way to.
+    """A stage at this instance. plans: those of its queries. begun_ms: since when it is known.
 
-    lines: of their inputs; None while they go on freely. begun_ms: when it was first seen. tick_ms: the wall clock of the tick that the lines are of. late: a cut found
-    them on the way. rested: the last cut found them at the end of `done`.
-    ends: of the topic, by tick; whole: the state, by tick, and when it was committed.
+    line: of its tasks; None before the first one, and while they run freely. next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
+    here: tasks that a look has found at the line since the last cut. late: a cut did not find all tasks at the line in time. done: the last tick that
+    all tasks here have finished; rested: the last cut found them there.
+    finished: ticks that all tasks of all instances have finished; ends: of its topics, by such ticks; whole: the state of the tasks here, by tick.
     """
 
-    writers: Writers
-    lines: dict[TopicPartition, int] | None
+    writers: Stage
+    plans: tuple[object, ...]
     begun_ms: int
-    done: int = 0
-    target: int | None = None
-    tick_ms: int | None = None
+    runs_free: bool
+    line: Line | None = None
+    next: Line | None = None
+    told: set[str] = field(default_factory=set)
+    here: set[str] = field(default_factory=set)
     late: bool = False
     patience: Patience = field(default_factory=Patience)
+    done: int = 0
     rested: bool = False
+    finished: set[int] = field(default_factory=set)
     ends: dict[int, Ends] = field(default_factory=dict)
     whole: WholeStates = field(default_factory=WholeStates)
+
+    @property
+    def tick(self) -> int:
+        """The tick of its line; 0 if it has none."""
+        return 0 if self.line is None else self.line.tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,171 +89,68 @@ class TakenSnapshot:
     cut: Ends | None = None
 
 
-class Ticks:
-    """The ticks of an instance that is alone, as its steps and readers see them. Of a member of a group: `flowql.runtime.ticks.member`."""
+class StageTicks(ABC):
+    """Ticks as the steps and the readers of an instance see them."""
 
-    def __init__(self, host: TickHost) -> None:
-        self._host, self._lock = host, host.state.epoch_lock
-        self._plan: Plan | None = None
+    grace_ms = GRACE_MS
+
+    def __init__(self, host: TickHost, group: str | None) -> None:
+        """group: the application, if other instances may have tasks of it."""
+        self._host, self._lock, self._group = host, host.state.epoch_lock, group
+        self._plan: tuple[Plan, frozenset[str]] | None = None
         self._followers: dict[str, Follower] = {}  # by topic, upstream ones first
-        self._of_query: dict[str, Follower] = {}
-        self._stores: dict[str, str] = {}  # the query of each store
-        self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
-        self._walls: dict[int, int] = {}  # the wall clock of these, in ms
-        self._drawn_ms: dict[int, int] = {}  # the timer at these
-        self._is_compacted = not host.log.supports_redo  # by brokers, which do not know the readers
-        self._newest = 0
-        self._drawn = False  # since the last cut
+        self._of_sub: dict[tuple[str, int], Follower] = {}
+        self._stores: dict[str, str] = {}  # query and number of the sub-topology of each store
+        self._cuts: dict[int, dict[TopicPartition, int]] = {}  # ends of sources, by ticks that stages may be at
+        self._known_ms: dict[int, int] = {}  # by tick, since when it is known that it can be finished
         self._asked_ms: int | None = None
-        self._looks = 0
-        self._halts = False
-        self._here = set[str]()  # topics of those that were found at their lines since the last cut
+        self.free: Callable[[], frozenset[str]] = frozenset  # queries that follow no lines for now: they swap in
 
     # -- the commit thread
 
+    @abstractmethod
     def is_ready(self, now_ms: int) -> bool:
         """Whether a commit that is due may be cut: all that can be at the line in a moment are there."""
-        with self._lock:
-            self._refresh()
-            if not self._followers:
-                return True
-            begins = self._asked_ms is None
-            if self._asked_ms is None:
-                self._asked_ms, self._looks = now_ms, 0
-        if begins:
-            if not self._drawn:
-                self._host.polling.ask_line(self._source_partitions, self._draw)
-            return False
-        self._looks += 1
-        waited_ms = max(now_ms - self._asked_ms, self._looks // LOOKS_PER_MS)
-        room = self._host.publisher
-        if room.awaits_cut or (waited_ms >= GRACE_MS and not (self._drawn and room.has_reserve())):
-            bound = UNKNOWN if room.has_reserve() and not room.awaits_cut else FULL
-            for f in self._coming():
-                f.patience.bound = bound
-            return True
-        return self._drawn and all(self._is_patience_over(f, waited_ms) for f in self._coming())
 
     def wants_cut(self) -> bool:
-        """Whether a query is at its line of which no cut has said so, as it may have got there without a row, or one that stays at its line
-        has timers that are due.
-        """
-        with self._lock:
+        """Whether tasks have finished a tick, and no cut has said so: they may have got there without a row."""
+        with self._lock.join():
             self._refresh()
-            return any(self._is_here(f) if f.target is not None else self._is_due(f) for f in self._followers.values())
+            return any(self._is_here(task, {}) for f in self._followers.values() for task in self._coming(f))
 
     def at_cut(self) -> list[tuple[str, int]]:
-        """Those that are at a line: topics and ticks. They go on to the next one if it is known. The epoch lock is held."""
-        self._asked_ms, self._drawn = None, False
-        self._here.clear()
-        finished, now_ms = list[tuple[str, int]](), self._host.clock.timer_ms()
-        for topic, f in self._followers.items():
+        """Tasks that have finished the tick of their line. The epoch lock is held."""
+        self._refresh()
+        self._asked_ms = None
+        finished = self._found_here()
+        for f in self._followers.values():
+            f.here.clear()
             f.patience.begin()
-            here = self._is_here(f)
-            f.rested = here and (f.target is not None or f.lines is not None)
-            if f.target is None:
-                continue
-            if not here:
-                f.late = True
-                f.patience.note_split(f.writers, self._tasks(f), f.target)
-                continue
-            f.done, f.target, f.late = f.target, None, False
-            is_whole = not (
-                f.writers.reads_tables and self._is_compacted and misses_rows(self._drawn_ms[f.done], now_ms)
-            )
-            if not is_whole:  # it goes on to a tick that is drawn from now on
-                f.done, f.rested, self._host.commit.dirty = self._newest, False, True
-            if not f.writers.upstream:
-                self._go_on(f)
-            finished += [(topic, f.done)] if is_whole else []
+            if f.late and any(map(self._is_coming, self._coming(f))):
+                f.patience.note_split(f.writers, self._tasks(f), f.tick)
         return finished
 
+    @abstractmethod
     def committed(self, finished: Sequence[tuple[str, int]]) -> None:
         """The cut that found these is committed and in the state."""
-        ends = self._ends_of([topic for topic, _ in finished])
-        with self._lock:
-            snapshot, now_ms = self._host.state.snapshot(), self._host.clock.timer_ms()
-            for topic, tick in finished:
-                f = self._followers.get(topic)
-                if f is None or f.done != tick:
-                    continue
-                if any(map(self._host.is_refused, f.writers.queries)):
-                    f.rested = False
-                    if f.lines is not None:
-                        f.target = tick
-                    continue
-                if topic in ends:
-                    f.ends[tick] = ends[topic]
-            for f in self._followers.values():
-                if f.rested and f.done:  # nothing of it has changed: the newest snapshot shows the same
-                    self._keep(f, f.done, snapshot, now_ms)
-                if f.writers.upstream and f.target is None:
-                    self._advance(f, snapshot, now_ms)
-            self._let_go(now_ms)
-            snapshot.close()
-            # A slow query may finish a tick, and show it, when others have taken many more.
-            asked = {n for f in self._followers.values() for n in (*f.whole, f.done, f.target)}
-            worth = worth_keeping(self._sources)
-            self._sources = {n: ends for n, ends in self._sources.items() if n in worth or n in asked}
-            self._walls = {n: self._walls[n] for n in self._sources}
-            self._drawn_ms = {n: self._drawn_ms[n] for n in self._sources}
-        self._host.manager.signal()
 
-    # -- the polling and the reconciler's thread
+    # -- the threads that make tasks, and the end of the instance
 
     def adopt(self, tasks: Iterable[Task]) -> None:
-        """New tasks get the lines of their queries before they run."""
+        """New tasks get the lines of their stages before they run."""
         with self._lock.join():
             self._refresh()
             for task in tasks:
-                f = self._of_query.get(task.id.query)
-                if f is None:
-                    continue
-                if f.target is not None and not _reads(f, [task]) <= self._sources[f.target].keys():
-                    f.target, f.tick_ms, f.rested = None, None, False  # a later tick will have them
-                    f.lines = {} if f.writers.upstream else None
-                    _set_lines(f, self._tasks(f))
-                if f.writers.upstream and f.target is None:
-                    f.rested = False
-                    self._choose(f)
-                    # A tick has to be drawn: queries upstream may have nothing to do, and have finished none since the start.
-                    self._host.commit.dirty = True
-                _set_lines(f, [task])
+                if (f := self._of_sub.get((task.id.query, task.id.subtopology))) is not None:
+                    self._forget(str(task.id))
+                    self._set_line(f, task)
 
-    def _draw(self, ends: Ends) -> None:
-        with self._lock:
-            self._newest, self._drawn = self._newest + 1, True
-            self._sources[self._newest], self._walls[self._newest] = ends, self._host.clock.wall_ms()
-            self._drawn_ms[self._newest] = self._host.clock.timer_ms()
-            for f in self._followers.values():
-                if f.lines is None and _reads(f, self._tasks(f)) <= ends.keys():
-                    f.target, f.lines = self._newest, {}
-                    self._move(f, self._newest)
-            here = next(self._coming(), None) is None
-        self._host.manager.signal()
-        if here:
-            self._host.commit.wake()
-
-    # -- the end of the instance
-
-    def halt(self) -> None:
+    def halt(self) -> None:  # noqa: B027 - members that stop leave their tasks where they are
         """From now on no query goes on beyond the line of the tick that all come to. Any thread."""
-        with self._lock:
-            self._halts = True
 
     def is_at_rest(self) -> bool:
         """After `halt`: whether all that can are at the end of one tick, and committed."""
-        with self._lock:
-            self._refresh()
-            coming = dict[str, Follower]()
-            for topic, f in self._followers.items():
-                if (
-                    not f.late
-                    and all(map(self._host.may_run, f.writers.queries))
-                    and f.writers.upstream <= coming.keys()
-                ):
-                    coming[topic] = f
-            return all(f.target is None and f.lines is not None and f.done == self._newest for f in coming.values())
+        return True
 
     def let_go(self) -> None:
         """The state is closed, or was opened again: snapshots that were taken before cannot be read, or keep it from being opened."""
@@ -299,226 +158,440 @@ class Ticks:
             for f in self._followers.values():
                 f.whole.forget()
 
+    # -- readers
+
     def follows(self, query: str) -> bool:
         with self._lock:
             self._refresh()
-            return query in self._of_query
-
-    # -- readers
+            return any(query == of for of, _ in self._of_sub)
 
     def snapshot(
         self, queries: Collection[str], timeout_s: float, look: Callable[[float], None]
     ) -> TakenSnapshot | None:
-        """The state of these queries as of one tick, the newest that all have finished; else the last commit and why. None if one of them
-        follows no ticks. Waits for the first tick only, no longer than `timeout_s`.
+        """The state of these queries as of one tick, the newest that all of their tasks have finished, wherever they are; else the last commit and
+        why. None if one of them follows no ticks. Waits for the first tick only, no longer than `timeout_s`.
         """
         for _ in range(max(1, int(timeout_s / LOOK_S))):
             with self._lock:
                 self._refresh()
-                followers = {q: self._of_query.get(q) for q in queries}
-                if not followers or None in followers.values():
+                stages = self._behind(queries)
+                if not queries or set(queries) - {q for f in stages for q in f.writers.queries}:
                     return None
-                found = self._combined({q: f for q, f in followers.items() if f is not None})
-            if found is not None:
-                return found
-            if any(f is not None and f.late for f in followers.values()):
+                common = set.intersection(*(f.finished for f in stages))
+                for tick in sorted(common, reverse=True):
+                    if (found := self._taken(queries, tick)) is not None:
+                        return found
+            if self._group is not None or any(f.late for f in stages):
                 break
             look(LOOK_S)
-        late = (q for q, f in followers.items() if f is not None and (f.late or not f.whole))
-        behind = min(late, default=min(queries))
-        return TakenSnapshot(self._host.state.snapshot(), f"{behind} is between two ticks", cut={})
+        late = (q for f in stages if f.late or not f.whole for q in f.writers.queries if q in queries)
+        reason = f"{min(late, default=min(queries))} is between two ticks"
+        return TakenSnapshot(self._host.state.snapshot(), reason, cut={})
 
-    def _combined(self, followers: Mapping[str, Follower]) -> TakenSnapshot | None:
-        common = set.intersection(*(set(f.whole) for f in followers.values()))
-        if not common:
-            return None
-        tick = max(common)
-        at_rest = all(f.rested and f.done == tick for f in followers.values())
-        newest = self._host.state.snapshot()
-        if at_rest:
-            return TakenSnapshot(newest, is_whole=True, cut=self._sources[tick])
-        by_query = {q: f.whole[tick][0].retain() for q, f in followers.items()}
-        combined = CombinedSnapshot(by_query, newest, self._stores)
-        return TakenSnapshot(combined, is_whole=True, newest=False, cut=self._sources[tick])
+    def snapshot_at(self, queries: Collection[str], tick: int) -> CombinedSnapshot | None:
+        """The state of the tasks that are here as of one tick; None if it is not kept."""
+        with self._lock.join():
+            self._refresh()
+            stages = self._behind(queries)
+            if any(tick not in f.whole and self._tasks(f) for f in stages):
+                return None
+            of = [(f.writers.subs, f.whole[tick][0]) for f in stages if tick in f.whole]
+            kept = {f"{query}/{number}": snapshot.retain() for subs, snapshot in of for query, number in subs}
+            return CombinedSnapshot(kept, self._host.state.snapshot(), self._stores)
 
     def whole_ends(self, *topics: str) -> dict[TopicPartition, int] | None:
-        """The ends of the results as of the newest tick that all queries have finished, without those that are far behind; {} if none remain, None
-        if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit together. topics: only of
-        these, as of the newest tick that their writers have finished; sources among them end where this tick does. Writers that are held are not waited for.
+        """The ends of the results as of the newest tick that all queries have finished, without those that others have been ahead of for `STALE_MS`; {}
+        if none remain, None if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit
+        together. topics: only of these, as of the newest tick that their writers have finished; sources among them end where this tick does.
+        Writers that are late because a query does not run are not waited for.
         """
         with self._lock:
             self._refresh()
             since_ms = self._host.clock.timer_ms() - STALE_MS
-            if not topics:
-                recent = {t: f for t, f in self._followers.items() if f.whole or f.begun_ms > since_ms}
-                return whole_of({t: {n: f.ends[n] for n in f.whole.keys() & f.ends.keys()} for t, f in recent.items()})
-            named = {t: f for t, f in self._followers.items() if t in topics and (f.ends or f.begun_ms > since_ms)}
-            ends = {topic: f.ends for topic, f in named.items()}
-            return whole_of(ends, cuts_of(self._sources, topics), self._held(since_ms))
+            stale = max((tick for tick, at_ms in self._known_ms.items() if at_ms < since_ms), default=0)
+            ends, held = dict[str, Mapping[int, Ends]](), set[str]()
+            for name, f in self._followers.items():
+                late = max(f.ends, default=0) < stale
+                if late and (f.writers.upstream & held or not all(map(self._host.may_run, f.writers.queries))):
+                    held.add(name)
+                if topics and f.writers.writes.isdisjoint(topics):
+                    continue
+                if not late or (f.ends and topics) or f.begun_ms > since_ms:
+                    ends[name] = f.ends
+            return whole_of(ends, cuts_of(self._cuts, topics), held if topics else ())
 
     def waits_for(self, query: str) -> tuple[str, ...] | None:
         """The queries that have to finish a tick before this one goes on; None if it has got all that there is, or need not wait."""
         with self._lock:
-            f = self._of_query.get(query)
-            if f is None or not f.writers.upstream or f.target is not None or f.done == self._newest:
-                return None
-            above = [self._followers[topic] for topic in f.writers.upstream]
-            return tuple(sorted(q for a in above if a.done <= f.done for q in a.writers.queries))
+            found = set[str]()
+            for (of, _), f in self._of_sub.items():
+                if of == query and self._is_there(f):
+                    behind = (a for name in f.writers.upstream if self._is_under_way(a := self._followers[name]))
+                    found.update(q for a in behind for q in a.writers.queries)
+            return tuple(sorted(found - {query})) or None
 
     # -- all with the epoch lock
 
-    def _refresh(self) -> None:
-        """Follows the running plan."""
-        plan = self._host.running
-        if plan is self._plan:
-            return
-        before, old, self._plan = self._followers, self._plan, plan
-        self._followers = {}
-        for writers in writers_of(plan):
-            known = before.get(writers.topic)
-            if known is not None and old is not None and _are_same(known.writers, old, writers, plan):
-                known.writers = writers
-            else:
-                known = Follower(writers, {} if writers.upstream else None, self._host.clock.timer_ms())
-            self._followers[writers.topic] = known
-        for topic, f in before.items():
-            if self._followers.get(topic) is not f:
-                f.whole.forget()
-        self._stores = {store.name: q.id for q, store in stores_of(plan)}
-        self._of_query = {q: f for f in self._followers.values() for q in f.writers.queries}
-        self._host.commit.dirty |= bool(self._followers)
+    def _refresh(self) -> frozenset[str] | None:
+        """Follows the running plan. Returns the stages that it has as before; None if it is the same plan."""
+        plan, free = self._host.running, self.free()
+        if self._plan is not None and (plan, free) == self._plan:
+            return None
+        before, self._plan, now_ms = self._followers, (plan, free), self._host.clock.timer_ms()
+        self._followers, same = {}, set[str]()
+        for stage in stages_of(plan, self._group):
+            plans = tuple((q.generation, q.subtopologies) for q in map(plan.by_id.__getitem__, stage.queries))
+            f = before.get(stage.topic)
+            if f is not None and (f.writers, f.plans) == (stage, plans):
+                same.add(stage.topic)
+            else:  # lines of a group hold on: they never go back
+                line, later = (None, None) if f is None or self._group is None else (f.line, f.next)
+                f = Follower(stage, plans, now_ms, self._group is None and not stage.upstream, line, later)
+            self._followers[stage.topic] = f
+        for name in before.keys() - same:
+            before[name].whole.forget()
+        subs = [(f"{q.id}/{sub.number}", sub) for q in plan.queries for sub in q.subtopologies]
+        self._stores = {store.name: part for part, sub in subs for op in sub.operators for store in op.stores}
+        old, stages = self._of_sub, self._followers.values()
+        self._of_sub = {sub: f for f in stages for sub in f.writers.subs if sub[0] not in free}
+        for sub in old.keys() ^ self._of_sub.keys():
+            for task in (t for t in self._host.tasks_of(sub[0]) if t.id.subtopology == sub[1]):
+                self._set_line(self._of_sub.get(sub), task)
+        return frozenset(same)
+
+    def _learn(self, lines: Lines) -> None:
+        """New lines, in their order: `next` of their stages; and which ticks have been finished."""
+        now_ms = self._host.clock.timer_ms()
+        for name, line in lines.stages.items():
+            if (f := self._followers.get(name)) is not None:
+                mine = {tp: end for tp, end in line.ends.items() if tp.topic in f.writers.sources}
+                self._cuts.setdefault(line.tick, {}).update(mine)
+                if line.tick > max(x.tick if x else 0 for x in (f.line, f.next)):
+                    f.next = line
+        for name, tick in lines.done.items():
+            if (f := self._followers.get(name)) is not None:
+                f.finished = {*sorted(f.finished)[-FINISHED_MAX:], tick}
+        for name, (tick, ends) in lines.ends.items():
+            if (f := self._followers.get(name)) is not None:
+                f.ends = {n: f.ends[n] for n in remembered(f.ends)} | {tick: ends}
+                self._known_ms.setdefault(tick, now_ms)
+        self._known_ms = {n: self._known_ms[n] for n in remembered(self._known_ms)}
+        at = {n for f in self._followers.values() for n in (*f.whole, *f.ends, *f.finished, f.tick)}
+        self._cuts = {n: self._cuts[n] for n in self._cuts.keys() & (at | remembered(self._cuts))}
+
+    def _take_up(self) -> None:
+        """Nothing that is published is of a tick that has begun: tasks go on to the newest lines."""
+        for f in self._followers.values():
+            if f.next is not None:
+                f.line, f.next = f.next, None
+                self._begin(f)
+        self._host.manager.signal()
+
+    def _begin(self, f: Follower) -> None:
+        """Tasks of a stage go on to another line."""
+        f.told.clear()
+        f.here.clear()
+        f.late = False
+        for task in self._tasks(f):
+            self._set_line(f, task)
+
+    def _set_line(self, f: Follower | None, task: Task) -> None:
+        _set_lines(f, [task])
+
+    def _tasks(self, f: Follower) -> list[Task]:
+        tasks = (task for query in f.writers.queries for task in self._host.tasks_of(query))
+        return [task for task in tasks if self._of_sub.get((task.id.query, task.id.subtopology)) is f]
+
+    def _coming(self, f: Follower) -> Iterator[Task]:
+        """Tasks that have not told that they have finished the tick of their line."""
+        return (task for task in (() if f.line is None else self._tasks(f)) if str(task.id) not in f.told)
+
+    def _is_under_way(self, f: Follower) -> bool:
+        return any(True for _ in self._coming(f))
+
+    def _is_there(self, f: Follower) -> bool:
+        """Whether all tasks have finished the tick of their line."""
+        return f.line is not None and bool(self._tasks(f)) and not self._is_under_way(f)
+
+    def _is_here(self, task: Task, known: dict[TaskId, bool]) -> bool:
+        return task.status is TaskStatus.RUNNING and task.idle_with(known)
+
+    def _is_coming(self, task: Task) -> bool:
+        """Whether a commit should wait for it."""
+        runs = task.status is TaskStatus.RUNNING and self._host.may_run(task.id.query)
+        return runs and not task.idle_with({})
+
+    def _is_on_its_way(self, f: Follower) -> bool:
+        """Whether a commit should wait for a stage."""
+        for task in () if f.late else self._coming(f):
+            if str(task.id) not in f.here:
+                if self._is_coming(task):
+                    return True
+                if self._is_here(task, {}):
+                    f.here.add(str(task.id))  # and stays there until the cut
+        return False
+
+    def _found_here(self) -> list[tuple[str, int]]:
+        """Tasks that have finished the tick of their line, and have not told so yet."""
+        found, known = list[tuple[str, int]](), dict[TaskId, bool]()
+        for f in self._followers.values():
+            here = [str(task.id) for task in self._coming(f) if self._is_here(task, known)]
+            f.told.update(here)
+            found += [(task, f.tick) for task in here]
+        return found
+
+    def _waits_no_more(self, waited_ms: int, bound: str = "") -> bool:
+        """Whether a commit that has waited so long is cut: nobody is on the way to a line, or it takes too long. bound: why it waits for nobody."""
+        room, late = self._host.publisher, list[Follower]()
+        if room.awaits_cut or (waited_ms >= self.grace_ms and not room.has_reserve()):
+            bound = FULL
+        is_first = not any(f.finished for f in self._followers.values())
+        for f in self._followers.values():
+            if not self._is_on_its_way(f):
+                continue
+            tasks = list(self._coming(f))
+            if bound:
+                f.patience.bound = bound
+            elif not f.patience.is_over(self._host, f.writers, tasks, waited_ms, self.grace_ms, is_first=is_first):
+                return False
+            late.append(f)
+        for f in late:
+            f.late = True
+        return True
+
+    def _forget(self, task: str) -> None:
+        """A task is made anew, or is back at the last commit."""
+        for f in self._followers.values():
+            f.told.discard(task)
+            f.here.discard(task)
+
+    def _behind(self, queries: Collection[str]) -> list[Follower]:
+        return [f for f in self._followers.values() if not set(f.writers.queries).isdisjoint(queries)]
+
+    def _taken(self, queries: Collection[str], tick: int) -> TakenSnapshot | None:
+        """An answer as of a tick that all have finished; None if its state is not kept here."""
+        cut = self._cuts.get(tick, {})
+        if all(f.rested and f.done == tick and tick in f.whole for f in self._behind(queries)):
+            return TakenSnapshot(self._host.state.snapshot(), is_whole=True, cut=cut)
+        if (found := self.snapshot_at(queries, tick)) is None:
+            return None
+        return TakenSnapshot(found, is_whole=True, newest=False, tick=0 if self._group is None else tick, cut=cut)
+
+    def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
+        """The state of a stage as of a tick is that of this commit."""
+        f.whole.keep(tick, snapshot.retain(), now_ms)
+
+    def _let_go(self) -> None:
+        """No answer will be of a tick before the newest that all stages have finished; and none is kept for long, as the store cannot drop old rows."""
+        now_ms, is_alone = self._host.clock.timer_ms(), self._group is None
+        finished = [f.finished for f in self._followers.values() if f.whole or not is_alone]
+        oldest = max(set.intersection(*finished), default=0) if finished else 0
+        for f in self._followers.values():
+            f.whole.let_go(oldest, now_ms, 0 if is_alone else max(f.whole, default=0))
+
+
+class Ticks(StageTicks):
+    """The ticks of an instance that is alone. It draws them when a commit is due, and its course is in memory.
+
+    Between two ticks, queries that read sources alone run freely. A tick is drawn in the polling thread, so no input has passed its ends. A query that
+    reads results of others always has a line. A tick that brings a stage no rows is finished by the cut or the commit before: else each tick
+    would ask for a commit, which draws another tick, and so on for ever.
+    """
+
+    def __init__(self, host: TickHost) -> None:
+        super().__init__(host, None)
+        is_compacted = not host.log.supports_redo
+        self._course = Course((), {}, 0, {}, host.clock.timer_ms, alone=True, is_compacted=is_compacted)
+        self._drawn = False  # since the last cut
+        self._looks = 0
+        self._halts = False
+
+    def is_ready(self, now_ms: int) -> bool:
+        with self._lock:
+            self._refresh()
+            if not self._followers:
+                return True
+            if self._asked_ms is not None:
+                self._looks += 1
+                waited_ms = max(now_ms - self._asked_ms, self._looks // LOOKS_PER_MS)
+                if self._drawn:
+                    return self._waits_no_more(waited_ms)
+                is_over = waited_ms >= GRACE_MS or self._host.publisher.awaits_cut
+                return is_over and self._waits_no_more(waited_ms, UNKNOWN)
+            self._asked_ms, self._looks = now_ms, 0
+        if not self._drawn:
+            self._host.polling.ask_line(self._source_partitions, self._draw)
+        return False
+
+    def wants_cut(self) -> bool:
+        """As of the base; also if a stage that stays at its line has timers that are due."""
+        with self._lock.join():
+            return super().wants_cut() or (not self._halts and any(map(self._is_due, self._followers.values())))
+
+    def at_cut(self) -> list[tuple[str, int]]:
+        finished = super().at_cut()
+        self._drawn = False
+        for f in self._followers.values():
+            f.rested = self._is_there(f)
+            f.late |= f.line is not None and not f.rested
+        there = [f for f in self._followers.values() if f.rested]
+        self._finish(there)
+        self._finish_empty()
+        for f in there:
+            if f.runs_free and self._is_there(f) and not self._halts:
+                f.line = None
+                self._begin(f)
+        return finished
+
+    def committed(self, finished: Sequence[tuple[str, int]]) -> None:
+        with self._lock:
+            stages, asked = self._behind({task.rpartition("/")[0] for task, _ in finished}), self._course.to_ask()
+        ends = self._ends_of([f.writers.topic for f in stages if f.writers.topic in asked])
+        with self._lock:
+            for f in (f for f in stages if any(map(self._host.is_refused, f.writers.queries))):
+                f.told.clear()  # it is back at the commit before
+                if f.writers.topic in asked:
+                    ends.pop(f.writers.topic, None)
+                    f.rested = False
+                    f.finished.discard(f.done)
+            for topic in self._course.to_ask():
+                self._course.learn(topic, ends.get(topic))
+            snapshot, now_ms = self._host.state.snapshot(), self._host.clock.timer_ms()
+            for f in self._followers.values():
+                if f.rested:  # nothing of it has changed: the newest snapshot shows the same
+                    self._keep(f, f.done, snapshot, now_ms)
+            self._follow()
+            self._finish_empty(snapshot, now_ms)
+            self._let_go()
+            snapshot.close()
+            self._host.commit.dirty |= self._course.wants_tick and bool(self._followers)
+        self._host.manager.signal()
+
+    def adopt(self, tasks: Iterable[Task]) -> None:
+        made = list(tasks)
+        with self._lock.join():
+            super().adopt(made)
+            self._fit(made)
+            for f in self._behind({task.id.query for task in made}):
+                f.rested = False
+                # A tick has to be drawn: queries upstream may have nothing to do, and have finished none since the start.
+                self._host.commit.dirty |= bool(f.writers.upstream)
+
+    def halt(self) -> None:
+        with self._lock:
+            self._halts = True
+
+    def is_at_rest(self) -> bool:
+        with self._lock:
+            self._refresh()
+            coming = dict[str, Follower]()
+            for topic, f in self._followers.items():
+                runs = all(map(self._host.may_run, f.writers.queries))
+                if runs and not f.late and f.writers.upstream <= coming.keys():
+                    coming[topic] = f
+            return all(self._is_there(f) and f.done == self._course.newest for f in coming.values())
+
+    def _draw(self, ends: Ends) -> None:
+        """A new tick. The polling thread."""
+        with self._lock:
+            self._drawn = True
+            self._fit()
+            self._course.draw(ends, self._host.clock.wall_ms())
+            self._known_ms[self._course.newest] = self._host.clock.timer_ms()
+            self._cuts[self._course.newest] = dict(ends)
+            self._follow()
+            here = not any(map(self._is_on_its_way, self._followers.values()))
+        self._host.manager.signal()
+        if here:
+            self._host.commit.wake()
+
+    # -- all with the epoch lock
+
+    def _refresh(self) -> frozenset[str] | None:
+        same = super()._refresh()
+        if same is not None:
+            self._fit(same=same)
+            self._host.commit.dirty |= bool(self._followers)
+        return same
+
+    def _fit(self, made: Iterable[Task] = (), same: frozenset[str] | None = None) -> None:
+        """The course follows the plan and its tasks. made: tasks that the host does not know yet. same: stages that go on; None: all."""
+        reads: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
+        for task in (*(task for f in self._followers.values() for task in self._tasks(f)), *made):
+            tps = {i.tp for i in task.logs.values()}
+            reads.setdefault((task.id.query, task.id.subtopology), {})[str(task.id)] = tps
+        stages = [f.writers for f in self._followers.values()]
+        for topic in self._course.fit(stages, reads, {}, self._followers.keys() if same is None else same):
+            f = self._followers[topic]
+            f.line, f.rested = None, False  # a later tick will have them
+            self._begin(f)
+        self._course.advance()
+        self._follow()
 
     def _source_partitions(self) -> list[TopicPartition]:
         with self._lock:
-            return sorted(set[TopicPartition]().union(*(_reads(f, self._tasks(f)) for f in self._followers.values())))
+            self._fit()
+            return self._course.sources
 
-    def _go_on(self, f: Follower) -> None:
-        """Queries that read sources alone go on freely from the newest tick, and to the next line from an older one. A tick that brings them no
-        rows is finished by the same cut: else the commit that it asked for would draw another one, and so on for ever.
-        """
-        while f.done < self._newest and self._choose(f):
-            assert f.target is not None
-            if not self._is_here(f):
-                return
-            f.done, f.target = f.target, None
-        if not self._halts:
-            f.lines = f.tick_ms = None
-            _set_lines(f, self._tasks(f))
-
-    def _advance(self, f: Follower, snapshot: StateSnapshot, now_ms: int) -> None:
-        """To the next tick that all upstream have finished. One that brings no rows is finished by it, if the end of the topic is known."""
-        ends = f.ends.get(f.done)
-        while self._choose(f):
-            if not (f.rested and self._is_here(f)) or (ends is None and f.writers.is_read):
-                return
-            assert f.target is not None
-            f.done, f.target = f.target, None
-            if ends is not None:
-                f.ends[f.done] = ends
-            self._keep(f, f.done, snapshot, now_ms)
-
-    def _choose(self, f: Follower) -> bool:
-        """Sets the next target and the lines of it, if it is known."""
-        known = [self._sources, *(self._followers[t].ends for t in f.writers.upstream)]
-        reads = _reads(f, self._tasks(f))
-        later = (n for n in set.intersection(*map(set, known)) if n > f.done)
-        target = aligned(n for n in later if reads <= self._sources[n].keys())
-        if target is None:
-            return False
-        f.target = target
-        self._move(f, target)
-        return True
-
-    def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
-        """Its state as of a tick is that of this commit."""
-        f.whole.keep(tick, snapshot.retain(), now_ms)
-
-    def _let_go(self, now_ms: int) -> None:
-        """Snapshots older than the newest tick that all have finished: no answer will be of them."""
-        finished = [set(f.whole) for f in self._followers.values() if f.whole]
-        oldest = max(set.intersection(*finished), default=0) if finished else 0
-        for f in self._followers.values():
-            f.whole.let_go(oldest, now_ms)
-            f.ends = {n: f.ends[n] for n in worth_keeping(f.ends)}
-
-    def _move(self, f: Follower, tick: int) -> None:
-        lines = {tp: end for tp, end in self._sources.get(tick, {}).items() if tp.topic in f.writers.sources}
-        for topic in f.writers.upstream:
-            lines |= self._followers[topic].ends[tick]
-        f.lines, f.tick_ms = lines, self._walls[tick]
-        _set_lines(f, self._tasks(f))
-
-    def _coming(self) -> Iterator[Follower]:
-        """Those that a cut waits for and that are not at their lines."""
-        for topic, f in self._followers.items():
-            if f.target is None or f.late or topic in self._here:
-                continue
-            if self._is_here(f):
-                self._here.add(topic)  # and stays there until the cut
-            elif all(map(self._host.may_run, f.writers.queries)):
-                yield f
-
-    def _is_patience_over(self, f: Follower, waited_ms: int) -> bool:
-        is_first = not any(other.done for other in self._followers.values())
-        return f.patience.is_over(self._host, f.writers, self._tasks(f), waited_ms, GRACE_MS, is_first=is_first)
-
-    def _held(self, since_ms: int) -> set[str]:
-        """Topics that have stayed behind a tick since then because a query does not run: their writer, or one upstream."""
-        found = set[str]()
-        for topic, f in self._followers.items():
-            is_held = not all(map(self._host.may_run, f.writers.queries)) or bool(f.writers.upstream & found)
-            last = max(f.ends, default=0)
-            if is_held and any(n > last and drawn_ms < since_ms for n, drawn_ms in self._drawn_ms.items()):
-                found.add(topic)
-        return found
-
-    def _is_here(self, f: Follower) -> bool:
-        known: dict[TaskId, bool] = {}
-        tasks = self._tasks(f)
-        return bool(tasks) and all(t.status is TaskStatus.RUNNING and t.idle_with(known) for t in tasks)
+    def _follow(self) -> None:
+        """Stages go on to the lines that the course has for them."""
+        if (lines := self._course.news()) is not None:
+            self._learn(lines)
+            self._take_up()
 
     def _is_due(self, f: Follower) -> bool:
-        """Whether it waits for a tick to take a timer by the wall clock into account."""
-        if f.tick_ms is None or self._halts:
-            return False
-        now_ms = self._host.clock.wall_ms()
-        due = (task.program.due_ms for task in self._tasks(f) if self._host.may_run(task.id.query))
-        return any(ms is not None and ms <= now_ms for ms in due)
+        tasks, now_ms = () if f.line is None else self._tasks(f), self._host.clock.wall_ms()
+        due = (t for t in tasks if (ms := t.program.due_ms) is not None and ms <= now_ms)
+        return any(self._host.may_run(task.id.query) for task in due) and self._is_there(f)
 
-    def _tasks(self, f: Follower) -> list[Task]:
-        return [task for query in f.writers.queries for task in self._host.tasks_of(query)]
+    def _finish(self, stages: Sequence[Follower]) -> None:
+        """All tasks of these have finished the ticks of their lines."""
+        for f in stages:
+            f.done = f.tick
+            self._course.take({str(task.id): f.tick for task in self._tasks(f)})
+        self._follow()
+        for f in stages:
+            f.rested = f.done in f.finished
+
+    def _finish_empty(self, snapshot: StateSnapshot | None = None, now_ms: int = 0) -> None:
+        """Stages that the cut found at rest finish the ticks that bring them no rows, and their topics end where they did. snapshot: of the commit; None:
+        at the cut, for stages that run freely, whose ends are asked for later.
+        """
+        free = snapshot is None
+        while here := [f for f in self._followers.values() if f.runs_free is free and self._is_empty(f)]:
+            last = {f.writers.topic: f.ends.get(f.done) for f in here}
+            for f in here:
+                f.told.update(str(task.id) for task in self._tasks(f))
+            self._finish(here)
+            if snapshot is not None:
+                for topic in self._course.to_ask():
+                    self._course.learn(topic, last.get(topic))
+                for f in (f for f in here if f.rested):
+                    self._keep(f, f.done, snapshot, now_ms)
+                self._follow()
+
+    def _is_empty(self, f: Follower) -> bool:
+        """Whether a stage that the cut found at rest is at its next line already."""
+        is_known = f.rested and f.tick > f.done and (f.runs_free or f.done in f.ends)
+        return is_known and all(self._is_here(task, {}) for task in self._tasks(f))
 
     def _ends_of(self, topics: Iterable[str]) -> dict[str, Ends]:
         """The ends of these topics. The commit thread calls it before their writers go on."""
-        read = [t for t in topics if t in self._followers]
-        if not read:
-            return {}
         with suppress(LogError):  # brokers are away: the next tick will do
-            known = self._host.admin.topics()
-            tps = [TopicPartition(t, p) for t in read if t in known for p in range(known[t].partitions)]
-            ends = self._host.admin.end_offsets(tps)
-            return {t: {tp: end for tp, end in ends.items() if tp.topic == t} for t in read if t in known}
+            counts = self._host.admin.partition_counts(list(topics))
+            tps = [TopicPartition(topic, p) for topic, count in counts.items() for p in range(count)]
+            ends = self._host.admin.end_offsets(tps) if tps else {}
+            return {topic: {tp: end for tp, end in ends.items() if tp.topic == topic} for topic in counts}
         return {}
 
 
-def _are_same(old: Writers, old_plan: Plan, new: Writers, plan: Plan) -> bool:
-    """Whether they read the same and keep the same state: ticks that they have finished hold on."""
-    if (old.queries, old.sources, old.upstream) != (new.queries, new.sources, new.upstream):
-        return False
-    return all(old_plan.by_id[q].subtopologies == plan.by_id[q].subtopologies for q in new.queries)
-
-
-def _reads(f: Follower, tasks: Iterable[Task]) -> set[TopicPartition]:
-    """The partitions of sources that these tasks read. A tick without the end of one was drawn before they were made: they would finish it wherever
-    they are.
-    """
-    return {i.tp for task in tasks for i in task.logs.values() if i.tp.topic in f.writers.sources}
-
-
-def _set_lines(f: Follower, tasks: Iterable[Task]) -> None:
+def _set_lines(f: Follower | None, tasks: Iterable[Task]) -> None:
+    """None: they follow no lines."""
     for task in tasks:
-        task.tick_ms = f.tick_ms
+        line = None if f is None else f.line
+        task.tick_ms = None if line is None else line.wall_ms
         for i in task.logs.values():
-            i.line = None if f.lines is None else f.lines.get(i.tp, i.position)
+            held = None if f is None or f.runs_free else i.position
+            i.line = held if line is None else line.ends.get(i.tp, i.position)
             if i.queue:
                 i.wake()
