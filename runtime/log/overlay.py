@@ -21,9 +21,9 @@ from flowql.runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
+from flowql.runtime.log.bounded import BoundedConsumer, BoundedReader
 from flowql.runtime.log.clients import LogProducer, answered
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.log.stopped_reads import BoundedConsumer, BoundedReader
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
 
