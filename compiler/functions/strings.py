@@ -514,7 +514,8 @@ def _partial_mask(keep: str) -> Reference:
 _FOUR = (STRING, STRING, STRING, STRING)
 scalar(
     "MASK",
-    takes(STRING, *_FOUR, gives=STRING, needs=1),
+    takes(STRING, gives=STRING),
+    takes(STRING, *_FOUR, gives=STRING),
     by=_masker("X", "x", "n", "-"),
     null_propagating=False,
 )
@@ -526,7 +527,8 @@ for _name, _keep in (
 ):
     scalar(
         _name,
-        takes(STRING, INT, *_FOUR, gives=STRING, needs=2),
+        takes(STRING, INT, gives=STRING),
+        takes(STRING, INT, *_FOUR, gives=STRING),
         by=_partial_mask(_keep),
         null_propagating=False,
     )

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.functions import java_time, numbers, strings
+from flowql.compiler.functions import builtin, java_time, numbers, strings
 from flowql.compiler.functions.bytes_functions import encode, from_bytes, to_bytes
 from flowql.compiler.functions.collections_functions import cube, series, slice_, sort
 from flowql.compiler.functions.dates import convert_tz
 from flowql.compiler.functions.json_functions import extract, writer
 from flowql.compiler.functions.registry import lookup
-from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, array, decimal, map_of, struct
+
+assert builtin.FAMILIES
 
 
 def function(name: str, *types: SqlType) -> Any:
@@ -222,3 +224,13 @@ def test_a_null_key_of_texts_is_the_text_null() -> None:
 
 def test_round_of_a_whole_number_stays_in_its_type() -> None:
     assert function("ROUND", INT, INT)(2**31 - 1, -5) == 2_147_500_000 - 2**32
+
+
+@pytest.mark.parametrize("name", ["MASK", "MASK_LEFT", "MASK_RIGHT", "MASK_KEEP_LEFT", "MASK_KEEP_RIGHT"])
+def test_masks_take_all_four_characters_or_none(name: str) -> None:
+    first = (STRING,) if name == "MASK" else (STRING, INT)
+    assert function(name, *first)("aB1-", *(2,) * (len(first) - 1)) is not None
+    assert function(name, *first, *(STRING,) * 4)("aB1-", *(2,) * (len(first) - 1), "U", "l", "d", "o") is not None
+    for some in (1, 2, 3, 5):
+        with pytest.raises(FunctionTypeError):
+            function(name, *first, *(STRING,) * some)
