@@ -106,11 +106,8 @@ class Deployer:
         if stored is not None:
             stored = self._after_others(stored)
             self._wait(self._reconciler.ask(self._learn_hung))  # on the one thread that looks
-            if host.state_lost:
-                say(WARNING, "state.lost", host.state_lost)
             self._note_moved(stored.serving)
-            begin = self._deployment.remade if host.state_lost else self._deployment.resumed
-            self._wait(self._reconciler.ask(partial(begin, stored)))
+            self._wait(self._reconciler.ask(partial(self._deployment.begun, stored)))
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         self._delete_unrecorded()
 
@@ -268,6 +265,8 @@ class Deployer:
         if host.deployed.swap is not None:
             return None
         before, change = host.deployed, decide()
+        if is_same(change.deployed, before):  # it is on record, and the instance has started over since
+            return change
         known = ensure_sources(change.deployed.plan, host.admin)
         planned = planned_partitions(before, change.deployed, {name: info.partitions for name, info in known.items()})
         options = made_by(host.config.application_id, change.deployed) if host.log.drops_with_commits else {}
@@ -305,10 +304,12 @@ class Deployer:
         return change, (yield from self._deployment.paused(change.deployed, self._entry(change, about)))
 
     def _carried_out(self, coroutine: Callable[[], Coroutine], hangs_ms: int = HANGS_MS) -> Any:
-        """The result of a coroutine that has to wait for the end of a swap."""
-        while (result := self._wait(self._reconciler.ask(coroutine), hangs_ms)) is None:
+        """The result of a coroutine that has to wait for the end of a swap, or until an instance alone has started over."""
+        while True:
+            with suppress(StaleMember):
+                if (result := self._wait(self._reconciler.ask(coroutine), hangs_ms)) is not None:
+                    return result
             self._host.look(LOOK_S)  # the swap goes on when brokers are back
-        return result
 
     def _wait(self, request: CoroutineRequest, hangs_ms: int = HANGS_MS) -> Any:
         """The result of a request. CommitsBlocked: see `deploy`."""

@@ -75,6 +75,12 @@ class Deployment:
             set()
         )  # queries whose state was loaded, perhaps in part, and that no record names yet
 
+    def begun(self, stored: Deployed) -> Coroutine:
+        """Everything that is on record, at a start or after an I/O error of the state."""
+        if self._host.state_lost:
+            say(WARNING, "state.lost", self._host.state_lost)
+        yield from self.remade(stored) if self._host.state_lost else self.resumed(stored)
+
     def resumed(self, stored: Deployed) -> Coroutine:
         """Everything that was deployed when the instance last ran, from its committed positions.
 

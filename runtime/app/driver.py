@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.threads import Step
+from flowql.runtime.errors import StaleMember
 from flowql.runtime.task.remaining import remaining
 
 ROUNDS_MAX = 1_000_000
@@ -65,8 +67,11 @@ class Driver:
             self._room = self.instance.commit.request()
 
     def commit(self) -> None:
-        """Commit what is processed."""
-        self.instance.wait(self.instance.commit.request())
+        """Commit what is processed. Asks again while the instance starts over."""
+        while True:
+            with suppress(StaleMember):
+                self.instance.wait(self.instance.commit.request())
+                return
 
     def run_until_caught_up(self, unless: Callable[[], object] = lambda: False) -> None:
         """Process and commit everything, through queries that read each other's topics. unless: ends it before."""

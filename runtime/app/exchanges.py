@@ -147,6 +147,10 @@ class Exchanges:
 
     def __init__(self, state: StateManager) -> None:
         self._epoch_lock = state.epoch_lock
+        self.begin(state)
+
+    def begin(self, state: StateManager) -> None:
+        """As of the last commit, without channels. Its task is not open."""
         self._state = state.open_task(TASK, 0, [STORE])
         self._state.counts = False  # rows between tasks have limits of their own
         self._store = self._state.store(STORE.name)

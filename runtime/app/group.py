@@ -63,7 +63,7 @@ WAITERS_MAX = 1_000
 
 
 class GroupStep(Reconciler):
-    """Owned by its thread, but for `applied`, what `lose` sets, and the properties."""
+    """Owned by its thread, but for `applied`, `lose` and the properties."""
 
     def __init__(self, host: DeploymentHost, tasks: QueryTasks) -> None:
         super().__init__(host.commit.withdraw)
@@ -72,7 +72,6 @@ class GroupStep(Reconciler):
         self._owned: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
         self._revoking = False
-        self._lost = False
         self._tasks: dict[TaskId, Task] = {}  # from when they are built until their state is closed
         self._begun: set[TaskId] = set()  # of those, which were handed over, and not taken back
         self._unmade: list[ManagedTask] = []  # state of tasks that are being parked without being made
@@ -105,14 +104,9 @@ class GroupStep(Reconciler):
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
         self.stay_away = self.plans.stay_away
-        host.commit.on_fenced, host.commit.confirm = self.lose, host.placement.confirm
+        host.commit.confirm = host.placement.confirm
 
     # -- any thread
-
-    def lose(self) -> None:
-        """The producer was fenced: all there is starts over."""
-        self._lost = True
-        self.wake()
 
     def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
         """Reports runs that do not end, if their tasks are this member's. See `HungQueries.tell`."""

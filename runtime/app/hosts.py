@@ -72,6 +72,10 @@ class DeploymentHost(QueryHost, Protocol):
     fatal: BaseException | None
     state_lost: str
 
+    def recover(self) -> None:
+        """Brings the state of an instance alone to the last commit; empties it if that is impossible. No task is open."""
+        ...
+
     def serve(self, deployed: Deployed, sequence: int) -> None:
         """At a cut, or before anything runs: from the commit of that sequence on this is what is deployed."""
         ...

@@ -55,7 +55,7 @@ from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.config import InstanceConfig, commit_interval_ms, slice_ns
-from flowql.runtime.errors import RuntimeFailure, StateError, StateLost
+from flowql.runtime.errors import RuntimeFailure, StateError
 from flowql.runtime.events import ERROR, INFO, WARNING, say
 from flowql.runtime.log.base import Clients, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -133,11 +133,7 @@ class Instance:
         if config.shared:
             check_records(log, config.application_id)
         else:  # that of a member comes task by task, when it is known which are here (`GroupStep`)
-            try:
-                recover(log, self.state, config, clock.wall_ms())
-            except StateLost as error:
-                self.state_lost = str(error)
-                self.state.reset(log.last_sequence(config.application_id))
+            self.recover()
         self.collector = RecordCollector(budget.uncommitted_output_bytes)
         self.exchanges = Exchanges(self.state)
         self.careful = CarefulQueries(self.state, config.application_id)
@@ -239,10 +235,15 @@ class Instance:
         deployment = Deployment(self, self.tasks, upstream)
         self.rebuilding = Rebuilding(self, self.tasks, deployment)
         self.reconciler: Reconciler = self.group or SingleInstanceReconciler(
-            self, self.tasks, self.rebuilding, upstream, self.commit.withdraw
+            self, self.tasks, deployment, self.rebuilding, upstream, self.commit.withdraw
         )
+        self.commit.on_lost = self.reconciler.lose
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
         self.resume, self.deploy = self.deployer.resume, self.deployer.deploy
+
+    def recover(self) -> None:
+        """Brings the state of an instance alone to the last commit; empties it if that is impossible. No task is open."""
+        self.state_lost = recover(self.log, self.state, self.config, self.clock.wall_ms())
 
     def _uploads(self) -> InstanceUploads | None:
         """Backups of log and state into the remote store; on Kafka the log is not here."""

@@ -37,7 +37,7 @@ class CoroutineRequest:
 
 
 class Reconciler(ABC):
-    """Only its own thread calls it, except for `ask` and `idle`."""
+    """Only its own thread calls it, except for `ask`, `lose` and `idle`."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
         """withdraw: takes a request for a commit back, where that is still possible."""
@@ -48,6 +48,7 @@ class Reconciler(ABC):
         self._requests: deque[CoroutineRequest] = deque()  # the first one may be under way
         self._current: CoroutineRequest | None = None
         self._retry_at_ms = 0
+        self._lost = False  # everything starts over, which is `next`'s first coroutine then
         self.wake: Callable[[], None] = lambda: None
 
     # -- any thread
@@ -59,10 +60,15 @@ class Reconciler(ABC):
         self.wake()
         return request
 
+    def lose(self) -> None:
+        """Everything starts over: the producer was fenced, or the state is opened again as of an older commit."""
+        self._lost = True
+        self.wake()
+
     @property
     def idle(self) -> bool:
-        """No coroutine runs, and none is requested."""
-        return not self._requests and self._coroutine is None
+        """No coroutine runs, and none is requested or has to run first."""
+        return not self._requests and self._coroutine is None and not self._lost
 
     # -- the step
 

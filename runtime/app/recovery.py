@@ -69,11 +69,20 @@ def check_deployment_lost(log: Log, application_id: str) -> None:
         )
 
 
-def recover(log: Log, state: StateManager, config: InstanceConfig, now_ms: int) -> None:
-    """Afterwards `state` is at the last commit, but for the tasks that `state.restoring` names.
+def recover(log: Log, state: StateManager, config: InstanceConfig, now_ms: int) -> str:
+    """Brings `state` to the last commit, but for the tasks that `state.restoring` names. No task is open.
 
-    now_ms: by the wall clock. StateLost if neither redo nor changelogs bring it there.
+    Returns why neither redo nor changelogs bring it there; the state is empty then. now_ms: by the wall clock.
     """
+    try:
+        _recover(log, state, config, now_ms)
+    except StateLost as error:
+        state.reset(log.last_sequence(config.application_id))
+        return str(error)
+    return ""
+
+
+def _recover(log: Log, state: StateManager, config: InstanceConfig, now_ms: int) -> None:
     app = config.application_id
     last, applied = log.last_sequence(app), state.applied_sequence
     if config.changelogs and not last:

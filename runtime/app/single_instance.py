@@ -7,14 +7,19 @@ from concurrent.futures import Future
 from typing import Any
 
 from flowql.runtime.app.coroutines import Coroutine, stopped
-from flowql.runtime.app.hosts import QueryHost
+from flowql.runtime.app.deployment import Deployment
+from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.missed_deletions import note, unnoted
+from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.app.query_state import RUNNING, STOPPED, SUSPENDED
 from flowql.runtime.app.query_tasks import QueryTasks
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.upstream import UpstreamWaits
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
@@ -29,16 +34,20 @@ class SingleInstanceReconciler(Reconciler):
 
     def __init__(
         self,
-        host: QueryHost,
+        host: DeploymentHost,
         tasks: QueryTasks,
+        deployment: Deployment,
         rebuilding: Rebuilding,
         upstream: UpstreamWaits,
         withdraw: Callable[[Future[Any]], bool],
     ) -> None:
         super().__init__(withdraw)
-        self._host, self._tasks, self._rebuilding, self._upstream = host, tasks, rebuilding, upstream
+        self._host, self._tasks, self._deployment = host, tasks, deployment
+        self._rebuilding, self._upstream = rebuilding, upstream
 
     def next(self, now_ms: int) -> Coroutine | None:
+        if self._lost:
+            return self._start_over()
         self._host.hung.look(now_ms)
         for query in self._host.query_states.having(SUSPENDED):
             if not self._is_apart(query):
@@ -65,6 +74,33 @@ class SingleInstanceReconciler(Reconciler):
         for query in self._host.query_states.due(SUSPENDED):
             self._host.query_states.postpone(query)
         return 0
+
+    def _start_over(self) -> Coroutine:
+        """The state is opened again as of an older commit, and the log has no redo: everything begins as at a start."""
+        host = self._host
+        self._lost = False
+        try:
+            host.commit.lose("it starts over")
+            yield from stopped(host, [task for running in host.queries.values() for task in running.built.tasks])
+            yield host.commit.start_over(self._recover)
+            self._tasks.forget(list(host.queries))
+            if (stored := read_deployed(host.log, host.config.application_id)) is not None:
+                yield from self._deployment.begun(stored)
+        except Exception:
+            self._lost = True
+            raise
+
+    def _recover(self) -> None:
+        """The state as of the last commit, without tasks. The commit thread."""
+        host, app = self._host, self._host.config.application_id
+        for topic in (metadata_topic(app), topic_name(app)):
+            tp = TopicPartition(topic, 0)
+            if topic in host.admin.topics() and host.admin.end_offset(tp) < host.admin.written_offset(tp):
+                raise LogUnavailable(f"not all of {topic} is to be seen yet")
+        for task in host.state.open_tasks():
+            host.state.close_task(task)
+        host.recover()
+        host.exchanges.begin(host.state)
 
     def _take_apart(self, tasks: Sequence[Task]) -> Coroutine:
         yield from stopped(self._host, tasks)

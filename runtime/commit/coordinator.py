@@ -4,7 +4,8 @@
    the next epoch at once. The current micro-batch of a task is not part of this cut (rule R1).
 2. Send records, positions and redo to the producer, and commit. From then on the epoch is committed.
 3. Apply the frozen writes to the physical store and publish a snapshot of the new state. If the store cannot write (a full disk)
-   this is repeated until it can: the log has the commit. After an I/O error the store is opened again and redone (`_mend_state`).
+   this is repeated until it can: the log has the commit. After an I/O error the store is opened again (`_mend_state`). Redo brings it to the
+   last commit; without redo all tasks start over.
 
 While no space is left the frozen epoch is kept and sent again. After an unknown outcome a new producer with the same id fences the old one, and the
 last sequence in the log is read: if it is that of this epoch the epoch is committed, else the same epoch is sent again (rule R3). If the log rejects records of one query (a record too large, a topic that is missing or not writable), a position of one in a
@@ -20,15 +21,15 @@ the fence of the one before it, so `confirm` asks whether this member still owns
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress as suppress_errors
-from dataclasses import dataclass, field
 from typing import Any
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.alignment import Alignment
 from flowql.runtime.commit.changelog import Changelog
+from flowql.runtime.commit.epoch import CommitRequest, Epoch, LatencySample
 from flowql.runtime.commit.positions import PositionRenewal, ReaderPosition, offset_metadata
 from flowql.runtime.commit.refusals import denied_read, measure_ahead, measure_size
 from flowql.runtime.commit.reopening import StateReopening
@@ -58,9 +59,9 @@ from flowql.runtime.log.base import (
 )
 from flowql.runtime.log.clients import naming
 from flowql.runtime.metrics import Metrics
-from flowql.runtime.output.collector import Outgoings, RecordCollector, suppress, without
+from flowql.runtime.output.collector import RecordCollector, suppress, without
 from flowql.runtime.state.changelog import changelog_topic
-from flowql.runtime.state.frozen import FrozenEpoch, UnwritableState
+from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.positions import ChangelogPosition, StorePartition
 from flowql.runtime.state.runs.objects import BlocksAway
@@ -69,41 +70,6 @@ RETRY_MS = 200
 LOOK_MS = 1  # between two looks whether a commit may be cut
 LOSSES_MAX, LOSSES_MS = 10, 60_000  # slow brokers alone do not cause more losses in this time
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
-
-
-LatencySample = tuple[str, int, int]  # query, since when (ms) it was known, how many records
-
-
-@dataclass(slots=True)
-class Epoch:
-    """The records and state writes of one cut, until the log has committed them."""
-
-    records: Outgoings
-    state: FrozenEpoch
-    positions: dict[TopicPartition, int]
-    readers: dict[TopicPartition, str]  # of which tasks these are (`flowql.runtime.commit.positions`)
-    cut_ns: int
-    waiting: list[CommitRequest]
-    latency_samples: list[LatencySample]
-    replacements: list[Replacement]
-    reshapes: list[PartitionChange]
-    failed: dict[str, Exception]  # queries of which some of it could not even be cut
-    finished: Sequence[tuple[str, int]]  # what `Alignment.at_cut` found
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last attempt (`Producer.ends`)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """A request for a commit as soon as possible.
-
-    `prepare` runs at the cut, under the epoch lock, and may add to the epoch. `after` runs in the commit thread when this
-    commit is applied and no later one: a snapshot taken there is of exactly this commit. withdrawable: the request can be taken back.
-    """
-
-    prepare: Callable[[], None]
-    after: Callable[[], None]
-    done: Future[int]
-    withdrawable: bool
 
 
 class CommitStep:
@@ -155,16 +121,19 @@ class CommitStep:
         self._unknown = self._found_out = (
             False  # whether the last transaction was committed; what became of it before that
         )
-        self._restart: Future[None] | None = None
+        self._restart: tuple[Future[None], Callable[[], None]] | None = (
+            None  # what is to be done before commits continue
+        )
         self.confirm: Callable[[], None] = lambda: None  # of a member (`PlacementStep.confirm`)
-        self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
+        self.on_lost: Callable[[], None] = lambda: None  # the instance has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
         self.reshapes: list[PartitionChange] = []  # as well
         self._sizes: dict[str, int] = {}  # partitions of topics that were reshaped
         self.latency_samples: list[LatencySample] = []  # what this epoch will have answered; under the epoch lock
         self._applying: tuple[Epoch, int] | None = None  # committed, and not yet in the state: see `_apply`
-        self._reopening = StateReopening(state, log, application_id, has_changelogs=changelog is not None)
+        self._reopening = StateReopening(state, log, application_id)
+        self._starts_over = self._member or (changelog is not None and not log.supports_redo)
         self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
         self._flush_at_ms = 0  # the next attempt, while there is trouble
         self.broken: RuntimeFailure | None = None  # why nothing more may be cut; under the epoch lock
@@ -198,12 +167,16 @@ class CommitStep:
         self._lost = StaleMember(reason)
         self.wake()
 
-    def start_over(self) -> Future[None]:
-        """Drops the uncommitted epochs, after `lose` and once no task runs any more; then commits continue. Any thread."""
+    def start_over(self, prepare: Callable[[], None] = lambda: None) -> Future[None]:
+        """Drops the uncommitted epochs, after `lose` and once no task runs any more; then commits continue. Any thread.
+
+        prepare: runs in the commit thread before commits continue, and again after an error.
+        """
         assert self._lost is not None, "nothing is lost"
-        self._restart = Future()
+        done: Future[None] = Future()
+        self._restart = done, prepare
         self.wake()
-        return self._restart
+        return done
 
     def look_at_state(self, error: Exception) -> None:
         """Checks the state after the error of another thread, which may have failed to write to it. Any thread."""
@@ -276,6 +249,8 @@ class CommitStep:
                     self._renew_producer()
                 last = self._log.last_sequence(self._writer)
             except LogError as error:  # brokers are away: again in a moment
+                if isinstance(error, Fenced) and not self._member:
+                    self._lose_all(error)
                 self.blocked = str(error)
                 return
             if self._pending is not None and last == self._sequence + 1:
@@ -294,8 +269,14 @@ class CommitStep:
             self._collector.discard()
             self._state.abandon()
             self.dirty, self.latency_samples, self.replacements, self.reshapes = False, [], [], []
-        restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
-        self._busy = False
+        restart, prepare = self._restart
+        try:
+            prepare()
+        except Exception as error:  # of brokers, or of the state, which is opened once more then
+            self._reopening.is_behind, self.blocked = not isinstance(error, LogError), str(error)
+            return
+        self._restart = self._lost = None
+        self._found_out = self._busy = False
         self._free()
         restart.set_result(None)
 
@@ -358,8 +339,6 @@ class CommitStep:
                 self._redo_bytes += len(redo)  # also if the outcome is unknown
                 sequence = self._transaction(epoch, redo)
         except Fenced as error:
-            if not self._member:
-                raise Fenced("another instance of this application has taken over") from error
             self._lose_all(error)
             return False
         except (LogCorrupt, EndMoved):  # the log has to be opened again; a swap has to be decided anew
@@ -407,14 +386,14 @@ class CommitStep:
         now_ms = self._clock.timer_ms()
         if not self._reopening.is_due(now_ms):
             return True
-        if self._member:  # its tasks are made anew, with what changelogs have
+        self._alignment.let_go()
+        if self._starts_over:  # its tasks are made anew, with what changelogs have
             self._reopening.is_behind, self._applying, self._reopening.failures = True, None, 0
             self.lose("the state takes no more writes after an I/O error, and is opened again")
-            self.on_fenced()
+            self.on_lost()
             return False
         if why := self._reopening.reopen(now_ms):
             self._say_blocked(why)
-        self._alignment.let_go()
         return not why
 
     def _refused(self, epoch: Epoch, error: Exception) -> frozenset[str]:
@@ -475,6 +454,9 @@ class CommitStep:
             say(ERROR, "commit.blocked", why, retry_ms=RETRY_MS)
 
     def _lose_all(self, error: Exception) -> None:
+        """A member starts over. Raises Fenced in an instance that is alone."""
+        if not self._member:
+            raise Fenced("another instance of this application has taken over") from error
         now = self._clock.timer_ms()
         self._losses = [at for at in self._losses if now - at < LOSSES_MS] + [now]
         if len(self._losses) > LOSSES_MAX:
@@ -483,7 +465,7 @@ class CommitStep:
             ) from error
         self.blocked = str(error)
         self.lose(self.blocked)
-        self.on_fenced()
+        self.on_lost()
 
     def _free(self) -> None:
         if self.blocked:

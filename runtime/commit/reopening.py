@@ -6,13 +6,11 @@ waited for; what is left then is over when the state is opened again, as at a st
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from flowql.runtime.errors import LogError, StateLost
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Log
-from flowql.runtime.state.changelog import Changelogs, whole_changelogs
 from flowql.runtime.state.manager import StateManager
 
 AFTER = 2  # failures in a row: the first may be over by itself
@@ -22,11 +20,11 @@ PAUSE_MS, PAUSE_MS_MAX = 1_000, 30_000
 class StateReopening:
     """Opens the physical store again after repeated failures of writes. Owned by the commit thread, but for `failed`.
 
-    is_behind: of a member, which starts over for it: the state is opened again when no task runs.
+    is_behind: the instance starts over, as tasks are restored from changelogs: the state is opened again when no task runs.
     """
 
-    def __init__(self, state: StateManager, log: Log, application_id: str, *, has_changelogs: bool) -> None:
-        self._state, self._log, self._id, self._has_changelogs = state, log, application_id, has_changelogs
+    def __init__(self, state: StateManager, log: Log, application_id: str) -> None:
+        self._state, self._log, self._id = state, log, application_id
         self._again_at_ms = self._pause_ms = 0
         self.failures = 0  # in a row
         self.is_behind = False
@@ -49,11 +47,9 @@ class StateReopening:
         If it does not help it is not done again at once, as readers have to wait for it.
         """
         try:
-            if self.is_behind:
-                self._state.reopen(None)
-            else:
-                redo_after = partial(self._log.redo_after, self._id) if self._log.supports_redo else None
-                self._state.reopen(redo_after, self._changelogs())
+            if not self.is_behind and not self._log.supports_redo:
+                raise StateLost("the state takes no more writes after an I/O error: start again, to have it restored")
+            self._state.reopen(None if self.is_behind else partial(self._log.redo_after, self._id))
         except StateLost:
             raise
         except Exception as error:  # whatever the physical store says
@@ -64,12 +60,3 @@ class StateReopening:
         self._again_at_ms = now_ms + self._pause_ms
         say(WARNING, "state.reopened", f"after an I/O error; {then}")
         return ""
-
-    def _changelogs(self) -> Callable[[], Changelogs] | None:
-        read = partial(whole_changelogs, self._log, self._id)
-        if self._log.supports_redo:
-            return read if self._has_changelogs else None
-        if not self._has_changelogs:
-            raise StateLost("the state takes no more writes after an I/O error: start again, to have it restored")
-        known = read()  # before it is closed: readers need not wait for brokers
-        return lambda: known

@@ -13,18 +13,15 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from flowql.runtime import formats
-from flowql.runtime.errors import LogError, LogUnavailable, StateError, StateLost, TopicMissing
+from flowql.runtime.errors import LogError, StateError
 from flowql.runtime.log.base import (
-    EARLIEST,
     PRODUCE_SCHEMA,
     Admin,
-    KeyValues,
     Log,
     RawBatch,
     TopicDescription,
@@ -167,7 +164,6 @@ class WrittenTasks:
     def __init__(self, log: Log, application_id: str) -> None:
         self.tasks: dict[str, WrittenTask] = {}
         self.sequences: dict[str, int] = {}
-        self.complete: dict[str, bool] = {}  # by writer, whether all its commits were covered
         self.applied: dict[str, int] = {}  # by writer, the deployment that it has applied
         self.committed_ms: dict[str, int] = {}  # by writer, when its last commit was; by its wall clock
         tp = TopicPartition(metadata_topic(application_id), 0)
@@ -191,8 +187,7 @@ class WrittenTasks:
     def _take(self, name: str, value: bytes | None, place: str) -> None:
         if name.startswith("@"):
             if value is not None:
-                sequence, complete = _fields(value, place)
-                self.sequences[name[1:]], self.complete[name[1:]] = int(sequence), bool(complete)
+                self.sequences[name[1:]] = int(_fields(value, place)[0])
         elif name.startswith(_APPLIED):
             if value is not None:
                 self.applied[name[1:]] = int(_fields(value, place)[0])
@@ -201,48 +196,6 @@ class WrittenTasks:
         else:
             sequence, partition, stores, metadata = _fields(value, place)
             self.tasks[name] = WrittenTask(sequence, TaskRecord(partition, tuple(stores), metadata))
-
-
-@dataclass(frozen=True, slots=True)
-class Changelogs:
-    """The state in the log as of a commit. rows: all changelog records of a partition of a store, in order."""
-
-    sequence: int
-    tasks: Mapping[str, WrittenTask]
-    rows: Callable[[str, int], Iterable[KeyValues]]
-
-
-def whole_changelogs(log: Log, application_id: str) -> Changelogs:
-    """The changelogs of an application that one instance runs, while that commits nothing. LogUnavailable until the last commit is to be seen;
-    StateLost if they do not cover it.
-    """
-    last = log.last_sequence(application_id)
-    written = WrittenTasks(log, application_id)
-    written.read_on()
-    if written.sequences.get(application_id, 0) < last:
-        raise LogUnavailable(f"commit {last} is not to be seen yet")
-    if last and not written.complete[application_id]:
-        raise StateLost("changelogs were not written by all commits since the first: start again")
-    held = [tp for task in written.tasks.values() for tp in changelogs_of(application_id, task.record)]
-    for why in lost_records(log.admin(), [TopicPartition(metadata_topic(application_id), 0), *held]).values():
-        raise StateLost(f"{why}: start again")
-    return Changelogs(last, written.tasks, partial(_changelog, log, application_id))
-
-
-def _changelog(log: Log, application_id: str, store: str, partition: int) -> Iterator[KeyValues]:
-    tp, admin = TopicPartition(changelog_topic(application_id, store), partition), log.admin()
-    try:
-        end = admin.written_offset(tp)
-        reader = log.key_values(tp, EARLIEST)
-        try:
-            while (batch := reader.read(_READ_ROWS, _READ_BYTES)) is not None:
-                yield batch
-        finally:
-            reader.close()
-        if admin.end_offset(tp) < end:
-            raise LogUnavailable(f"{tp}: what was written up to {end} is not to be seen yet")
-    except TopicMissing as error:
-        raise StateLost(f"{error}: start again") from error
 
 
 def is_complete(log: Log, application_id: str) -> bool:

@@ -17,7 +17,6 @@ from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
 from flowql.runtime.state import restore
 from flowql.runtime.state.catalog import StoreCatalog, read_restore, read_restores, read_stores, read_tasks
-from flowql.runtime.state.changelog import Changelogs
 from flowql.runtime.state.frozen import Drops, FrozenEpoch, FrozenStore, batch_rows, position_rows
 from flowql.runtime.state.layout import (
     MARKER,
@@ -39,7 +38,7 @@ from flowql.runtime.state.positions import (
 )
 from flowql.runtime.state.remote.copying import BlockCopier, Lost
 from flowql.runtime.state.restored_rows import RestoredRows
-from flowql.runtime.state.roll_forward import OpenState, RedoAfter, RollForwardSources, replay
+from flowql.runtime.state.roll_forward import RedoAfter, replay, roll_forward
 from flowql.runtime.state.runs.merging import FoldBegin, RowFolder, RunMerger
 from flowql.runtime.state.runs.physical import RunsPhysical
 from flowql.runtime.state.runs.reader import RunsReader
@@ -335,30 +334,27 @@ class StateManager:
         """Whether the disk of the physical store would take new files now."""
         return self._physical.accepts_files()
 
-    def reopen(self, redo_after: RedoAfter | None, changelogs: Callable[[], Changelogs] | None = None) -> None:
+    def reopen(self, redo_after: RedoAfter | None) -> None:
         """After an I/O error: close the physical store, open it again, and bring back what was not durable. See `Physical.reopen`.
 
-        By redo or by changelogs (`RollForwardSources`); without either the state is as of an older commit, and open tasks are of no more use.
+        Without redo the state is as of an older commit, and open tasks are of no more use.
         """
-        sources = None if redo_after is None and changelogs is None else RollForwardSources(redo_after, changelogs)
         with self._commit_lock:
             self._openings += 1
             if self._in_flight is not None:
                 self._in_flight.forget_writes()
             self.writer.wrote(list(self.writer.versions))  # what comes back may be in other runs, or in none
-            self._physical.reopen(partial(self._roll_forward, sources))
-        if sources is None:
+            self._physical.reopen(partial(self._roll_forward, redo_after))
+        if redo_after is None:
             self._reread()
 
-    def _roll_forward(self, sources: RollForwardSources | None) -> None:
+    def _roll_forward(self, redo_after: RedoAfter | None) -> None:
         before, coming = self.applied_sequence, self._in_flight
-        if sources is None:
+        if redo_after is None:
             self.applied_sequence = decode_number(self._physical.get(MARKER), 0)
         else:
             entries = coming.entries if coming is not None and coming.entries is not None else self._committed
-            kept = OpenState(before, self._committed, entries, self._catalog.next_id, self._restoring)
-            self.applied_sequence, deleted = sources.roll_forward(self._guard, kept)
-            self._note_deleted(Writes(deleted, [], []))
+            self.applied_sequence = roll_forward(self._guard, redo_after, before, self._restoring)
             if self.applied_sequence > before:  # the log has it: it is what was to be applied
                 self._written, self._committed = coming, entries
         self._renew_snapshot()

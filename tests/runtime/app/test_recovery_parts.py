@@ -67,9 +67,11 @@ class Life:
         producer.commit()
 
     def recovered(self, **options: bool) -> StateManager:
-        """Another start, over what is on disk."""
+        """Another start, over what is on disk. Raises StateLost if the state is empty then."""
         state = self.manager()
-        recover(self.log, state, InstanceConfig(application_id=APP, **{"changelogs": True, **options}), 0)
+        if lost := recover(self.log, state, InstanceConfig(application_id=APP, **{"changelogs": True, **options}), 0):
+            assert not list(state.committed_tasks())
+            raise StateLost(lost)
         return state
 
 
@@ -221,9 +223,9 @@ def test_a_restoration_that_was_begun_is_looked_at_again() -> None:
     life.commit(2, applied=False)
     assert life.recovered().restoring().keys() == {"q/0_0"}
     life.log.drop_before(TopicPartition("app-T-changelog", 0), 1)
+    life.recovered(changelogs=False)
     with pytest.raises(StateLost, match="rows of q/0_0 are missing here"):
         life.recovered()
-    life.recovered(changelogs=False)
 
 
 def test_positions_that_are_gone_stop_an_instance_after_its_first_commit() -> None:

@@ -8,13 +8,15 @@ import sys
 
 import pytest
 
+from flowql.runtime.app import single_instance
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.commit import coordinator, reopening
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import LogCorrupt, LogUnavailable, StateError
+from flowql.runtime.errors import Fenced, LogCorrupt, LogUnavailable, StateError
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.simulated import LossyPhysical
@@ -157,10 +159,11 @@ def test_after_an_io_error_the_state_is_opened_again_and_redone(moment, source, 
     assert instance_metrics(world.instance)["blocked"] == "Input/output error"
     assert physical.reopened == 0, "the disk takes nothing yet"
     physical.is_full = False
+    feed(world, 60)
     world.settle()
     assert physical.reopened == 1
     assert instance_metrics(world.instance)["blocked"] is None
-    assert world.table("R") == sums(60)
+    assert world.table("R") == sums(80)
     assert world.instance.state.applied_sequence == world.log.last_sequence("flowql")
 
 
@@ -221,34 +224,111 @@ def test_queries_that_come_and_go_after_the_last_flush_are_as_they_were(broken):
     assert kept <= {e.id.to_bytes(4, "big") for e in entries}, "nothing is left of what is gone"
 
 
-def test_brokers_that_are_away_are_waited_for_before_the_state_is_closed(broken, monkeypatch):
+@pytest.mark.parametrize("calls", [("key_values",), ("key_values", "reader")])
+def test_brokers_that_are_away_are_waited_for(broken, monkeypatch, calls):
+    """Tasks that are not whole are known to be, and nothing is committed before they are made anew."""
     world, physical = broken
     with monkeypatch.context() as patch:
-        patch.setattr(world.log, "key_values", away)
-        patch.setattr(world.log, "reader", away)
+        for call in calls:
+            patch.setattr(world.log, call, away)
         feed(world, 40)
-        assert physical.reopened == 0
+        sequence = world.log.last_sequence("flowql")
+        feed(world, 60)
+        assert physical.reopened == 1
         assert world.instance.commit.blocked == "brokers do not answer"
+        assert world.log.last_sequence("flowql") == sequence
+    feed(world, 80)
     world.settle()
-    assert world.table("R") == sums(60)
-
-
-def test_a_changelog_that_cannot_be_read_to_its_end_is_read_again(broken, monkeypatch):
-    """The store stays closed to others meanwhile, and tasks that are not whole are known to be."""
-    world, physical = broken
-    with monkeypatch.context() as patch:
-        patch.setattr(world.log, "key_values", away)
-        feed(world, 40)
-        assert physical.reopened >= 1
-        assert physical.broken, "it is closed"
-        assert world.instance.commit.blocked == "brokers do not answer"
-    world.settle()
-    assert world.table("R") == sums(60)
-    assert world.table("BY_V") == [(v, 1) for v in range(60)]
+    assert world.table("R") == sums(100)
+    assert world.table("BY_V") == [(v, 1) for v in range(100)]
 
 
 def away(*_):
     raise LogUnavailable("brokers do not answer")
+
+
+def test_a_deployment_waits_until_queries_begin_anew(broken):
+    world, physical = broken
+    world.send("s", [(0, {"V": 0}, 20)])
+    while not world.instance.commit.blocked:
+        world.driver.round()
+        world.clock.advance(50)
+    world.tick_ms = 50
+    world.deploy(MORE + "CREATE TABLE NEWER AS SELECT K, COUNT(*) AS N FROM S GROUP BY K EMIT CHANGES;")
+    world.settle()
+    assert physical.reopened == 1
+    assert world.table("NEWER") == [(0, 15), (1, 13), (2, 13)]
+    assert len(world.table("BY_V")) == 40
+
+
+def test_a_start_that_fails_on_the_way_is_repeated(broken, monkeypatch):
+    """Commits go on, and queries are not there yet."""
+    world, _ = broken
+    attempts = []
+
+    def failing(log, app):
+        attempts.append(app)
+        return away() if len(attempts) < 3 else read_deployed(log, app)
+
+    monkeypatch.setattr(single_instance, "read_deployed", failing)
+    feed(world, 40)
+    feed(world, 60)
+    world.settle()
+    assert len(attempts) == 3
+    assert world.table("R") == sums(80)
+
+
+def test_what_is_not_visible_yet_is_waited_for(broken, monkeypatch):
+    """Brokers answer a commit a little before others can read it: state as of the commit before would be taken for lost."""
+    world, physical = broken
+    written_offset = type(world.instance.admin).written_offset
+
+    def hidden(admin, tp):
+        return written_offset(admin, tp) + (tp.topic == "flowql-metadata")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.instance.admin), "written_offset", hidden)
+        feed(world, 40)
+        assert physical.reopened == 1
+        assert world.instance.commit.blocked == "not all of flowql-metadata is to be seen yet"
+    feed(world, 60)
+    world.settle()
+    assert not world.instance.state_lost
+    assert world.table("R") == sums(80)
+
+
+def test_another_instance_that_has_taken_over_meanwhile_ends_this_one(broken, monkeypatch):
+    world, _ = broken
+
+    def fenced(_):
+        raise Fenced("its producer has a later term")
+
+    monkeypatch.setattr(world.log, "producer", fenced)
+    with pytest.raises(Fenced, match="another instance of this application has taken over"):
+        feed(world, 40)
+
+
+def test_a_deployment_whose_own_commit_meets_the_error_takes_effect(broken, monkeypatch):
+    """It is on record: queries that it removes do not begin anew."""
+    world, physical = broken
+    physical.broken = False
+    feed(world, 40)
+    serve, served = world.instance.serve, []
+
+    def at_the_cut(deployed, sequence):
+        physical.broken = not served
+        served.append(deployed.id)
+        serve(deployed, sequence)
+
+    monkeypatch.setattr(world.instance, "serve", at_the_cut)
+    world.tick_ms = 50
+    world.deploy(SQL)
+    feed(world, 60)
+    world.settle()
+    assert physical.reopened == 1
+    assert served == [2, 2], "it is deployed once"
+    assert list(world.instance.queries) == ["CTAS_R"]
+    assert world.table("R") == sums(80)
 
 
 def test_trouble_of_the_log_does_not_open_the_state_again(monkeypatch):

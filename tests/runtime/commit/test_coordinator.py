@@ -102,7 +102,7 @@ class Site:
             changelog=self,
             transactional_id="m" if member else None,
         )
-        self.step.on_fenced = self.lost
+        self.step.on_lost = self.lost
 
     def is_ready(self, now_ms: int) -> bool:
         return True

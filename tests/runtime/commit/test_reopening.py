@@ -19,8 +19,8 @@ class State:
     def accepts_files(self) -> bool:
         return self.accepts
 
-    def reopen(self, redo_after: Any, changelogs: Any = None) -> None:
-        self.opened.append((redo_after is not None, changelogs is not None))
+    def reopen(self, redo_after: Any) -> None:
+        self.opened.append("redo" if redo_after is not None else "")
         if self.error is not None:
             raise self.error
 
@@ -33,9 +33,9 @@ class Log:
         return []
 
 
-def reopening(*, redo: bool = True, changelogs: bool = False) -> tuple[State, StateReopening]:
+def reopening(*, redo: bool = True) -> tuple[State, StateReopening]:
     state = State()
-    return state, StateReopening(cast(Any, state), cast(Any, Log(supports_redo=redo)), "app", has_changelogs=changelogs)
+    return state, StateReopening(cast(Any, state), cast(Any, Log(supports_redo=redo)), "app")
 
 
 def fail(m: StateReopening, times: int) -> None:
@@ -80,20 +80,19 @@ def test_what_does_not_help_is_done_ever_more_seldom_until_it_works() -> None:
     assert len(state.opened) == 8
 
 
-@pytest.mark.parametrize(("redo", "changelogs", "opened"), [(True, False, (True, False)), (True, True, (True, True))])
-def test_it_is_brought_forward_from_what_the_log_has(redo: bool, changelogs: bool, opened: tuple[bool, bool]) -> None:
-    state, m = reopening(redo=redo, changelogs=changelogs)
+def test_it_is_brought_forward_by_redo() -> None:
+    state, m = reopening()
     fail(m, 2)
     assert m.reopen(0) == ""
-    assert state.opened == [opened]
+    assert state.opened == ["redo"]
 
 
-def test_a_member_opens_it_without_anything_as_its_tasks_are_restored() -> None:
+def test_it_is_opened_without_anything_where_tasks_are_restored() -> None:
     state, m = reopening()
     m.is_behind = True
     fail(m, 2)
     assert m.reopen(0) == ""
-    assert (state.opened, m.is_behind) == ([(False, False)], False)
+    assert (state.opened, m.is_behind) == ([""], False)
 
 
 def test_an_error_is_told_and_tried_again_at_once_and_a_state_that_is_lost_ends_it() -> None:

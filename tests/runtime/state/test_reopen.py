@@ -8,17 +8,13 @@ from contextlib import suppress
 
 import pytest
 
-from flowql.compiler.plan.types import STRING
 from flowql.runtime.errors import LogCorrupt, StateError, StateLost
-from flowql.runtime.log.base import KeyValues, TopicPartition
 from flowql.runtime.state import rocks
-from flowql.runtime.state.changelog import Changelogs, WrittenTask
-from flowql.runtime.state.keys import key_codec
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.roll_forward import merged
-from flowql.runtime.state.values import encode_metadata, encode_value
+from flowql.runtime.state.values import encode_metadata
 from tests.crash.simulated import LossyPhysical
 from tests.runtime.state.support import table
 
@@ -336,15 +332,14 @@ def test_an_opening_while_a_restoration_ends_is_not_passed_over(monkeypatch):
     """That the task is whole was lost with the old store; it ran, and the next crash would have found it to be restored."""
     physical = LossyPhysical()
     state = StateManager(physical)
-    tasks = {"q/0_0": WrittenTask(1, TaskRecord(0, ("T",), encode_metadata({})))}
-    state.begin_restore({t: w.record for t, w in tasks.items()}, [], 1)
+    state.begin_restore({"q/0_0": TaskRecord(0, ("T",), encode_metadata({}))}, [], 1)
     state.restored.take(table("T"), 0, KEYS[:3], [b"\x91\x01"] * 3)
 
     def reopened_first():
         monkeypatch.undo()
         physical.break_down()
-        batch = KeyValues(TopicPartition("t", 0), KEYS[:3], [b"\x91\x01"] * 3, 3, 0)
-        state.reopen(None, lambda: Changelogs(1, tasks, lambda store, partition: [batch]))
+        state.reopen(None)
+        state.restored.take(table("T"), 0, KEYS[:3], [b"\x91\x01"] * 3)
         physical.flush()
 
     monkeypatch.setattr(physical, "flush", reopened_first)
@@ -369,32 +364,11 @@ def test_redo_that_is_damaged_is_not_asked_for_again_for_ever():
         state.reopen(damaged)
 
 
-def test_a_crash_while_rows_are_read_again_leaves_tasks_that_are_known_to_lack_them():
-    physical, state, _, _ = prepared()
-    found = []
-
-    def read(store, partition):
-        crashed = StateManager(physical.after_crash(0))
-        found.append((crashed.applied_sequence, list(crashed.restoring())))
-        return [KeyValues(TopicPartition("t", 0), [b"\x01k\0\0"], [b"\x91\x02"], 1, 0)]
-
-    physical.break_down()
-    state.reopen(None, lambda: Changelogs(2, {"q/0_0": WrittenTask(2, TaskRecord(0, ("T",), b""))}, read))
-    assert found == [(2, ["q/0_0"])]
-    crashed = StateManager(physical.after_crash(0))
-    assert (crashed.applied_sequence, crashed.restoring()) == (2, {})
-
-
 def test_redo_of_another_format_is_not_asked_for_again_for_ever():
     physical, state, _, _ = prepared()
     physical.break_down()
     with pytest.raises(StateLost, match=r"redo of commit 2 has format 9.* reads 1"):
         state.reopen(lambda after: [(2, b"\x92\x09\xc0")])
-    batch = KeyValues(TopicPartition("t", 0), [b"\x01k\0\0"], [b"\x91\x02"], 1, 0)
-    known = Changelogs(2, {"q/0_0": WrittenTask(2, TaskRecord(0, ("T",), b""))}, lambda store, partition: [batch])
-    state.reopen(lambda after: [(2, b"\x92\x09\xc0")], lambda: known)
-    assert state.applied_sequence == 2
-    assert [value for _, value in physical.scan(b"\0\0\0\1", b"\0\0\0\2")] == [b"\x91\x02"]
 
 
 def test_a_snapshot_that_is_closed_says_so(store):
@@ -403,32 +377,3 @@ def test_a_snapshot_that_is_closed_says_so(store):
     for read in (lambda: snapshot.get(b"k0000"), lambda: list(snapshot.scan(b"k", b"l"))):
         with pytest.raises(StateError, match="the snapshot is closed"):
             read()
-
-
-def test_rows_of_tasks_that_the_store_has_whole_are_not_cleared_when_others_are_read_again():
-    """A store whose files lack the last commit of one task is brought forward from changelogs: the rows of other tasks are all it has of them."""
-    physical = LossyPhysical()
-    state = StateManager(physical)
-    tasks = [state.open_task(f"q/0_{p}", p, [table("T")]) for p in (0, 1)]
-    for n, changed in ((1, tasks), (2, tasks[:1])):
-        for task in changed:
-            with state.epoch_lock:
-                task.store("T").put((f"k{task.partition}",), (n,))
-                task.publish({})
-        state.apply(state.cut(), n)
-        if n == 1:
-            state.flush()
-    with state.snapshot() as snapshot:
-        rows = list(snapshot.scan("T"))
-    key, value = key_codec((STRING,)).encode(("k0",)), encode_value((2,))
-    known = Changelogs(
-        2,
-        {f"q/0_{p}": WrittenTask(n, TaskRecord(p, ("T",), encode_metadata({}))) for p, n in ((0, 2), (1, 1))},
-        lambda store, partition: [KeyValues(TopicPartition("c", partition), [key], [value], 1, 10)],
-    )
-    physical.break_down()
-    state.reopen(None, lambda: known)
-    assert rows == [(("k0",), (2,)), (("k1",), (1,))]
-    with state.snapshot() as snapshot:
-        assert list(snapshot.scan("T")) == rows
-    assert state.compact() == 1, "the rows of the other task were cleared"

@@ -6,14 +6,12 @@ import os
 import pytest
 
 from flowql.runtime.errors import StateError
-from flowql.runtime.state.changelog import Changelogs, WrittenTask
 from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Drops
-from flowql.runtime.state.layout import TaskRecord, encode_number
+from flowql.runtime.state.layout import encode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.restore import place_records
 from flowql.runtime.state.rocks import MIB, open_rocks
-from flowql.runtime.state.values import encode_metadata
 from tests.runtime.state.support import commit, manager_on, put, table, window
 
 
@@ -164,25 +162,6 @@ def test_of_changelog_records_only_those_since_the_last_drop_count():
     assert around == ([], [entry.bound_key(0)], [encode_number(9)])
     assert (rows.keys, rows.values) == (entry.place([b"a", b"b"], 0), [b"1", None])
     assert place_records(entry, 0, [b"b", b"a"], [b"2", b"1"])[1].keys == entry.place([b"a", b"b"], 0)
-
-
-def test_partitions_that_the_next_commit_was_to_drop_are_gone_when_a_store_is_rolled_forward():
-    """The log has that commit: rows of the partition that came back would be those of a task that is no more."""
-    physical = MemoryPhysical()
-    manager = StateManager(physical)
-    for partition in (0, 1):
-        put(manager, manager.open_task(f"q/0_{partition}", partition, [table()]), "T", {(f"k{partition}",): (1,)})
-    commit(manager)
-    manager.close_task("q/0_1")
-    manager.drop_task("q/0_1")
-    frozen = manager.cut()
-
-    known = Changelogs(
-        2, {"q/0_0": WrittenTask(1, TaskRecord(0, ("T",), encode_metadata({})))}, lambda store, partition: []
-    )
-    manager.reopen(None, lambda: known)
-    manager.apply(frozen, 2)
-    assert (shown(manager, "T"), list(manager.committed_tasks())) == ({("k0",): (1,)}, ["q/0_0"])
 
 
 def test_a_disk_accepts_files_where_what_is_written_reaches_it(tmp_path, monkeypatch):
