@@ -28,8 +28,7 @@ from flowql.runtime.secret import revealed
 from flowql.server.access import Caller, Tokens, folded
 from flowql.server.audit import AuditLog
 from flowql.server.entries import Server
-from flowql.server.gateway_process import BACKLOG
-from flowql.server.ports import START_S, Port, port_config
+from flowql.server.ports import BACKLOG, START_S, Port, port_config
 from flowql.server.readers import Readers
 
 

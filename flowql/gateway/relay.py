@@ -22,18 +22,11 @@ from flowql.server.address import LOST
 from flowql.server.entries import Call, Elsewhere, Entry, response
 
 PIECE_BYTES = 1 << 16
-FREE_MAX, FREE_S = (
-    16,
-    30.0,
-)  # connections that wait for the next request, and for how long; the instance keeps them for longer
+# Connections that wait for the next request, and for how long. The instance keeps them for longer.
+FREE_MAX, FREE_S = 16, 30.0
 _SENT = {b"content-type", b"content-length", b"accept"}  # besides parameters of an entry
-_DROPPED = {
-    b"connection",
-    b"keep-alive",
-    b"transfer-encoding",
-    b"date",
-    b"server",
-}  # the server of the client's connection sets them
+# The server of the client's connection sets these.
+_DROPPED = {b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server"}
 
 
 class InstanceLost(Exception):
@@ -82,7 +75,7 @@ class Relay:
     """Connections to the instance's local port. One loop."""
 
     def __init__(self, port: int, token: str) -> None:
-        self._port, self._token = port, token
+        self._port, self._authorization = port, (b"authorization", f"Bearer {token}".encode())
         self._free: list[Stream] = []
 
     async def stream(self) -> Stream:
@@ -103,10 +96,29 @@ class Relay:
         stream.free_since = time.monotonic()
         self._free.append(stream)
 
+    async def post(self, path: str, body: bytes) -> bytes:
+        """The body of the instance's answer. Raises OSError, InstanceLost."""
+        headers = [(b"host", b"127.0.0.1"), (b"content-length", b"%d" % len(body)), self._authorization]
+        stream, said = await self.stream(), list[bytes]()
+        try:
+            await stream.send(
+                h11.Request(method="POST", target=path, headers=headers), h11.Data(data=body), h11.EndOfMessage()
+            )
+            async for event in stream.events():
+                if isinstance(event, h11.Response) and event.status_code != 200:
+                    raise InstanceLost(f"status {event.status_code}")
+                if isinstance(event, h11.Data):
+                    said.append(bytes(event.data))
+        finally:
+            self.leave(stream)
+        return b"".join(said)
+
     def answer(self, entry: Entry, request: Request, caller: Caller, body: bytes | None) -> Elsewhere:
         """The answer of the instance. body: of the request; None if it has not been read."""
         known = _SENT | {p.name.encode() for p in entry.parameters if p.where == "header"}
         headers = [(name, value) for name, value in request.headers.raw if name in known]
+        if "transfer-encoding" in request.headers:  # it counts where both are given (RFC 9112, 6.3)
+            headers = [(name, value) for name, value in headers if name != b"content-length"]
         if body is None and not any(name == b"content-length" for name, _ in headers):
             headers.append((b"transfer-encoding", b"chunked"))
         if body is not None:
@@ -115,7 +127,7 @@ class Relay:
         relayed = Relayed(caller, None if client is None else (client.host, client.port))
         headers += [
             (b"host", b"127.0.0.1"),
-            (b"authorization", f"Bearer {self._token}".encode()),
+            self._authorization,
             (RELAYED.encode(), relayed.to_header().encode()),
         ]
         query = request.scope["query_string"]

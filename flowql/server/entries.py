@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -179,7 +179,10 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
     """The handler, for those who may; failures as JSON; changes and refusals in the audit log."""
 
     async def guarded(request: Request) -> Response:
-        caller = caller_of(tokens, request, request.headers.get("authorization", ""))
+        try:
+            caller = caller_of(tokens, request, request.headers.get("authorization", ""))
+        except Malformed as error:
+            return response(*failed(error))
         if caller is None and entry.signed:
             caller = await signer(server.secrets, request)
         if caller is None:
@@ -188,6 +191,8 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
             request.scope[HOLDS_TOKEN] = True
         try:
             answer = await _answered(entry, server, request, caller)
+        except ClientDisconnect:  # within the body: nothing was done, and no answer is read
+            return Response(status_code=400)
         except Exception as error:  # the instance continues, and the client gets the error
             answer = response(*failed(error))
         if not isinstance(answer, Elsewhere) and (entry.action != "read" or answer.status_code == 403):
@@ -205,7 +210,10 @@ def caller_of(tokens: Tokens | None, request: Request, authorization: str) -> Ca
     caller = tokens.caller(authorization)
     if caller is None or not tokens.relays or (told := request.headers.get(RELAYED)) is None:
         return caller
-    relayed = Relayed.of_header(told)
+    try:
+        relayed = Relayed.of_header(told)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise Malformed(f"the header `{RELAYED}` names no sender") from error
     request.scope["client"] = relayed.client
     return relayed.caller
 

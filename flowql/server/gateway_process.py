@@ -24,7 +24,6 @@ from flowql.server.routes import routed
 PROGRAM = "flowql.gateway.child"
 AGAIN_S, AGAIN_S_MAX = 0.2, 10.0  # before the next process, doubled while they end at once
 STEADY_S = 30.0  # a process that lived so long did not end at once
-BACKLOG = 1_024  # clients that connect while the process starts or is busy
 END_S = 10.0  # for answers that are on their way
 
 
@@ -57,7 +56,7 @@ class GatewayProcess:
         self._thread = threading.Thread(target=self._keep, name="gateway", daemon=True)
 
     def bind(self) -> None:
-        """Binds the sockets. Raises CommandError for settings with which the process could not serve."""
+        """Listens on the sockets, so that clients may connect from now on. Raises CommandError for settings with which the process could not serve."""
         if (api := self._settings.api) is not None:
             Tokens.of(api)
             api.revealed_webhooks()
@@ -77,11 +76,9 @@ class GatewayProcess:
         return process.pid if process is not None and process.poll() is None else None
 
     def begin(self, port: int, token: str) -> None:
-        """Clients may connect from now on; they are answered as soon as the process has loaded. port, token: of the instance's local port."""
+        """Clients are answered as soon as the process has loaded. port, token: of the instance's local port."""
         sockets = {key: listener.fileno() for key, listener in self._listeners.items()}
         self._start = GatewayStart(port, token, sockets)
-        for listener in self._listeners.values():
-            listener.listen(BACKLOG)
         self._thread.start()
 
     def ask_end(self) -> None:

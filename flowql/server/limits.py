@@ -26,10 +26,10 @@ ANY_NAME = ("localhost",)
 
 
 class RequestCounts:
-    """The number of requests that are being answered, by what they are counted as. Several ports may share it."""
+    """The number of requests that are being answered, by what they are counted as."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the counts: each port has a thread
+        self._lock = threading.Lock()  # guards the counts
         self._counts: dict[str, int] = {}
 
     def begin(self, counted: str, at_once: int) -> bool:
@@ -48,8 +48,7 @@ class RequestCounts:
 
 
 class Limited:
-    """The routes of a port behind limits. app: calls that of the route (`routed`). names: hosts by which it may be called; an address always may be. running: shared with other ports.
-    origins: of web pages whose scripts may open a WebSocket, besides those of the port itself; for other requests, browsers ask for CORS.
+    """The routes of a port behind limits. app: calls that of the route (`routed`). names: hosts by which it may be called; an address always may be. origins: of web pages whose scripts may open a WebSocket, besides those of the port itself; for other requests, browsers ask for CORS.
 
     A page in a browser can have its own name lead to this machine; then Host has that name, and it is turned away.
     """
@@ -59,13 +58,12 @@ class Limited:
         app: ASGIApp,
         routes: Routes,
         names: Collection[str] = (),
-        running: RequestCounts | None = None,
         origins: Collection[str] = (),
     ) -> None:
         self._app, self._routes = app, routes
         self._origins = frozenset(origins)
         self._names = {n.casefold() for n in (*ANY_NAME, *names)}
-        self._running = running or RequestCounts()
+        self._running = RequestCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_socket = scope["type"] == "websocket"

@@ -14,6 +14,7 @@ from flowql.server.connections import TAKE_S, Connection, HttpServer, PortConfig
 
 SILENT = "FQ5304"
 START_S = 10.0
+BACKLOG = 1_024  # clients that connect while a server starts or is busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ def bound(address: str, port: int, key: str) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TAKE_S * 1000))
     try:
         listener.bind((address, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         title = f"the instance cannot listen on {address}:{port}: {error.strerror or error}"
