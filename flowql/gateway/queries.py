@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flowql.compiler.plan.topology import Plan
 from flowql.pg.reading import Reading
@@ -12,12 +12,13 @@ from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
 from flowql.server.readers import Visible
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogQueries:
-    """Answers the queries of one request. plan: the serving one. Every call may raise NeedsInstance."""
+    """Answers the query of one request. plan: the serving one. asked: the query, if it may be a point look-up."""
 
     reading: Reading
     plan: Plan
+    asked: tuple[str, QueryEngine | None, Visible] | None = field(default=None, init=False)
 
     @property
     def database(self) -> QueryDatabase:
@@ -31,7 +32,9 @@ class LogQueries:
         options: QueryOptions = QUERY_DEFAULTS,
         visible: Visible = None,
     ) -> Answer:
+        """Raises NeedsInstance."""
         return self.reading.from_log(sql, begun, client, options, visible)
 
     def look_up(self, sql: str, engine: QueryEngine | None = None, visible: Visible = None) -> Answer | None:
+        self.asked = sql, engine, visible
         return self.reading.look_up(sql, self.plan, visible, engine)

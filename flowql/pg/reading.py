@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,9 +19,11 @@ import pyarrow as pa
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.generations import plain
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
+from flowql.compiler.plan.types import Kind
 from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
@@ -34,6 +36,7 @@ from flowql.pg.subscribe_statement import Subscribe
 from flowql.pg.subscribing import Changes, Looked
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Begun, Done
+from flowql.query.catching_up import CatchingUp
 from flowql.query.changing import carry_out_bound
 from flowql.query.committed import SETTLE_S, Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
@@ -45,10 +48,10 @@ from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.looking_up import looked_up_now
 from flowql.query.of_plan import OfPlan
 from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
-from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, within
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of, within
 from flowql.query.room import Room
 from flowql.query.session import answer
-from flowql.query.views import ViewMaker, store_views
+from flowql.query.views import ViewMaker, sink_view, store_views
 from flowql.query.whole import Whole, awaited
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
@@ -99,8 +102,9 @@ class _OfLog(Commit):
         return self.pin is not None or super(_OfLog, self).at_rest()
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
+        results = results_of(self.plan)
         return {
-            name: partial(self._made, make)
+            name: partial(self._made, partial(topic_of, self.log, results[name]) if name in results else make)
             for name, make in super(_OfLog, self).relations().items()
             if self.visible is None or name.casefold() in self.visible
         }
@@ -158,6 +162,7 @@ class Reading:
         limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits, beside_continuous=False)
         self._kept = self.database.kept = PinnedTopics(limits.memory_bytes // 2, self.database.share)
+        self._catching_up = CatchingUp(self._kept, self.database)
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None
@@ -177,6 +182,7 @@ class Reading:
         self._pins = settings.engine == "runtime" and (self.is_standard or not shared)  # for transactions
 
     def close(self) -> None:
+        self._catching_up.close()
         self.database.close()
         self._changing.close()
         self._log.close()
@@ -192,6 +198,11 @@ class Reading:
                 self._limited.clear()
             self._limited[visible] = known = found, visible_plan(found, visible)
         return known[1]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the log is files of this machine, from which this process alone may answer. A broker has to be waited for."""
+        return self._reads_log and self._log.drops_with_commits
 
     def plan_if_known(self) -> Plan | None:
         """The serving plan; None if it would have to be read, or waited for. A broker has to be waited for."""
@@ -257,9 +268,11 @@ class Reading:
         def take(relations: Sequence[str]) -> Commit:
             if visible is not None and (not relations or any(name.casefold() not in visible for name in relations)):
                 raise NeedsInstance  # it tells what exists
+            if not all(map(partial(self._is_near, self.plan()), relations)):
+                raise NeedsInstance
             return self._take(relations, visible=visible)
 
-        if not self._reads_log or options.at_least is not None or options.allow_standby:
+        if not self.is_local or options.at_least is not None or options.allow_standby:
             raise NeedsInstance
         functions = partial(interactive_functions, self.settings.project_dir)
         equal = self, visible
@@ -275,7 +288,7 @@ class Reading:
         """
         language = engine or self.settings.interactive_queries.dialect
         take = partial(self._newest, plan, visible)
-        return looked_up_now(sql, language, take, self.database) if self._reads_log else None
+        return looked_up_now(sql, language, take, self.database) if self.is_local else None
 
     def _newest(self, plan: Plan, visible: Visible, relation: str) -> Commit | None:
         name, app = relation.casefold(), self.settings.application_id
@@ -450,6 +463,11 @@ class Reading:
         sequence = self._log.last_sequence(app) if relations or self._log.drops_with_commits else 0
         return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
 
+    def _is_near(self, plan: Plan, relation: str) -> bool:
+        """Whether the rows of a relation are kept but for a few records. The instance has those of views in its state; others it would read as well."""
+        source = _views(plan).get(relation.casefold())
+        return source is None or self._catching_up.is_near(topic_of(self._repaired, source))
+
     def _empty(self, relations: Sequence[str], visible: Visible = None) -> Commit:
         del relations
         app = self.settings.application_id
@@ -483,13 +501,72 @@ def _topics(plan: Plan, application_id: str, relations: Collection[str] | None =
     return {s.topic for s in known if names is None or s.name.casefold() in names}
 
 
+def topic_of(log: Log, source: SourceDef) -> TopicRelation:
+    return TopicRelation(source.name, source, log, spans_of(log, source.topic))
+
+
 store_views_of = OfPlan(lambda plan: list(store_views(plan)))
 
 
 def _topic_names(plan: Plan) -> frozenset[str]:
     stores = {name for name, _ in store_views_of(plan)}
     found = {s.name.casefold() for s in plan.sources if s.relation or s.name not in stores}
+    found |= {name.casefold() for name in results_of(plan)}
     return frozenset(found | ({LETTERS.casefold()} if LETTERS not in stores else set()))
 
 
+def _results(plan: Plan) -> dict[str, SourceDef]:
+    """Tables of ksqlDB's dialect whose topics have the same rows as the stores that queries read them from: without windows, whose rows expire in the
+    store, and in a format that keeps each value.
+    """
+    found = dict[str, SourceDef]()
+    for query in plan.queries:
+        source, view = plan.source(query.sink), sink_view(query)
+        if (
+            source is None
+            or view is None
+            or source.relation
+            or source.kind != "table"
+            or source.schema.window is not None
+        ):
+            continue
+        stored = (*view.spec.key.fields, *view.spec.value.fields)
+        same = [(f.name, f.type) for f in stored] == [(f.name, f.type) for f in source.schema]
+        exact = (
+            source.value_format.name == "JSON"
+            and source.value_format.wrap
+            and source.key_format.name in ("KAFKA", "JSON")
+        )
+        simple = all(f.type.kind in _EXACT and f.role in ("key", "value") for f in source.schema)
+        if (
+            same
+            and exact
+            and simple
+            and not source.null_group
+            and plain(view.spec.name, query.generation) == source.name
+        ):
+            found[source.name] = replace(source, relation=True)  # without ROWTIME, as in the store
+    return found
+
+
+_EXACT = (
+    Kind.BOOLEAN,
+    Kind.INT,
+    Kind.BIGINT,
+    Kind.DECIMAL,
+    Kind.STRING,
+    Kind.DATE,
+    Kind.TIME,
+    Kind.TIMESTAMP,
+    Kind.DOUBLE,
+)
+results_of = OfPlan(_results)
+
+
+def _of_views(plan: Plan) -> dict[str, SourceDef]:
+    made = {s.name: s for s in plan.sources if s.kind == "table" and s.query is not None} | results_of(plan)
+    return {name.casefold(): source for name, source in made.items()}
+
+
+_views = OfPlan(_of_views)  # by folded names
 _in_topics = OfPlan(_topic_names)  # the folded names of relations that are read from topics alone

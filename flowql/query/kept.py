@@ -69,6 +69,29 @@ class KeptTopics:
         self.trim()
         return found
 
+    def read_to(self, relation: TopicRelation) -> dict[TopicPartition, int]:
+        """Up to where the records of a table are kept; their beginning if they are not."""
+        kept = self._kept.get(relation.source.topic)
+        begins = {tp: begin for tp, (begin, _) in relation.spans.items()}
+        if kept is None or kept.source != relation.source or kept.begins != begins:
+            return begins
+        ends = dict(kept.ends)
+        return {tp: max(begin, ends.get(tp, begin)) for tp, begin in begins.items()}
+
+    def left_to_read(self, relation: TopicRelation) -> int:
+        """How many records of a table are not kept."""
+        at = self.read_to(relation)
+        return sum(max(0, end - at[tp]) for tp, (_, end) in relation.spans.items())
+
+    def read_on(self, relation: TopicRelation, room: Room) -> bool:
+        """Reads a table on to the ends of the relation. False if it is too large to be kept."""
+        kept = self.of(relation.source)
+        with kept.lock:
+            kept.advance(relation, room, self.share)
+        room.back()
+        self.trim()
+        return self._kept.get(relation.source.topic) is kept
+
     def points_now(self, relation: TopicRelation, keys: Sequence[Key]) -> list[pa.RecordBatch] | None:
         """As `points`, without waiting: None if records have to be read, or another thread reads them."""
         kept = self._kept.get(relation.source.topic)

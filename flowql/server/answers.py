@@ -35,11 +35,19 @@ async def answered(
     media_type = chosen(call.request.headers.get("accept", ""))
     found = now()
     if found is not None:
-        opened = Opened.of(found, FORMS[media_type], media_type)
-    else:
-        breaks_off: list[Callable[[], None]] = []
-        computing = call.server.readers.run(lambda: Opened.of(ask(breaks_off.append), FORMS[media_type], media_type))
-        opened = await computed(call.request, computing, breaks_off)
+        return given(call, found)
+    breaks_off: list[Callable[[], None]] = []
+    computing = call.server.readers.run(lambda: Opened.of(ask(breaks_off.append), FORMS[media_type], media_type))
+    return _begun(call, await computed(call.request, computing, breaks_off))
+
+
+def given(call: Call, found: Answer) -> Response:
+    """An answer that was found, in the form that the client accepts."""
+    media_type = chosen(call.request.headers.get("accept", ""))
+    return _begun(call, Opened.of(found, FORMS[media_type], media_type))
+
+
+def _begun(call: Call, opened: Opened) -> Response:
     database = call.server.queries.database
     return opened.response(database.limits.settings.time_ms / 1000, database.share)
 

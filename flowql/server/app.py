@@ -14,6 +14,7 @@ from flowql.server.access import Tokens
 from flowql.server.answers import Rows
 from flowql.server.entries import Call, Entry, Server, app_of, missing
 from flowql.server.limits import Limited
+from flowql.server.look_ups import LOOK_UPS
 from flowql.server.openapi import document
 from flowql.server.operations import METRICS, OPERATIONS
 from flowql.server.routes import WEBSOCKET, Limit, Route, Routes, routed
@@ -37,7 +38,7 @@ OPENAPI = Entry(
     from_log=True,
 )
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")  # of requests by scripts of web pages
-ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, OPENAPI)
+ENTRIES: Sequence[Entry] = (*ROWS, *OPERATIONS, *TOPIC_RECORDS, LOOK_UPS, OPENAPI)
 
 
 def make_local_app(server: Server, token: str) -> ASGIApp:
@@ -97,4 +98,4 @@ def app_of_entries(
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=HEADERS, expose_headers=["*"]
         )
-    return Limited(app, Routes(routes, missing), names, origins=origins)
+    return Limited(app, Routes(routes, missing), names, origins)

@@ -8,7 +8,10 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,17 @@ from flowql.config.api import ApiSettings, TokenSettings
 from flowql.config.pg import PgSettings
 from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.pg.reading import Reading, results_of, topic_of
+from flowql.query import catching_up
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.access import RELAYED, Caller, Relayed, hash_of
+from flowql.server.address import read_address
+from flowql.server.app import ENTRIES
 from flowql.server.audit import FILE
 from flowql.server.gateway_process import GatewayProcess
 from flowql.server.host import Host
+from flowql.server.ports import bound
 from tests.gateway import gateway_of, port_of
 from tests.one_meaning.world import free_port
 
@@ -98,6 +108,105 @@ def test_queries_that_the_log_answers_do_not_reach_the_instance(
     assert document["commit"] > 0
 
 
+KSQL = """
+CREATE STREAM BIDS (AUCTION BIGINT KEY, PRICE INT, NAME STRING) WITH (KAFKA_TOPIC = 'bids', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE SPENT AS SELECT AUCTION, COUNT(*) AS N, SUM(PRICE) AS TOTAL, AVG(PRICE) AS MEAN, MIN(NAME) AS LEAST FROM BIDS GROUP BY AUCTION;
+CREATE TABLE MINUTES AS SELECT AUCTION, COUNT(*) AS N FROM BIDS WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY AUCTION;
+"""
+ASKED = (
+    "SELECT * FROM SPENT ORDER BY AUCTION",
+    "SELECT * FROM SPENT WHERE AUCTION = 3",
+    "SELECT MEAN, AUCTION FROM SPENT WHERE AUCTION = 2",
+    "SELECT COUNT(*) AS N, MAX(TOTAL) AS M FROM SPENT WHERE LEAST IS NOT NULL",
+    "SELECT AUCTION, N FROM MINUTES ORDER BY AUCTION",
+    "SELECT AUCTION FROM BIDS ORDER BY AUCTION LIMIT 3",
+    "SELECT ROWTIME FROM SPENT",
+    "SELECT S.N FROM SPENT S JOIN MINUTES M ON S.AUCTION = M.AUCTION ORDER BY S.N",
+    "SHOW TABLES",
+    "SELECT * FROM NOBODY",
+)
+
+
+@pytest.fixture(scope="module")
+def in_ksql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    made = Host(Settings(tmp_path_factory.mktemp("ksql"), "demo", 1, 128 << 20))
+    made.start()
+    made.service.deploy(compile_project([SourceText("shop.sql", KSQL)]).plan)
+    assert made.listening is not None
+    bids = [
+        {"AUCTION": n % 7, "PRICE": None if n % 5 == 0 else n, "NAME": f"é{n}" if n % 7 else None} for n in range(100)
+    ]
+    made.listening.rows.produce_json("BIDS", bids, None, declared_only=False)
+    caught_up = made.engine.catch_up()
+    until(caught_up)
+    yield made
+    assert made.engine.fatal is None
+    made.close()
+
+
+def own_port(host: Host) -> tuple[int, str]:
+    address = read_address(host._settings.data_dir)
+    assert address is not None
+    return address.port, address.token
+
+
+def same_answers(host: Host, port: int) -> None:
+    """The answers of the gateway to `ASKED` are those of the instance, also to those who may read one result only."""
+    local, token = own_port(host)
+    for sql in ASKED:
+        for accept in ("application/json", "text/csv"):
+            given = {"json": {"sql": sql}, "headers": {"Accept": accept}}
+            here = ask(port, "POST", "/v1/query", **given)  # type: ignore[arg-type]
+            there = ask(local, "POST", "/v1/query", token, **given)  # type: ignore[arg-type]
+            assert (here.status_code, here.text) == (there.status_code, there.text), sql
+            assert here.headers["content-type"] == there.headers["content-type"]
+
+
+def test_answers_over_tables_of_ksql_are_those_of_the_instance(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+        same_answers(in_ksql, port_of(gateway))
+        same_answers(in_ksql, port_of(gateway))  # what was read is kept
+        monkeypatch.setattr(in_ksql.service, "query", lambda *_, **__: pytest.fail("the instance is asked"))
+        for sql in ASKED[:4]:
+            assert ask(port_of(gateway), "POST", "/v1/query", json={"sql": sql}).status_code == 200, sql
+
+
+def test_rows_of_a_large_view_are_looked_up_in_its_state(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many look-ups that wait at the same time are few requests. In the background the gateway reads the topic, then it answers by itself."""
+    monkeypatch.setattr(catching_up, "NEAR_RECORDS", 1)
+    assert in_ksql.listening is not None
+    asked = list[int]()
+    look_up = in_ksql.service.look_up
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(1)
+        return look_up(*arguments)
+
+    with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+        port = port_of(gateway)
+        reading = gateway.reading._catching_up
+        monkeypatch.setattr(reading, "_read", lambda _: None)
+        same_answers(in_ksql, port)
+        assert ask(port, "GET", "/v1/tables/SPENT/rows?AUCTION=9").json()["rows"] == []  # the instance learns its shape
+        monkeypatch.setattr(in_ksql.service, "query", lambda *_, **__: pytest.fail("it is no look-up"))
+        monkeypatch.setattr(in_ksql.service, "look_up", counted)
+        with ThreadPoolExecutor(8) as threads:
+            found = list(
+                threads.map(
+                    lambda n: ask(port, "GET", f"/v1/tables/SPENT/rows?AUCTION={n % 8}").json()["rows"], range(64)
+                )
+            )
+        assert [[r["AUCTION"] for r in rows] for rows in found] == [[n % 8] if n % 8 < 7 else [] for n in range(64)]
+        assert len(asked) == 64
+        monkeypatch.undo()
+        monkeypatch.setattr(catching_up, "NEAR_RECORDS", 3)
+        gateway.reading._kept._kept.clear()
+        same_answers(in_ksql, port)
+        until(lambda: reading.is_near(topic_of(gateway.reading._log, results_of(gateway.reading.plan())["SPENT"])))
+        monkeypatch.setattr(in_ksql.service, "look_up", lambda *_: pytest.fail("the instance is asked"))
+        assert ask(port, "GET", "/v1/tables/SPENT/rows?AUCTION=3").json()["rows"][0]["AUCTION"] == 3
+
+
 def test_a_relayed_request_is_that_of_its_sender(host: Host, port: int) -> None:
     """In the audit log, and for the rights. The header of the gateway means nothing from other clients."""
     said = ask(port, "POST", "/v1/pause", ADAS, json={"queries": [], "paused": True})
@@ -160,6 +269,84 @@ def test_a_local_table_with_rows_is_subscribed_to(port: int) -> None:
     said = ask(port, "GET", "/v1/subscribe", params=given)
     assert said.status_code == 200, said.text
     assert '"row":{"id":"77","amount":1}' in said.text or '"row":{"id":77,"amount":1}' in said.text
+
+
+def test_a_body_with_a_length_and_in_chunks_is_passed_on_whole(in_ksql: Host) -> None:
+    """The chunks count. The length was passed on as well, and the body ended there."""
+    row = b'{"AUCTION": 501, "PRICE": 1, "NAME": "zoe"}\n'
+    head = f"POST /v1/streams/BIDS/rows HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/x-ndjson\r\n"
+    with (
+        gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway,
+        socket.create_connection(("127.0.0.1", port_of(gateway))) as client,
+    ):
+        client.sendall(f"{head}Transfer-Encoding: chunked\r\nContent-Length: {len(row)}\r\n\r\n".encode())
+        for part in (row, row.replace(b"501", b"502")):
+            client.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+            time.sleep(0.3)
+        client.sendall(b"0\r\n\r\n")
+        said = client.recv(1 << 12)
+        assert said.startswith(b"HTTP/1.1 200"), said
+        found = rows(port_of(gateway), "SELECT AUCTION FROM BIDS WHERE NAME = 'zoe' ORDER BY AUCTION")
+    assert found == [{"AUCTION": 501}, {"AUCTION": 502}]
+
+
+def test_a_body_that_is_cut_off_is_no_error_of_the_instance(host: Host, port: int) -> None:
+    audited = (host._settings.data_dir / FILE).read_text()
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(
+            f"POST /v1/streams/orders/rows HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        client.sendall(b'5\r\n{"id"\r\n')
+        time.sleep(0.3)
+    assert ask(port, "GET", "/v1/status").status_code == 200
+    time.sleep(0.3)
+    assert "FQ5000" not in (host._settings.data_dir / FILE).read_text().removeprefix(audited)
+
+
+def test_on_a_broker_the_instance_answers(host: Host, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of the gateway never waits for a broker."""
+    monkeypatch.setattr(Reading, "is_local", False)
+    monkeypatch.setattr(EmbeddedLog, "last_sequence", on_loop := OnLoop(EmbeddedLog.last_sequence))
+    for _ in range(2):
+        assert ask(port, "POST", "/v1/query", json={"sql": "SELECT id FROM orders WHERE id = 1"}).status_code == 200
+        assert ask(port, "GET", "/v1/tables/orders/rows?id=1").status_code == 200
+    assert not on_loop.calls
+
+
+class OnLoop:
+    """Counts calls in the thread of a gateway's loop. The instance has its own log."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call, self.calls = call, 0
+
+    def __get__(self, log: Any, _: Any) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            self.calls += any(
+                "/flowql/gateway/" in f.filename and "/tests/" not in f.filename for f in traceback.extract_stack()
+            )
+            return self._call(log, *arguments)
+
+        return called
+
+
+def test_a_relayed_request_has_no_other_rights_on_the_local_port(host: Host) -> None:
+    local, token = own_port(host)
+    nobody = Relayed(Caller("nobody", frozenset()), None).to_header()
+    for entry in ENTRIES:
+        path = entry.path.replace("{name}", "orders")
+        for told, status in ((nobody, 403), ("{}", 400), ("[", 400)):
+            if entry.scope != "none" or told != nobody:
+                said = ask(local, entry.method, path, token, headers={RELAYED: told})
+                assert said.status_code == status, (path, said.text)
+
+
+def test_a_port_that_another_instance_has_is_a_mistake_of_the_project(tmp_path: Path) -> None:
+    number = free_port()
+    with closing(bound("127.0.0.1", number, "api")):
+        made = GatewayProcess(Settings(tmp_path, "demo", 1, 64 << 20, api=ApiSettings(number, TOKEN)))
+        with pytest.raises(CommandError, match="cannot listen on"):
+            made.bind()
+        made.end()
 
 
 def test_where_the_instance_does_not_answer_the_client_is_told(host: Host) -> None:
