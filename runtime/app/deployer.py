@@ -90,23 +90,24 @@ class Deployer:
     def resume(self) -> Plan:
         """Start what was deployed when the instance last ran, from its committed positions. A member's tasks follow."""
         host = self._host
+        stored = read_deployed(host.log, host.config.application_id)
+        # Only an instance itself moves positions in an embedded log.
+        if stored is not None and host.config.changelogs:
+            self.moved_positions = note_moved(host.admin, host.config.application_id, stored.serving)
         if self._group is not None:
             self._await_plan(self._group)
         else:
-            self._resume_alone()
+            self._resume_alone(stored)
         self._record_pauses()
         return host.deployed.serving
 
-    def _resume_alone(self) -> None:
+    def _resume_alone(self, stored: Deployed | None) -> None:
         host = self._host
-        app = host.config.application_id
-        stored = read_deployed(host.log, app)
         if stored is None and host.config.changelogs:
-            check_deployment_lost(host.log, app)
+            check_deployment_lost(host.log, host.config.application_id)
         if stored is not None:
             stored = self._after_others(stored)
             self._wait(self._reconciler.ask(self._learn_hung))  # on the one thread that looks
-            self._note_moved(stored.serving)
             self._wait(self._reconciler.ask(partial(self._deployment.begun, stored)))
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         self._delete_unrecorded()
@@ -123,11 +124,6 @@ class Deployer:
                 continue
             break
         host.query_states.pauses_are_recorded()
-
-    def _note_moved(self, plan: Plan) -> None:
-        host = self._host
-        if host.config.changelogs:  # positions in an embedded log are moved by its instance alone
-            self.moved_positions = note_moved(host.admin, host.config.application_id, plan)
 
     def _after_others(self, stored: Deployed) -> Deployed:
         """The stored deployment, read after the previous owner of this role can no longer write its swap."""
@@ -217,7 +213,7 @@ class Deployer:
     def release_hung(self, ids: Collection[str]) -> None:
         """Has queries tried again whose function hung on some instance. ids: as people use them."""
         host = self._host
-        if host.hung.release(sorted(ids)) and self._group is None:  # a member looks by itself
+        if host.hung.release(sorted(ids)):  # a member looks by itself
             self._wait(self._reconciler.ask(self._learn_hung))
 
     def _learn_hung(self) -> Coroutine:

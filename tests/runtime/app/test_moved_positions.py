@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import pytest
+
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import instance_metrics
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import CHAIN, sent
-from tests.runtime.app.test_swapping import ALONE, LikeKafka
+from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
 
 
-def test_positions_that_another_program_has_moved_are_told() -> None:
+@pytest.mark.parametrize("config", [ALONE, MEMBER], ids=["alone", "member"])
+def test_positions_that_another_program_has_moved_are_told(config: dict[str, Any]) -> None:
     log = LikeKafka()
-    world = InstanceHarness(CHAIN.format(over=0), log=log, tick_ms=10, **ALONE)
+    world = InstanceHarness(CHAIN.format(over=0), log=log, tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.settle()
     world.instance.close()
@@ -21,10 +32,12 @@ def test_positions_that_another_program_has_moved_are_told() -> None:
             producer.begin()
             producer.send_positions("flowql", {TopicPartition("s", 1): Position(0)})
             producer.commit()
-        again = InstanceHarness("", log=log, tick_ms=10, **ALONE)
-        again.instance.resume()
-        notes = instance_metrics(again.instance).get("notes", [])
+        clock = VirtualClock(1_000_000)
+        instance = Instance(log, MemoryPhysical(), clock, InstanceConfig(**config))
+        Driver(instance, tick=partial(clock.advance, 10))
+        instance.resume()
+        notes = instance_metrics(instance).get("notes", [])
         assert len(notes) == moved
-        again.instance.close()
+        instance.close()
     assert "s-1 to 0" in notes[0]
     assert "flowql deploy --full-refresh C" in notes[0]
