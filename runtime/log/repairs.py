@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -24,12 +24,8 @@ import pyarrow.compute as pc
 from flowql.runtime.log.base import (
     EARLIEST,
     PRODUCE_SCHEMA,
-    Admin,
-    Clients,
     Consumer,
-    KeyValueReader,
     Log,
-    Producer,
     RawBatch,
     Reader,
     TopicPartition,
@@ -219,57 +215,18 @@ class RepairedLog:
         self._log = log
         self.repairs = Repairs(log, application_id)
         self.supports_redo, self.drops_with_commits = log.supports_redo, log.drops_with_commits
+        self.admin, self.clients, self.opener = log.admin, log.clients, log.opener
+        self.append, self.producer, self.key_values = log.append, log.producer, log.key_values
+        self.last_sequence, self.redo_after = log.last_sequence, log.redo_after
+        self.redo_place, self.trim_redo = log.redo_place, log.trim_redo
+        self.record_bytes_max, self.record_ahead_ms_max = log.record_bytes_max, log.record_ahead_ms_max
+        self.maintain, self.hold, self.close = log.maintain, log.hold, log.close
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         return _Reader(self._log.reader(tp, offset), self.repairs)
 
     def consumer(self, client_id: str) -> Consumer:
         return _Consumer(self._log.consumer(client_id), self.repairs)
-
-    def admin(self) -> Admin:
-        return self._log.admin()
-
-    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
-        return self._log.key_values(tp, offset)
-
-    def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
-        self._log.append(tp, records)
-
-    def producer(self, transactional_id: str) -> Producer:
-        return self._log.producer(transactional_id)
-
-    def clients(self) -> Clients:
-        return self._log.clients()
-
-    def last_sequence(self, transactional_id: str) -> int:
-        return self._log.last_sequence(transactional_id)
-
-    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
-        return self._log.redo_after(transactional_id, sequence)
-
-    def redo_place(self, transactional_id: str, sequence: int) -> str:
-        return self._log.redo_place(transactional_id, sequence)
-
-    def trim_redo(self, transactional_id: str, sequence: int) -> None:
-        self._log.trim_redo(transactional_id, sequence)
-
-    def record_bytes_max(self, topic: str) -> int | None:
-        return self._log.record_bytes_max(topic)
-
-    def record_ahead_ms_max(self, topic: str) -> int | None:
-        return self._log.record_ahead_ms_max(topic)
-
-    def maintain(self, now_ms: int) -> None:
-        self._log.maintain(now_ms)
-
-    def hold(self, transactional_id: str) -> None:
-        self._log.hold(transactional_id)
-
-    def opener(self) -> Callable[[], Log] | None:
-        return self._log.opener()
-
-    def close(self) -> None:
-        self._log.close()
 
 
 class _Reader(ReaderOver):
@@ -289,21 +246,8 @@ class _Reader(ReaderOver):
 class _Consumer:
     def __init__(self, consumer: Consumer, repairs: Repairs) -> None:
         self._consumer, self._repairs = consumer, repairs
+        self.assign, self.seek = consumer.assign, consumer.seek
+        self.pause, self.resume, self.close = consumer.pause, consumer.resume, consumer.close
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         return [self._repairs.lay_over(b) for b in self._consumer.poll(max_records, max_bytes)]
-
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._consumer.assign(positions)
-
-    def seek(self, tp: TopicPartition, offset: int) -> None:
-        self._consumer.seek(tp, offset)
-
-    def pause(self, tps: Sequence[TopicPartition]) -> None:
-        self._consumer.pause(tps)
-
-    def resume(self, tps: Sequence[TopicPartition]) -> None:
-        self._consumer.resume(tps)
-
-    def close(self) -> None:
-        self._consumer.close()

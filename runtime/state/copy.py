@@ -6,7 +6,6 @@ For readers of many rows. Unlike a snapshot, a copy does not keep old versions o
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flowql.runtime.errors import StateError
@@ -52,18 +51,8 @@ class _Copied:
 
     def __init__(self, db: RocksPhysical, removed: Path | None) -> None:
         self._db, self._rows, self._removed = db, db.snapshot(), removed
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._db.get(key)
-
-    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._db.multi_get(keys)
-
-    def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._rows.scan(low, high)
-
-    def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        return self._rows.chunks(low, high)
+        self.get, self.multi_get = db.get, db.multi_get
+        self.scan, self.chunks = self._rows.scan, self._rows.chunks
 
     def close(self) -> None:
         self._rows.close()
