@@ -97,7 +97,7 @@ def read_log(spark: SparkSession, options: ReadOptions) -> DataFrame:
 
 
 def stream_log(spark: SparkSession, options: ReadOptions) -> DataFrame:
-    """A streaming DataFrame ; a new query starts at `starting`, else at the begin of the log."""
+    """A streaming DataFrame; a new query starts at `starting`, else at the begin of the log."""
     return spark.readStream.format(NAME).options(**options.texts()).load()
 
 

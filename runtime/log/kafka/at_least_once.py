@@ -42,7 +42,7 @@ class Positions(Groups, Protocol):
 class AtLeastOnceProducer(BaseProducer):
     """Implements `flowql.runtime.log.base.Producer`. last: the topic that is written after all others.
 
-    It never has `ends`: records of a failed attempt are visible below any.
+    It never has `ends`: records of a failed attempt would be visible below them.
     """
 
     unit = "commit"
