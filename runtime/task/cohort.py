@@ -20,7 +20,7 @@ from flowql.runtime.task.input_slice import Taken
 from flowql.runtime.task.program import JointPart
 from flowql.runtime.task.task import Begins, Task
 
-MEMBERS_MAX, INPUTS_MAX = 32, 32  # of a joint micro-batch: so many positions fit into a slot of the beat file
+INPUTS_MAX = 32  # of a joint micro-batch: so many positions fit into a slot of the beat file
 
 
 class Cohort:
@@ -55,7 +55,7 @@ class Cohort:
             if not (task.joins and task.runnable_with(known)):
                 continue
             rows, inputs = rows + task.buffered_rows, inputs + len(task.logs)
-            if found and (rows > most or inputs > INPUTS_MAX or len(found) == MEMBERS_MAX):
+            if found and (rows > most or inputs > INPUTS_MAX or len(found) == found[0].sizer.tasks):
                 break
             most = most or task.rows_max(budget_ns)
             found.append(task)
@@ -92,7 +92,7 @@ class Cohort:
             except BaseException:
                 _discard(t for t, _ in taken[n:])
                 raise
-        measured(rows)
+        measured(rows, len(taken))
         return rows
 
 

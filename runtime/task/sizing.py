@@ -11,6 +11,7 @@ LEARNED_ROWS_MIN = ROWS_PER_RUN_MIN // 2
 FORGET = 0.9  # the weight of all earlier micro-batches, with each one that is learned
 DEARER = 0.03  # the weight of a micro-batch that cost more than expected
 KEPT = 1e-3  # the weight of the fixed cost that is known already: it stays while all micro-batches have about the same size
+TASKS, TASKS_MAX = 8, 32  # of a joint micro-batch: at first, and at most
 PROBE = 8  # one of so many micro-batches has a quarter less rows, since equal sizes do not show which part of a cost is fixed
 
 
@@ -35,16 +36,22 @@ class MicroBatchSizer:
         "_rows",
         "_rows_max",
         "_squares",
+        "_tasks",
         "_weight",
     )
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._tasks = threading.Lock(), TASKS
         self._ns_per_row: float | None = None
         self._fixed_ns = 0.0
         self._chosen, self._budget_ns = START_ROWS, 0
         self._learned, self._rows_max = 0, 2 * START_ROWS
         self._weight = self._rows = self._costs = self._squares = self._products = 0.0  # weighted sums
+
+    @property
+    def tasks(self) -> int:
+        """The most tasks of a joint micro-batch: half as many after one that took far longer than the slice, twice as many after one that did not fill it."""
+        return self._tasks
 
     @property
     def chosen(self) -> int:
@@ -61,8 +68,14 @@ class MicroBatchSizer:
                 self._chosen = int(rows if self._learned % PROBE else 0.75 * rows)
             return self._chosen
 
-    def learn(self, rows: int, cost_ns: int) -> None:
-        """Learns from a micro-batch of `rows` rows that took `cost_ns` of processor time."""
+    def learn(self, rows: int, cost_ns: int, tasks: int = 1) -> None:
+        """Learns from a micro-batch of `rows` rows of so many tasks that took `cost_ns` of processor time."""
+        if tasks > 1:
+            with self._lock:
+                if cost_ns > 2 * self._budget_ns:
+                    self._tasks = max(2, tasks // 2)
+                elif cost_ns < self._budget_ns and tasks == self._tasks:
+                    self._tasks = min(TASKS_MAX, 2 * tasks)
         if rows < LEARNED_ROWS_MIN or (2 * rows < self._chosen and cost_ns < 2 * self._budget_ns):
             return
         with self._lock:

@@ -106,7 +106,7 @@ class Task:
         self._wake: Callable[[], object] = nothing_waits
         self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
         self._publisher, self._clock, self._config = publisher, clock, config
-        self._sizer = sizer or MicroBatchSizer()
+        self.sizer = sizer or MicroBatchSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
         self._limit, self._retire_limit, self._tried = RowLimit(), RowLimit(), 0  # rows of the last attempt
         self._ticked_at_ms = 0  # by the wall clock; when that has been set back, timers are looked at anew
@@ -267,20 +267,20 @@ class Task:
             rows += done
         return rows
 
-    def measure(self) -> Callable[[int], None]:
-        """A micro-batch begins. Returns what to call with the number of its rows when it has ended."""
+    def measure(self) -> Callable[..., None]:
+        """A micro-batch begins. Returns what to call with the number of its rows, and of its tasks, when it has ended."""
         cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
 
-        def ended(rows: int) -> None:
+        def ended(rows: int, tasks: int = 1) -> None:
             # A function that sleeps costs no processor time, and would be given ever more rows to sleep over.
             waited = (self._clock.cost_ns() - wall) // WAIT_FACTOR
-            self._sizer.learn(rows, max(self._clock.cpu_ns() - cpu, waited))
+            self.sizer.learn(rows, max(self._clock.cpu_ns() - cpu, waited), tasks)
 
         return ended
 
     def rows_max(self, budget_ns: int) -> int:
         """The rows of the next micro-batch, at most."""
-        rows, room = self._config.rows_per_run or self._sizer.rows(budget_ns), self.program.room
+        rows, room = self._config.rows_per_run or self.sizer.rows(budget_ns), self.program.room
         return rows if room is None else min(rows, room)
 
     @property
@@ -295,7 +295,7 @@ class Task:
             and self.check is None
             and self.read_up_to.ms is None
             and self._limit.is_open
-            and self.buffered_rows < (self._config.rows_per_run or self._sizer.chosen)
+            and self.buffered_rows < (self._config.rows_per_run or self.sizer.chosen)
             and not (self.deliveries or self.is_due or self.must_start)
         )
 

@@ -170,7 +170,7 @@ def test_a_task_with_much_to_do_and_one_with_a_timer_or_a_limit_run_alone(counte
     assert not one.joins
 
 
-def test_a_joint_micro_batch_has_as_many_inputs_as_the_beat_file_notes() -> None:
+def test_a_joint_micro_batch_grows_to_as_many_inputs_as_the_beat_file_notes() -> None:
     world = InstanceHarness(SQL.replace("PARTITIONS = 6", f"PARTITIONS = {INPUTS_MAX + 8}"))
     tasks = [t for t in world.instance.queries["CTAS_SUMS"].built.tasks if t.id.subtopology == 0]
     begun: list[int] = []
@@ -180,7 +180,12 @@ def test_a_joint_micro_batch_has_as_many_inputs_as_the_beat_file_notes() -> None
         assert world.driver is not None
         world.driver.round()
     Cohort(tasks, world.clock).process(WHOLE, lambda members: begun.append(len(members)))
-    assert begun == [INPUTS_MAX, 8]
+    assert begun == [8, 16, 16]
+    world.send("s", [(n, {"G": n, "V": 1, "AT": 1_000_000}, 1_000_000) for n in range(1_000)])
+    for _ in range(5):
+        world.driver.round()
+    Cohort(tasks, world.clock).process(WHOLE, lambda members: begun.append(len(members)))
+    assert begun[3:] == [INPUTS_MAX, 8]
 
 
 BAD = 7

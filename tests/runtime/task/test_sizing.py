@@ -92,3 +92,22 @@ def test_costs_that_have_grown_are_learned() -> None:
             chosen.append(sizer.rows(SLICE_NS))
             sizer.learn(chosen[-1], 1_000_000 + ns_per_row * chosen[-1])
     assert max(chosen[-4:]) == pytest.approx(2_000, rel=0.1)
+
+
+def test_a_joint_micro_batch_has_fewer_tasks_after_one_that_took_far_longer_than_the_slice() -> None:
+    """Each task has a cost of its own, however few rows it has."""
+    sizer = MicroBatchSizer()
+    sizer.rows(5_000_000)
+    assert sizer.tasks == 8
+    sizer.learn(80, 10_000_001, 8)
+    assert sizer.tasks == 4
+    for tasks, cost_ns in ((3, 1), (4, 5_000_000), (4, 10_000_000)):
+        sizer.learn(80, cost_ns, tasks)
+        assert sizer.tasks == 4
+    for tasks in (4, 8, 16, 32):
+        sizer.learn(80, 4_999_999, tasks)
+        assert sizer.tasks == min(32, 2 * tasks)
+    sizer.learn(80, 50_000_000, 3)
+    assert sizer.tasks == 2
+    sizer.learn(80, 50_000_000)
+    assert sizer.tasks == 2
