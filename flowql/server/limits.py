@@ -16,6 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flowql.errors import CommandError
+from flowql.server.access import RELAYED
 from flowql.server.failures import FORBIDDEN, LIMITED, to_wire
 from flowql.server.routes import APP, WEBSOCKET, Limit, Routes
 
@@ -23,6 +24,7 @@ RETRY_AFTER_S = b"1"  # of 503
 HEAD_BYTES_MAX = 1 << 16  # parsers have their own limit for heads that come in parts
 BODY_S = 30.0  # from the headers to the end of a body
 ANY_NAME = ("localhost",)
+_RELAYED = RELAYED.encode()  # it has all results of a token; the port limits it
 
 
 class RequestCounts:
@@ -70,7 +72,7 @@ class Limited:
         headers = {k.lower(): v for k, v in scope["headers"]}
         route, scope["path_params"] = self._routes.find(WEBSOCKET if is_socket else scope["method"], scope["path"])
         counted, limit, scope[APP] = route.counted, route.limit, route.app
-        head_bytes = sum(len(k) + len(v) for k, v in scope["headers"])
+        head_bytes = sum(len(k) + len(v) for k, v in scope["headers"] if k != _RELAYED)
         refused = self._refused(headers, head_bytes, limit, is_socket=is_socket)
         if refused is None and not self._running.begin(counted, limit.at_once):
             refused = 503, _error(f"{limit.at_once} such requests are being answered", "ask again in a moment")

@@ -25,6 +25,8 @@ from flowql.server.readers import Readers
 from flowql.server.row_service import RowService
 from flowql.server.service import Service
 
+HEAD_BYTES_MAX = 4 << 20  # on the local port: the gateway sends the results to which a token is limited
+
 
 class Listening:
     """Answers requests for an engine, from `begin` to `end`. request_stop: ends the instance."""
@@ -67,7 +69,7 @@ class Listening:
         if self.settings.api is not None or self.settings.pg is not None:
             self.gateway = GatewayProcess(self.settings)
             self.gateway.bind()
-        port = self.serve(make_local_app(self._server, token), "127.0.0.1", 0)
+        port = self.serve(make_local_app(self._server, token), "127.0.0.1", 0, head_bytes=HEAD_BYTES_MAX)
         if self._engine.shared:
             self._join()
         if self.gateway is not None:
@@ -80,8 +82,8 @@ class Listening:
         port = self.serve(make_members_app(self._server, token, [listening.host]), listening.address, listening.port)
         self._engine.join(MemberAddress(listening.host, port, token))
 
-    def serve(self, app: ASGIApp, address: str, port: int, *, key: str = "") -> int:
-        """Answers requests in a thread of its own; returns the port. key: of the target that names the port."""
-        made = Port.serving(port_config(app), bound(address, port, key))
+    def serve(self, app: ASGIApp, address: str, port: int, *, key: str = "", head_bytes: int | None = None) -> int:
+        """Answers requests in a thread of its own; returns the port. key: of the target that names the port. head_bytes: see `port_config`."""
+        made = Port.serving(port_config(app, head_bytes=head_bytes), bound(address, port, key))
         self.ports.append(made)
         return made.number

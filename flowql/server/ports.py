@@ -43,9 +43,15 @@ class Port:
 
 
 def port_config(
-    app: ASGIApp, *, key: str = "", tls: tuple[str, str] = ("", ""), connections: int | None = None
+    app: ASGIApp,
+    *,
+    key: str = "",
+    tls: tuple[str, str] = ("", ""),
+    connections: int | None = None,
+    head_bytes: int | None = None,
 ) -> PortConfig:
-    """key: of the target that names the port. tls: files of certificate and key. connections: the maximum number. Raises CommandError for
+    """key: of the target that names the port. tls: files of certificate and key. connections: the maximum number. head_bytes: of a
+    request, if not the usual number. Raises CommandError for
     files that cannot be used.
     """
     certificate, private = tls
@@ -57,6 +63,7 @@ def port_config(
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=head_bytes,
         ssl_certfile=certificate or None,
         ssl_keyfile=private or None,
     )

@@ -220,6 +220,14 @@ def test_a_relayed_request_is_that_of_its_sender(host: Host, port: int) -> None:
     assert (refused["who"], refused["from"], refused["status"]) == ("ada", "127.0.0.1", 403)
 
 
+def test_a_token_may_be_limited_to_thousands_of_results(host: Host) -> None:
+    results = ("orders", *(f"a_stream_with_a_name_of_some_length_{n}" for n in range(5_000)))
+    tokens = {"eve": TokenSettings(hash_of(ADAS), ("read",), results)}
+    with gateway_of(host, ApiSettings(1, TOKEN, tokens=tokens)) as gateway:
+        said = ask(port_of(gateway), "GET", "/v1/streams/orders", ADAS)
+        assert (said.status_code, said.json()["name"]) == (200, "orders")
+
+
 def test_a_sender_has_its_rights_and_no_others() -> None:
     for caller in (
         Caller("ada"),
