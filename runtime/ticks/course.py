@@ -167,7 +167,7 @@ class Course:
         if p.line is not None or not p.tasks or (p.asks is not None and not p.runs_free):
             return
         known = [set(self._sources), *(set(self._stages[name].ends) for name in p.stage.upstream)]
-        needed = p.from_sources
+        needed = p.from_sources if self._alone else frozenset[TopicPartition]()
         tick = aligned(n for n in set.intersection(*known) if n > p.done and needed <= self._sources[n].keys())
         if tick is None:
             if p.runs_free:

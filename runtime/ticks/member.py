@@ -9,7 +9,7 @@ this tick, with nothing left to do, or when all that it ever published is commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.graph import Stage
@@ -57,6 +57,13 @@ class MemberTicks(StageTicks):
                     self._done[task] = max(tick, self._done.get(task, 0))
             self._keep_whole(dict(finished))
         self.wake()
+
+    def adopt(self, tasks: Iterable[Task]) -> None:
+        made = list(tasks)
+        with self._lock.join():
+            super().adopt(made)
+            for f in self._behind({task.id.query for task in made}):
+                self._said_more.pop(f.writers.topic, None)  # a new task may have rows behind the line
 
     # -- the thread that reads and writes the topic
 

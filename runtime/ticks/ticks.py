@@ -1,9 +1,8 @@
 """The ticks of an instance: all its views take the same cuts through the sources, and those that read other views read whole ticks.
 
-A tick is a number and an end of every source partition, all of one moment. A *stage* is what finishes ticks together (`graph.py`). `Course` decides
-which tick a stage takes next, and its tasks stop at the *line* of this tick: the ends of their inputs as of it. A cut that finds a task at its
-line, with nothing left to do, tells that it has finished the tick. `StageTicks` is this state machine. Two of its parts depend on the log: who draws
-ticks and gives lines, and how a tick that is finished becomes known. `Ticks` has them for an instance that is alone, and `MemberTicks` for a group.
+A tick is a number and an end of every source partition, all of one moment. `Course` decides which tick a stage takes next, and its tasks stop at the
+*line* of this tick: the ends of their inputs as of it. A cut that finds a task at its line, with nothing left to do, tells that it has finished the
+tick. `StageTicks` is this state machine. Who draws ticks and gives lines, and how a finished tick becomes known, depends on the log: see its classes.
 
 Invariants: no input passes its line (`LogInput.line`); the ends of a topic as of tick n are taken after the commit that finishes n and before
 its writers commit more; state is kept as of tick n only if the cut found all tasks of the stage here at the line of n, with nothing between them.
@@ -36,7 +35,6 @@ from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
 from flowql.runtime.ticks.record import Ends, Line, Lines
 from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
 
-GRACE_MS = 20  # that a commit waits for queries on their way to the line
 LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
 LOOK_S = 0.001
 FINISHED_MAX = 64  # ticks of a stage that are remembered as finished
@@ -92,7 +90,7 @@ class TakenSnapshot:
 class StageTicks(ABC):
     """Ticks as the steps and the readers of an instance see them."""
 
-    grace_ms = GRACE_MS
+    grace_ms = 20  # that a commit waits for queries on their way to the line
 
     def __init__(self, host: TickHost, group: str | None) -> None:
         """group: the application, if other instances may have tasks of it."""
@@ -116,7 +114,8 @@ class StageTicks(ABC):
         """Whether tasks have finished a tick, and no cut has said so: they may have got there without a row."""
         with self._lock.join():
             self._refresh()
-            return any(self._is_here(task, {}) for f in self._followers.values() for task in self._coming(f))
+            known = dict[TaskId, bool]()
+            return any(self._is_here(task, known) for f in self._followers.values() for task in self._coming(f))
 
     def at_cut(self) -> list[tuple[str, int]]:
         """Tasks that have finished the tick of their line. The epoch lock is held."""
@@ -126,7 +125,7 @@ class StageTicks(ABC):
         for f in self._followers.values():
             f.here.clear()
             f.patience.begin()
-            if f.late and any(map(self._is_coming, self._coming(f))):
+            if f.late and any(t.status is TaskStatus.RUNNING and self._may_run(t) for t in self._coming(f)):
                 f.patience.note_split(f.writers, self._tasks(f), f.tick)
         return finished
 
@@ -177,8 +176,7 @@ class StageTicks(ABC):
                 stages = self._behind(queries)
                 if not queries or set(queries) - {q for f in stages for q in f.writers.queries}:
                     return None
-                common = set.intersection(*(f.finished for f in stages))
-                for tick in sorted(common, reverse=True):
+                for tick in sorted(set.intersection(*map(self._shown, stages)), reverse=True):
                     if (found := self._taken(queries, tick)) is not None:
                         return found
             if self._group is not None or any(f.late for f in stages):
@@ -235,7 +233,7 @@ class StageTicks(ABC):
     def _refresh(self) -> frozenset[str] | None:
         """Follows the running plan. Returns the stages that it has as before; None if it is the same plan."""
         plan, free = self._host.running, self.free()
-        if self._plan is not None and (plan, free) == self._plan:
+        if self._plan is not None and plan is self._plan[0] and free == self._plan[1]:
             return None
         before, self._plan, now_ms = self._followers, (plan, free), self._host.clock.timer_ms()
         self._followers, same = {}, set[str]()
@@ -316,19 +314,17 @@ class StageTicks(ABC):
     def _is_here(self, task: Task, known: dict[TaskId, bool]) -> bool:
         return task.status is TaskStatus.RUNNING and task.idle_with(known)
 
-    def _is_coming(self, task: Task) -> bool:
-        """Whether a commit should wait for it."""
-        runs = task.status is TaskStatus.RUNNING and self._host.may_run(task.id.query)
-        return runs and not task.idle_with({})
+    def _may_run(self, task: Task) -> bool:
+        return self._host.may_run(task.id.query)
 
-    def _is_on_its_way(self, f: Follower) -> bool:
+    def _is_on_its_way(self, f: Follower, known: dict[TaskId, bool]) -> bool:
         """Whether a commit should wait for a stage."""
         for task in () if f.late else self._coming(f):
-            if str(task.id) not in f.here:
-                if self._is_coming(task):
-                    return True
-                if self._is_here(task, {}):
+            if task.status is TaskStatus.RUNNING and str(task.id) not in f.here:
+                if task.idle_with(known):
                     f.here.add(str(task.id))  # and stays there until the cut
+                elif self._may_run(task):
+                    return True
         return False
 
     def _found_here(self) -> list[tuple[str, int]]:
@@ -342,12 +338,12 @@ class StageTicks(ABC):
 
     def _waits_no_more(self, waited_ms: int, bound: str = "") -> bool:
         """Whether a commit that has waited so long is cut: nobody is on the way to a line, or it takes too long. bound: why it waits for nobody."""
-        room, late = self._host.publisher, list[Follower]()
+        room, late, known = self._host.publisher, list[Follower](), dict[TaskId, bool]()
         if room.awaits_cut or (waited_ms >= self.grace_ms and not room.has_reserve()):
             bound = FULL
         is_first = not any(f.finished for f in self._followers.values())
         for f in self._followers.values():
-            if not self._is_on_its_way(f):
+            if not self._is_on_its_way(f, known):
                 continue
             tasks = list(self._coming(f))
             if bound:
@@ -364,6 +360,10 @@ class StageTicks(ABC):
         for f in self._followers.values():
             f.told.discard(task)
             f.here.discard(task)
+
+    def _shown(self, f: Follower) -> set[int]:
+        """Ticks that an answer may be of."""
+        return set(f.whole) if self._group is None else f.finished
 
     def _behind(self, queries: Collection[str]) -> list[Follower]:
         return [f for f in self._followers.values() if not set(f.writers.queries).isdisjoint(queries)]
@@ -384,7 +384,7 @@ class StageTicks(ABC):
     def _let_go(self) -> None:
         """No answer will be of a tick before the newest that all stages have finished; and none is kept for long, as the store cannot drop old rows."""
         now_ms, is_alone = self._host.clock.timer_ms(), self._group is None
-        finished = [f.finished for f in self._followers.values() if f.whole or not is_alone]
+        finished = [self._shown(f) for f in self._followers.values() if f.whole or not is_alone]
         oldest = max(set.intersection(*finished), default=0) if finished else 0
         for f in self._followers.values():
             f.whole.let_go(oldest, now_ms, 0 if is_alone else max(f.whole, default=0))
@@ -393,9 +393,8 @@ class StageTicks(ABC):
 class Ticks(StageTicks):
     """The ticks of an instance that is alone. It draws them when a commit is due, and its course is in memory.
 
-    Between two ticks, queries that read sources alone run freely. A tick is drawn in the polling thread, so no input has passed its ends. A query that
-    reads results of others always has a line. A tick that brings a stage no rows is finished by the cut or the commit before: else each tick
-    would ask for a commit, which draws another tick, and so on for ever.
+    Between two ticks, queries that read sources alone run freely. A tick is drawn in the polling thread, so no input has passed its ends. A tick that
+    brings a stage no rows is finished by the cut or the commit before: else it would ask for a commit, which draws another tick, and so on.
     """
 
     def __init__(self, host: TickHost) -> None:
@@ -416,7 +415,7 @@ class Ticks(StageTicks):
                 waited_ms = max(now_ms - self._asked_ms, self._looks // LOOKS_PER_MS)
                 if self._drawn:
                     return self._waits_no_more(waited_ms)
-                is_over = waited_ms >= GRACE_MS or self._host.publisher.awaits_cut
+                is_over = waited_ms >= self.grace_ms or self._host.publisher.awaits_cut
                 return is_over and self._waits_no_more(waited_ms, UNKNOWN)
             self._asked_ms, self._looks = now_ms, 0
         if not self._drawn:
@@ -430,12 +429,13 @@ class Ticks(StageTicks):
 
     def at_cut(self) -> list[tuple[str, int]]:
         finished = super().at_cut()
+        for topic in self._course.to_ask():  # the commit of the cut before never came: tasks start over
+            self._course.learn(topic, None)
         self._drawn = False
         for f in self._followers.values():
             f.rested = self._is_there(f)
             f.late |= f.line is not None and not f.rested
-        there = [f for f in self._followers.values() if f.rested]
-        self._finish(there)
+        self._finish(there := [f for f in self._followers.values() if f.rested])
         self._finish_empty()
         for f in there:
             if f.runs_free and self._is_there(f) and not self._halts:
@@ -451,8 +451,7 @@ class Ticks(StageTicks):
             for f in (f for f in stages if any(map(self._host.is_refused, f.writers.queries))):
                 f.told.clear()  # it is back at the commit before
                 if f.writers.topic in asked:
-                    ends.pop(f.writers.topic, None)
-                    f.rested = False
+                    f.rested, _ = False, ends.pop(f.writers.topic, None)
                     f.finished.discard(f.done)
             for topic in self._course.to_ask():
                 self._course.learn(topic, ends.get(topic))
@@ -485,9 +484,8 @@ class Ticks(StageTicks):
         with self._lock:
             self._refresh()
             coming = dict[str, Follower]()
-            for topic, f in self._followers.items():
-                runs = all(map(self._host.may_run, f.writers.queries))
-                if runs and not f.late and f.writers.upstream <= coming.keys():
+            for topic, f in ((t, f) for t, f in self._followers.items() if not f.late):
+                if f.writers.upstream <= coming.keys() and all(map(self._host.may_run, f.writers.queries)):
                     coming[topic] = f
             return all(self._is_there(f) and f.done == self._course.newest for f in coming.values())
 
@@ -500,16 +498,14 @@ class Ticks(StageTicks):
             self._known_ms[self._course.newest] = self._host.clock.timer_ms()
             self._cuts[self._course.newest] = dict(ends)
             self._follow()
-            here = not any(map(self._is_on_its_way, self._followers.values()))
+            known = dict[TaskId, bool]()
+            here = not any(self._is_on_its_way(f, known) for f in self._followers.values())
         self._host.manager.signal()
         if here:
             self._host.commit.wake()
 
-    # -- all with the epoch lock
-
     def _refresh(self) -> frozenset[str] | None:
-        same = super()._refresh()
-        if same is not None:
+        if (same := super()._refresh()) is not None:
             self._fit(same=same)
             self._host.commit.dirty |= bool(self._followers)
         return same
@@ -530,7 +526,6 @@ class Ticks(StageTicks):
 
     def _source_partitions(self) -> list[TopicPartition]:
         with self._lock:
-            self._fit()
             return self._course.sources
 
     def _follow(self) -> None:
@@ -542,7 +537,7 @@ class Ticks(StageTicks):
     def _is_due(self, f: Follower) -> bool:
         tasks, now_ms = () if f.line is None else self._tasks(f), self._host.clock.wall_ms()
         due = (t for t in tasks if (ms := t.program.due_ms) is not None and ms <= now_ms)
-        return any(self._host.may_run(task.id.query) for task in due) and self._is_there(f)
+        return any(map(self._may_run, due)) and self._is_there(f)
 
     def _finish(self, stages: Sequence[Follower]) -> None:
         """All tasks of these have finished the ticks of their lines."""
@@ -558,7 +553,7 @@ class Ticks(StageTicks):
         at the cut, for stages that run freely, whose ends are asked for later.
         """
         free = snapshot is None
-        while here := [f for f in self._followers.values() if f.runs_free is free and self._is_empty(f)]:
+        while here := self._empty(free=free):
             last = {f.writers.topic: f.ends.get(f.done) for f in here}
             for f in here:
                 f.told.update(str(task.id) for task in self._tasks(f))
@@ -570,10 +565,18 @@ class Ticks(StageTicks):
                     self._keep(f, f.done, snapshot, now_ms)
                 self._follow()
 
-    def _is_empty(self, f: Follower) -> bool:
-        """Whether a stage that the cut found at rest is at its next line already."""
-        is_known = f.rested and f.tick > f.done and (f.runs_free or f.done in f.ends)
-        return is_known and all(self._is_here(task, {}) for task in self._tasks(f))
+    def _empty(self, *, free: bool) -> list[Follower]:
+        """Stages that the cut found at rest, and that are at their next line already."""
+        stages, known = self._followers.values(), dict[TaskId, bool]()
+        read = {topic for f in stages for topic in f.writers.upstream}
+        return [
+            f
+            for f in stages
+            if f.runs_free is free and f.rested and f.tick > f.done
+            # The next commit asks for ends that are not known, if they are needed.
+            if free or f.done in f.ends or f.writers.topic not in read
+            if all(self._is_here(task, known) for task in self._tasks(f))
+        ]
 
     def _ends_of(self, topics: Iterable[str]) -> dict[str, Ends]:
         """The ends of these topics. The commit thread calls it before their writers go on."""
@@ -586,7 +589,7 @@ class Ticks(StageTicks):
 
 
 def _set_lines(f: Follower | None, tasks: Iterable[Task]) -> None:
-    """None: they follow no lines."""
+    """f: the stage of these tasks; None if they follow no lines."""
     for task in tasks:
         line = None if f is None else f.line
         task.tick_ms = None if line is None else line.wall_ms
