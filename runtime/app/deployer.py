@@ -213,7 +213,7 @@ class Deployer:
     def release_hung(self, ids: Collection[str]) -> None:
         """Has queries tried again whose function hung on some instance. ids: as people use them."""
         host = self._host
-        if host.hung.release(sorted(ids)):  # a member looks by itself
+        if host.hung.release(sorted(ids)) and self._group is None:  # a member looks by itself
             self._wait(self._reconciler.ask(self._learn_hung))
 
     def _learn_hung(self) -> Coroutine:

@@ -272,7 +272,9 @@ class CommitStep:
         restart, prepare = self._restart
         try:
             prepare()
-        except Exception as error:  # of brokers, or of the state, which is opened once more then
+        except LogCorrupt:
+            raise
+        except (LogError, StateError) as error:  # the state is opened once more
             self._reopening.is_behind, self.blocked = not isinstance(error, LogError), str(error)
             return
         self._restart = self._lost = None

@@ -297,6 +297,42 @@ def test_what_is_not_visible_yet_is_waited_for(broken, monkeypatch):
     assert world.table("R") == sums(80)
 
 
+def test_no_tick_of_a_cut_that_met_the_error_is_taken_for_finished(monkeypatch):
+    """Its ends would be asked for after the next commit, when results of the tick after it are there as well."""
+    physical, views = LossyPhysical(), []
+    world = InstanceHarness(VIEWS, physical=physical, log=NoRedo(), changelogs=True, dialect="standard")
+    ticks = world.instance.ticks
+    at_cut, learn = ticks.at_cut, ticks._course.learn
+
+    def breaks():
+        found = at_cut()
+        if ticks._course.to_ask() and not physical.reopened:
+            physical.break_down()
+            views.append(ticks._course.newest)
+        return found
+
+    def learned(name, ends):
+        lost = physical.reopened and ticks._course._stages[name].asks <= views[0]
+        assert ends is None or not lost
+        learn(name, ends)
+
+    monkeypatch.setattr(ticks, "at_cut", breaks)
+    monkeypatch.setattr(ticks._course, "learn", learned)
+    for n in range(0, 200, 20):
+        feed(world, n)
+    world.settle()
+    assert physical.reopened
+    with world.instance.snapshot() as snapshot:
+        assert [row for _, row in snapshot.scan("b")] == [(3, sum(range(200)))]
+
+
+VIEWS = """
+CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE MATERIALIZED VIEW A AS SELECT K, SUM(V) AS N FROM S GROUP BY K;
+CREATE MATERIALIZED VIEW B AS SELECT COUNT(*) AS C, SUM(N) AS T FROM A;
+"""
+
+
 def test_another_instance_that_has_taken_over_meanwhile_ends_this_one(broken, monkeypatch):
     world, _ = broken
 
