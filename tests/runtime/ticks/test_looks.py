@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.task import Task
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.ticks.ticks import Ticks
 from tests.ticks.bank import Bank
 
@@ -19,12 +19,12 @@ class QuickBank(Bank):
 
 def test_a_look_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task with exchanges asks all tasks upstream, so tasks that were asked apart made a commit of a wide query quadratic."""
-    bank, asked, idle_with = QuickBank(1, 16), list[int](), Task.idle_with
+    bank, asked, idle_with = QuickBank(1, 16), list[int](), LogInput.idle_with
     bank.transact()
     bank.driver.run_until_caught_up()
 
-    def counted(self: Task, known: dict[TaskId, bool]) -> bool:
-        asked[-1] += self.id not in known
+    def counted(self: LogInput, known: dict[TaskId, bool]) -> bool:
+        asked[-1] += 1
         return idle_with(self, known)
 
     def looked(name: str) -> None:
@@ -33,7 +33,7 @@ def test_a_look_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
         def alone(self: Ticks, *given: Any) -> Any:
             asked.append(0)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Task, "idle_with", counted)
+                patch.setattr(LogInput, "idle_with", counted)
                 return look(self, *given)
 
         monkeypatch.setattr(Ticks, name, alone)
@@ -43,6 +43,6 @@ def test_a_look_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         bank.transact()
         bank.driver.run_until_caught_up()
-    tasks = sum(len(q.built.tasks) for q in bank.instance.queries.values())
+    inputs = sum(len(task.logs) for q in bank.instance.queries.values() for task in q.built.tasks)
     bank.instance.close()
-    assert tasks // 2 < max(asked) <= tasks
+    assert inputs // 2 < max(asked) <= inputs
