@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import SLICE_NS_DEFAULT
@@ -295,13 +296,14 @@ class TaskManager:
         task, found = lead.task, list[Task]()
         if not task.joins:
             return ()
-        for facts in self._in_order(task.id.query, known):
+
+        def joins(other: Task) -> bool:
+            same = other.id.subtopology == task.id.subtopology
+            return same and (other.id.partition - task.id.partition) % self._threads == 0 and other.joins
+
+        for facts in islice(self._in_order(task.id.query, known, joins), task.sizer.tasks - 1):
             entry = self._entries[facts.task]
-            other = entry.task.id
-            same = (
-                other.subtopology == task.id.subtopology and (other.partition - task.id.partition) % self._threads == 0
-            )
-            if same and entry.task.joins:
+            if entry.is_free:
                 entry.owner, entry.since_ns = lead.owner, lead.since_ns
                 found.append(entry.task)
         return tuple(found)
@@ -400,15 +402,17 @@ class TaskManager:
                 if not e.task.sleeps:
                     tasks[name] = e
 
-    def _in_order(self, query: str, known: dict[TaskId, bool]) -> Iterator[TaskFacts]:
-        """Its tasks that could run, by precedence. Facts cost far less than asking whether a task can run: it asks those upstream."""
+    def _in_order(
+        self, query: str, known: dict[TaskId, bool], wanted: Callable[[Task], bool] = lambda _task: True
+    ) -> Iterator[TaskFacts]:
+        """Its tasks that are wanted and could run, by precedence. Facts cost far less than asking whether a task can run: it asks those upstream."""
         tasks, found = self._awake[query], list[TaskFacts]()
         for name, e in list(tasks.items()):
             if not e.is_free:
                 continue
             if not (rows := e.task.buffered_rows) and e.task.sleeps:
                 del tasks[name]
-            else:
+            elif wanted(e.task):
                 found.append(TaskFacts(name, query, rows, e.task.rows_ahead))
         found.sort(key=lambda t: t.precedence, reverse=True)
         yield from (t for t in found if tasks[t.task].task.runnable_with(known))

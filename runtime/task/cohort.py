@@ -57,7 +57,7 @@ class Cohort:
             rows, inputs = rows + task.buffered_rows, inputs + len(task.logs)
             if found and (rows > most or inputs > INPUTS_MAX or len(found) == found[0].sizer.tasks):
                 break
-            most = most or task.rows_max(budget_ns)
+            most = most or task.sizer.joint.rows(budget_ns)
             found.append(task)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 
 from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 
@@ -24,22 +25,6 @@ class MicroBatchSizer:
     mostly fixed, and kernels may process them in another way. Any thread.
     """
 
-    __slots__ = (
-        "_budget_ns",
-        "_chosen",
-        "_costs",
-        "_fixed_ns",
-        "_learned",
-        "_lock",
-        "_ns_per_row",
-        "_products",
-        "_rows",
-        "_rows_max",
-        "_squares",
-        "_tasks",
-        "_weight",
-    )
-
     def __init__(self) -> None:
         self._lock, self._tasks = threading.Lock(), TASKS
         self._ns_per_row: float | None = None
@@ -47,6 +32,11 @@ class MicroBatchSizer:
         self._chosen, self._budget_ns = START_ROWS, 0
         self._learned, self._rows_max = 0, 2 * START_ROWS
         self._weight = self._rows = self._costs = self._squares = self._products = 0.0  # weighted sums
+
+    @cached_property
+    def joint(self) -> MicroBatchSizer:
+        """Of joint micro-batches of these tasks."""
+        return MicroBatchSizer()
 
     @property
     def tasks(self) -> int:
@@ -69,13 +59,15 @@ class MicroBatchSizer:
             return self._chosen
 
     def learn(self, rows: int, cost_ns: int, tasks: int = 1) -> None:
-        """Learns from a micro-batch of `rows` rows of so many tasks that took `cost_ns` of processor time."""
+        """Learns from a micro-batch of `rows` rows of so many tasks that took `cost_ns` of processor time. A joint one says nothing of the costs of one task."""
         if tasks > 1:
+            self.joint.learn(rows, cost_ns)
             with self._lock:
                 if cost_ns > 2 * self._budget_ns:
                     self._tasks = max(2, tasks // 2)
                 elif cost_ns < self._budget_ns and tasks == self._tasks:
                     self._tasks = min(TASKS_MAX, 2 * tasks)
+            return
         if rows < LEARNED_ROWS_MIN or (2 * rows < self._chosen and cost_ns < 2 * self._budget_ns):
             return
         with self._lock:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -556,3 +557,15 @@ def test_a_thread_looks_less_often_while_nothing_can_run_and_nobody_works() -> N
     held = grant(m, "b")
     assert step.run_once(0) == IDLE_MS, "somebody works: what comes of it may be this thread's"
     m.release(held, 1)
+
+
+def test_a_grant_has_no_more_tasks_than_one_joint_micro_batch_of_the_same_share_of_partitions() -> None:
+    tasks = [fake("q", n, rows=100 - n) for n in range(8)]
+    for task in tasks:
+        task.joins, task.sizer = True, SimpleNamespace(tasks=3)
+    m = manager(*tasks)
+    first = grant(m, "a")
+    assert [t.id.partition for t in (first.task, *first.others)] == [0, 2, 4]
+    m.release(first, 1000)
+    assert [t.id.partition for t in grant(m, "a").others] == [2, 4]
+    assert [t.id.partition for t in tasks if t.joins and m.remove(t.id).done()] == [1, 3, 5, 6, 7]

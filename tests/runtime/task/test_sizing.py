@@ -111,3 +111,15 @@ def test_a_joint_micro_batch_has_fewer_tasks_after_one_that_took_far_longer_than
     assert sizer.tasks == 2
     sizer.learn(80, 50_000_000)
     assert sizer.tasks == 2
+
+
+def test_a_joint_micro_batch_says_nothing_of_the_costs_of_one_task() -> None:
+    """Most of its cost is fixed for each task: a task with many rows would get micro-batches that take several slices."""
+    sizer, alone = MicroBatchSizer(), MicroBatchSizer()
+    for rows in (2_000, 3_000, 4_000):
+        for each in (sizer, alone):
+            each.rows(5_000_000)
+            each.learn(rows, rows * 1_000)
+        sizer.learn(rows, rows * 20_000, 32)
+    assert sizer.rows(5_000_000) == alone.rows(5_000_000)
+    assert sizer.joint.rows(5_000_000) < 1_000
