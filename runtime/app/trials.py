@@ -19,6 +19,7 @@ from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import Admin, Log, TopicPartition
+from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.task.position_names import topic_named
 
@@ -34,6 +35,7 @@ class TrialHost(Protocol):
     admin: Admin
     clock: Clock
     config: InstanceConfig
+    manager: TaskManager
     query_states: QueryStates
     state: StateManager
     running: Plan
@@ -94,6 +96,7 @@ class Trials:
             self._turns[query] = _Turn(now_ms)
             one = self._suspects[query][0]
             say(INFO, "query.trial", f"a member died in its micro-batch ({one.position})", query=query, task=one.task)
+        host.manager.run_alone(self._suspects)  # so that a second death tells which task it was
         host.query_states.set_awaiting_trial(waiting)
 
     def _has_passed(self, query: str, turn: _Turn) -> bool:

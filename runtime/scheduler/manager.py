@@ -12,7 +12,7 @@ are added before the name, and the name is taken before the task is asked, so th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,6 +119,7 @@ class TaskManager:
         self._held: dict[str, Entry] = {}  # by threads
         self._woken: set[str] = set()  # names that any thread adds, without the lock
         self._held_queries: set[str] = set()
+        self._alone: frozenset[str] = frozenset()  # queries that have no joint micro-batches
         self._prompt: dict[
             str, bool
         ] = {}  # query -> whether its last slice kept to its budget; absent: it has not run yet
@@ -175,6 +176,11 @@ class TaskManager:
         """Grant no more slices to a query (paused, or failed and waiting for its restart)."""
         with self._changed:
             self._held_queries.add(query)
+
+    def run_alone(self, queries: Collection[str]) -> None:
+        """The tasks of exactly these queries run alone from their next slice on."""
+        with self._lock:
+            self._alone = frozenset(queries)
 
     def resume(self, query: str) -> None:
         with self._changed:
@@ -294,7 +300,7 @@ class TaskManager:
     def _join(self, lead: Entry, known: dict[TaskId, bool]) -> tuple[Task, ...]:
         """Tasks of the same sub-topology that run now as well, granted to the same thread. Each thread gets its share of the partitions."""
         task, found = lead.task, list[Task]()
-        if not task.joins:
+        if not task.joins or task.id.query in self._alone:
             return ()
 
         def joins(other: Task) -> bool:

@@ -36,6 +36,8 @@ class Member:
         self.queries, self.at = tasks, dict.fromkeys(WEIGHTS, 0)
         self.held: dict[str, str] = {}
         self.waiting: list[str] = []
+        self.alone: list[str] = []
+        self.manager = SimpleNamespace(run_alone=lambda queries: setattr(self, "alone", sorted(queries)))
         self.query_states = SimpleNamespace(set_hung=self._hold, set_awaiting_trial=self._wait)
         self.state = SimpleNamespace(local_record=self._record)
         self.hung = HungQueries(cast(Any, self))
@@ -138,7 +140,7 @@ def test_an_instance_alone_tries_at_once(log: MemoryLog, tmp_path: Any) -> None:
     Member(log, "", tmp_path, shared=False).died("A", "B")
     again = Member(log, "", tmp_path, shared=False)
     again.hung.learn()
-    assert again.waiting == ["A"]
+    assert (again.waiting, again.alone) == (["A"], ["A", "B"])
 
 
 def test_another_definition_or_a_task_of_another_member_waits_for_nothing(log: MemoryLog, tmp_path: Any) -> None:

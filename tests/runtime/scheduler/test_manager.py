@@ -567,5 +567,10 @@ def test_a_grant_has_no_more_tasks_than_one_joint_micro_batch_of_the_same_share_
     first = grant(m, "a")
     assert [t.id.partition for t in (first.task, *first.others)] == [0, 2, 4]
     m.release(first, 1000)
+    m.run_alone(["q"])
+    alone = grant(m, "a")
+    assert alone.others == ()
+    m.release(alone, 1000)
+    m.run_alone([])
     assert [t.id.partition for t in grant(m, "a").others] == [2, 4]
     assert [t.id.partition for t in tasks if t.joins and m.remove(t.id).done()] == [1, 3, 5, 6, 7]
