@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,11 +19,9 @@ import pyarrow as pa
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import Deployed
-from flowql.compiler.plan.generations import plain
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
-from flowql.compiler.plan.types import Kind
 from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
@@ -51,7 +49,7 @@ from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of, within
 from flowql.query.room import Room
 from flowql.query.session import answer
-from flowql.query.views import ViewMaker, sink_view, store_views
+from flowql.query.views import ViewMaker, store_views
 from flowql.query.whole import Whole, awaited
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import Log, TopicPartition
@@ -102,9 +100,8 @@ class _OfLog(Commit):
         return self.pin is not None or super(_OfLog, self).at_rest()
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
-        results = results_of(self.plan)
         return {
-            name: partial(self._made, partial(topic_of, self.log, results[name]) if name in results else make)
+            name: partial(self._made, make)
             for name, make in super(_OfLog, self).relations().items()
             if self.visible is None or name.casefold() in self.visible
         }
@@ -511,62 +508,13 @@ store_views_of = OfPlan(lambda plan: list(store_views(plan)))
 def _topic_names(plan: Plan) -> frozenset[str]:
     stores = {name for name, _ in store_views_of(plan)}
     found = {s.name.casefold() for s in plan.sources if s.relation or s.name not in stores}
-    found |= {name.casefold() for name in results_of(plan)}
     return frozenset(found | ({LETTERS.casefold()} if LETTERS not in stores else set()))
 
 
-def _results(plan: Plan) -> dict[str, SourceDef]:
-    """Tables of ksqlDB's dialect whose topics have the same rows as the stores that queries read them from: without windows, whose rows expire in the
-    store, and in a format that keeps each value.
-    """
-    found = dict[str, SourceDef]()
-    for query in plan.queries:
-        source, view = plan.source(query.sink), sink_view(query)
-        if (
-            source is None
-            or view is None
-            or source.relation
-            or source.kind != "table"
-            or source.schema.window is not None
-        ):
-            continue
-        stored = (*view.spec.key.fields, *view.spec.value.fields)
-        same = [(f.name, f.type) for f in stored] == [(f.name, f.type) for f in source.schema]
-        exact = (
-            source.value_format.name == "JSON"
-            and source.value_format.wrap
-            and source.key_format.name in ("KAFKA", "JSON")
-        )
-        simple = all(f.type.kind in _EXACT and f.role in ("key", "value") for f in source.schema)
-        if (
-            same
-            and exact
-            and simple
-            and not source.null_group
-            and plain(view.spec.name, query.generation) == source.name
-        ):
-            found[source.name] = replace(source, relation=True)  # without ROWTIME, as in the store
-    return found
-
-
-_EXACT = (
-    Kind.BOOLEAN,
-    Kind.INT,
-    Kind.BIGINT,
-    Kind.DECIMAL,
-    Kind.STRING,
-    Kind.DATE,
-    Kind.TIME,
-    Kind.TIMESTAMP,
-    Kind.DOUBLE,
-)
-results_of = OfPlan(_results)
-
-
 def _of_views(plan: Plan) -> dict[str, SourceDef]:
-    made = {s.name: s for s in plan.sources if s.kind == "table" and s.query is not None} | results_of(plan)
-    return {name.casefold(): source for name, source in made.items()}
+    made = {s.name.casefold(): s for s in plan.sources if s.kind == "table" and s.query is not None}
+    return {name: made[name] for name in made.keys() & _topic_names(plan)}
 
 
-_views = OfPlan(_of_views)  # by folded names
+_views = OfPlan(_of_views)  # those that are read from topics alone, by folded names
 _in_topics = OfPlan(_topic_names)  # the folded names of relations that are read from topics alone

@@ -26,7 +26,7 @@ from flowql.config.pg import PgSettings
 from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.pg.reading import Reading, results_of, topic_of
+from flowql.pg.reading import Reading
 from flowql.query import catching_up
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.access import RELAYED, Caller, Relayed, hash_of
@@ -162,19 +162,17 @@ def same_answers(host: Host, port: int) -> None:
             assert here.headers["content-type"] == there.headers["content-type"]
 
 
-def test_answers_over_tables_of_ksql_are_those_of_the_instance(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_over_tables_of_ksql_are_those_of_the_instance(in_ksql: Host) -> None:
+    """Their topics may have other rows than the stores: those of INSERT VALUES, for example."""
     with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
-        same_answers(in_ksql, port_of(gateway))
-        same_answers(in_ksql, port_of(gateway))  # what was read is kept
-        monkeypatch.setattr(in_ksql.service, "query", lambda *_, **__: pytest.fail("the instance is asked"))
-        for sql in ASKED[:4]:
-            assert ask(port_of(gateway), "POST", "/v1/query", json={"sql": sql}).status_code == 200, sql
+        port = port_of(gateway)
+        same_answers(in_ksql, port)
+        execute(port, "INSERT INTO SPENT (AUCTION, N, TOTAL) VALUES (3, 1000, 1000), (99, 1, 1);")
+        same_answers(in_ksql, port)
+        same_answers(in_ksql, port)
 
 
-def test_rows_of_a_large_view_are_looked_up_in_its_state(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many look-ups that wait at the same time are few requests. In the background the gateway reads the topic, then it answers by itself."""
-    monkeypatch.setattr(catching_up, "NEAR_RECORDS", 1)
-    assert in_ksql.listening is not None
+def test_look_ups_in_the_state_that_wait_are_few_requests(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[int]()
     look_up = in_ksql.service.look_up
 
@@ -184,9 +182,6 @@ def test_rows_of_a_large_view_are_looked_up_in_its_state(in_ksql: Host, monkeypa
 
     with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
         port = port_of(gateway)
-        reading = gateway.reading._catching_up
-        monkeypatch.setattr(reading, "_read", lambda _: None)
-        same_answers(in_ksql, port)
         assert ask(port, "GET", "/v1/tables/SPENT/rows?AUCTION=9").json()["rows"] == []  # the instance learns its shape
         monkeypatch.setattr(in_ksql.service, "query", lambda *_, **__: pytest.fail("it is no look-up"))
         monkeypatch.setattr(in_ksql.service, "look_up", counted)
@@ -198,13 +193,30 @@ def test_rows_of_a_large_view_are_looked_up_in_its_state(in_ksql: Host, monkeypa
             )
         assert [[r["AUCTION"] for r in rows] for rows in found] == [[n % 8] if n % 8 < 7 else [] for n in range(64)]
         assert len(asked) == 64
-        monkeypatch.undo()
-        monkeypatch.setattr(catching_up, "NEAR_RECORDS", 3)
-        gateway.reading._kept._kept.clear()
-        same_answers(in_ksql, port)
-        until(lambda: reading.is_near(topic_of(gateway.reading._log, results_of(gateway.reading.plan())["SPENT"])))
-        monkeypatch.setattr(in_ksql.service, "look_up", lambda *_: pytest.fail("the instance is asked"))
-        assert ask(port, "GET", "/v1/tables/SPENT/rows?AUCTION=3").json()["rows"][0]["AUCTION"] == 3
+
+
+def test_a_large_view_is_read_in_the_background(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the instance answers, then the gateway."""
+    monkeypatch.setattr(catching_up, "NEAR_RECORDS", 3)
+    sql, asked, query = "SELECT COUNT(*) AS n FROM spent WHERE customer LIKE 'many%'", list[int](), host.service.query
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        asked.append(1)
+        return query(*arguments, **options)
+
+    monkeypatch.setattr(host.service, "query", counted)
+    with gateway_of(host, ApiSettings(1, TOKEN)) as gateway:
+        port = port_of(gateway)
+        execute(port, "INSERT INTO orders VALUES " + ", ".join(f"({n}, 'many{n}', 1)" for n in range(100, 120)))
+        until(lambda: rows(port, sql) == [{"n": 20}])
+        assert asked
+
+        def is_near() -> bool:
+            asked.clear()
+            assert rows(port, sql) == [{"n": 20}]
+            return not asked
+
+        until(is_near)
 
 
 def test_a_relayed_request_is_that_of_its_sender(host: Host, port: int) -> None:
