@@ -47,14 +47,16 @@ class KeptTopics:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._lock = threading.Lock()  # guards the tables; each has a lock of its own
 
-    def of(self, source: SourceDef) -> Kept:
+    def of(self, source: SourceDef, *, is_asked: bool = True) -> Kept:
+        """is_asked: a query reads it now."""
         with self._lock:
             known = self._kept.get(source.topic)
             if known is None or (known.source is not source and known.source != source):
                 if known is not None:
                     known.left()
                 known = self._kept[source.topic] = self.made(source)
-            self._kept.move_to_end(source.topic)
+            if is_asked:
+                self._kept.move_to_end(source.topic)
             return known
 
     def made(self, source: SourceDef) -> Kept:
@@ -84,8 +86,8 @@ class KeptTopics:
         return sum(max(0, end - at[tp]) for tp, (_, end) in relation.spans.items())
 
     def read_on(self, relation: TopicRelation, room: Room) -> bool:
-        """Reads a table on to the ends of the relation. False if it is too large to be kept."""
-        kept = self.of(relation.source)
+        """Reads a table on to the ends of the relation, in the background. False if it does not fit beside those that queries have read meanwhile."""
+        kept = self.of(relation.source, is_asked=False)
         with kept.lock:
             kept.advance(relation, room, self.share)
         room.back()
