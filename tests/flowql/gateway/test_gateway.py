@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from flowql.config.pg import PgSettings
 from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.gateway import look_ups
 from flowql.pg.reading import Reading
 from flowql.query import catching_up
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -193,6 +195,36 @@ def test_look_ups_in_the_state_that_wait_are_few_requests(in_ksql: Host, monkeyp
             )
         assert [[r["AUCTION"] for r in rows] for rows in found] == [[n % 8] if n % 8 < 7 else [] for n in range(64)]
         assert len(asked) == 64
+
+
+def test_look_ups_that_the_instance_does_not_answer_go_by_themselves(
+    in_ksql: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_ups, "ANSWER_S", 0.2)
+    begun = list[int]()
+
+    async def hanging(*_: Any) -> bytes:
+        begun.append(1)
+        await asyncio.sleep(WAIT_S)
+        return b""
+
+    with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+        monkeypatch.setattr(gateway.relay, "post", hanging)
+        said = httpx.get(
+            f"http://127.0.0.1:{port_of(gateway)}/v1/tables/SPENT/rows?AUCTION=3",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            trust_env=False,
+            timeout=WAIT_S / 2,
+        )
+        assert (len(begun), said.json()["rows"][0]["AUCTION"]) == (1, 3)
+
+
+def test_many_look_ups_of_limited_tokens_are_one_request(in_ksql: Host) -> None:
+    results = [f"a_stream_with_a_name_of_some_length_{n}" for n in range(5_000)]
+    asked = [{"sql": "SELECT 1", "engine": None, "visible": results}] * look_ups.LOOK_UPS_MAX
+    local, token = own_port(in_ksql)
+    said = ask(local, "POST", look_ups.PATH, token, json={"look_ups": asked})
+    assert said.status_code == 200, said.text
 
 
 def test_a_large_view_is_read_in_the_background(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
