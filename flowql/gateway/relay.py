@@ -141,7 +141,7 @@ class _Answer(Elsewhere):
     def __init__(self, relay: Relay, asked: h11.Request, body: bytes | None) -> None:
         super().__init__()
         self._relay, self._asked, self._body = relay, asked, body
-        self._has_begun = self._is_whole = False  # the answer, as far as it was sent
+        self._has_begun = self._is_whole = False  # the answer of the instance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -166,6 +166,8 @@ class _Answer(Elsewhere):
             passing.cancel()
             await asyncio.gather(asking, passing, return_exceptions=True)
             self._relay.leave(stream)
+        if self._is_whole:  # last, as the client may then send the next request: this one must no longer be counted
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _ask(self, stream: Stream, receive: Receive) -> None:
         """Sends the request. Returns when the client has left."""
@@ -197,7 +199,6 @@ class _Answer(Elsewhere):
                 await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
             elif isinstance(event, h11.EndOfMessage):
                 self._is_whole = True
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _lost(error: Exception) -> Response:

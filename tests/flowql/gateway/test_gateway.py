@@ -316,6 +316,16 @@ def test_a_long_answer_is_passed_on_whole(host: Host, port: int, monkeypatch: py
     assert ask(port, "HEAD", "/v1/status").content == b""
 
 
+def test_a_request_is_not_counted_once_its_answer_is_whole(port: int) -> None:
+    """One replay is answered at a time. A client sends the next request when it has the answer, or even before."""
+    body = '{"records": []}'
+    head = f"POST /v1/dead-letters/replay HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 15\r\n"
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as client:
+        client.sendall((f"{head}\r\n{body}" * 4 + f"{head}Connection: close\r\n\r\n{body}").encode())
+        said = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert said.count(b"HTTP/1.1 200") == 5, said
+
+
 def test_a_local_table_with_rows_is_subscribed_to(port: int) -> None:
     execute(port, "INSERT INTO orders VALUES (77, 'eve', 1)")
     given = {"sql": "SELECT id, amount FROM orders WHERE customer = 'eve'", "start": "earliest", "limit": 1}
