@@ -79,7 +79,7 @@ API = Record(
         ),
         "subscriptions": Key(
             Whole(1, SUBSCRIPTIONS_MAX),
-            f"How many different subscriptions over HTTP each process serves at once; default: {SUBSCRIPTIONS}.",
+            f"How many different subscriptions over HTTP the instance serves at once; default: {SUBSCRIPTIONS}.",
         ),
     },
 )

@@ -52,7 +52,7 @@ INTERACTIVE_QUERIES = Record(
     {
         "rows": Key(Whole(1), "Maximum rows of an answer; default: 100,000,000."),
         "time": Key(Duration(), "Maximum time until an answer is complete; default: 10 minutes."),
-        "at_once": Key(Whole(1, AT_ONCE_MAX), "Queries each process answers at once, at most 16; others are rejected."),
+        "at_once": Key(Whole(1, AT_ONCE_MAX), "Queries answered at the same time, at most 16; others are rejected."),
         "spill": Key(
             Size(),
             "Maximum space on disk for data that exceeds their share of `memory`; default: 4 GB, and at most half of the free space.",

@@ -98,4 +98,4 @@ def app_of_entries(
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=HEADERS, expose_headers=["*"]
         )
-    return Limited(app, Routes(routes, missing), names, origins, relays=tokens is not None and tokens.relays)
+    return Limited(app, Routes(routes, missing), names, origins)

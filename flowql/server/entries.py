@@ -191,8 +191,8 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
             request.scope[HOLDS_TOKEN] = True
         try:
             answer = await _answered(entry, server, request, caller)
-        except ClientDisconnect:  # no answer is read, but the audit log has a line
-            answer = response(*failed(Malformed("its body was cut off")))
+        except ClientDisconnect:  # within the body: nothing was done, and no answer is read
+            return Response(status_code=400)
         except Exception as error:  # the instance continues, and the client gets the error
             answer = response(*failed(error))
         if not isinstance(answer, Elsewhere) and (entry.action != "read" or answer.status_code == 403):

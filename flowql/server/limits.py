@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import threading
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
@@ -23,12 +24,33 @@ RETRY_AFTER_S = b"1"  # of 503
 HEAD_BYTES_MAX = 1 << 16  # parsers have their own limit for heads that come in parts
 BODY_S = 30.0  # from the headers to the end of a body
 ANY_NAME = ("localhost",)
-_RELAYED = RELAYED.encode()
+_RELAYED = RELAYED.encode()  # it has all results of a token; the port limits it
+
+
+class RequestCounts:
+    """The number of requests that are being answered, by what they are counted as."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the counts
+        self._counts: dict[str, int] = {}
+
+    def begin(self, counted: str, at_once: int) -> bool:
+        """Counts one more request. False if `at_once` are being answered already."""
+        with self._lock:
+            count = self._counts.get(counted, 0)
+            if count < at_once:
+                self._counts[counted] = count + 1
+            return count < at_once
+
+    def end(self, counted: str) -> None:
+        with self._lock:
+            self._counts[counted] -= 1
+            if not self._counts[counted]:
+                del self._counts[counted]
 
 
 class Limited:
     """The routes of a port behind limits. app: calls that of the route (`routed`). names: hosts by which it may be called; an address always may be. origins: of web pages whose scripts may open a WebSocket, besides those of the port itself; for other requests, browsers ask for CORS.
-    relays: it gets requests with the header `RELAYED`, which has all results of a token. The head may then be longer by this header.
 
     A page in a browser can have its own name lead to this machine; then Host has that name, and it is turned away.
     """
@@ -39,22 +61,20 @@ class Limited:
         routes: Routes,
         names: Collection[str] = (),
         origins: Collection[str] = (),
-        *,
-        relays: bool = False,
     ) -> None:
-        self._app, self._routes, self._uncounted = app, routes, _RELAYED if relays else b""
+        self._app, self._routes = app, routes
         self._origins = frozenset(origins)
         self._names = {n.casefold() for n in (*ANY_NAME, *names)}
-        self._counts = dict[str, int]()  # of requests that are being answered, by what they are counted as
+        self._running = RequestCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_socket = scope["type"] == "websocket"
         headers = {k.lower(): v for k, v in scope["headers"]}
         route, scope["path_params"] = self._routes.find(WEBSOCKET if is_socket else scope["method"], scope["path"])
         counted, limit, scope[APP] = route.counted, route.limit, route.app
-        head_bytes = sum(len(k) + len(v) for k, v in scope["headers"] if k != self._uncounted)
+        head_bytes = sum(len(k) + len(v) for k, v in scope["headers"] if k != _RELAYED)
         refused = self._refused(headers, head_bytes, limit, is_socket=is_socket)
-        if refused is None and not self._begun(counted, limit.at_once):
+        if refused is None and not self._running.begin(counted, limit.at_once):
             refused = 503, _error(f"{limit.at_once} such requests are being answered", "ask again in a moment")
         if refused is not None:
             await _refuse(scope, send, *refused)
@@ -62,7 +82,7 @@ class Limited:
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._end(counted)
+                self._running.end(counted)
         else:
             await self._within(counted, limit, scope, receive, send)
 
@@ -97,17 +117,7 @@ class Limited:
             if not body.answered:
                 await _refuse(scope, send, error.status, _error(str(error)))
         finally:
-            self._end(counted)
-
-    def _begun(self, counted: str, at_once: int) -> bool:
-        """Counts one more request. False if `at_once` are being answered already."""
-        count = self._counts.get(counted, 0)
-        if count < at_once:
-            self._counts[counted] = count + 1
-        return count < at_once
-
-    def _end(self, counted: str) -> None:
-        self._counts[counted] -= 1
+            self._running.end(counted)
 
     def _is_known(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host

@@ -15,7 +15,6 @@ from flowql.query.options import QueryEngine
 from flowql.server.bodies import fields_of
 from flowql.server.entries import Call, Entry
 from flowql.server.routes import Limit
-from flowql.server.row_entries import QUERIES
 from flowql.server.streaming import ARROW, decode, encode
 
 PATH = "/look-ups"
@@ -73,7 +72,7 @@ LOOK_UPS = Entry(
     "Several look-ups of rows by key.",
     read=_read,
     produces=(ARROW,),
-    limit=Limit(body_bytes=LOOK_UPS_MAX * QUERIES.body_bytes),
+    limit=Limit(body_bytes=1 << 20),
     internal=True,
     local=True,
 )

@@ -134,6 +134,10 @@ class Course:
         """Stages of which the ends of these partitions are to be asked."""
         return {name: p.written for name, p in self._stages.items() if p.asks is not None}
 
+    def ask(self, name: str, tick: int) -> None:
+        """A stage at rest has written nothing since a tick whose ends are not known, so they are still the ends of its topics."""
+        self._stages[name].asks = tick
+
     def learn(self, name: str, ends: Ends | None) -> None:
         """The ends of what a stage of `to_ask` has written. None: they are not known in time, so no reader takes this tick."""
         p = self._stages[name]

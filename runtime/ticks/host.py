@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import Admin, Log, TopicPartition
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.manager import StateManager
@@ -58,3 +59,16 @@ class TickHost(Protocol):
     def is_refused(self, query: str) -> bool:
         """Whether the log has refused what the query made, and it is back at the last commit."""
         ...
+
+
+def ends_of(admin: Admin, topics: Collection[str]) -> dict[str, Ends] | None:
+    """The ends of those topics that exist. None: brokers are away. The commit thread calls it before their writers go on."""
+    if not topics:
+        return {}
+    try:
+        counts = admin.partition_counts(list(topics))
+        tps = [TopicPartition(topic, p) for topic, count in counts.items() for p in range(count)]
+        ends = admin.end_offsets(tps) if tps else {}
+    except LogError:
+        return None
+    return {topic: {tp: end for tp, end in ends.items() if tp.topic == topic} for topic in counts}

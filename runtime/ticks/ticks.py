@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.snapshot import StateSnapshot
@@ -29,7 +27,7 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.graph import Stage, stages_of
-from flowql.runtime.ticks.host import TickHost
+from flowql.runtime.ticks.host import TickHost, ends_of
 from flowql.runtime.ticks.numbers import cuts_of, remembered, whole_of
 from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
 from flowql.runtime.ticks.record import Ends, Line, Lines
@@ -402,6 +400,7 @@ class Ticks(StageTicks):
         is_compacted = not host.log.supports_redo
         self._course = Course((), {}, 0, {}, host.clock.timer_ms, alone=True, is_compacted=is_compacted)
         self._drawn = False  # since the last cut
+        self._asked: list[TopicPartition] = []  # whose ends the next tick has
         self._looks = 0
         self._halts = False
 
@@ -436,6 +435,8 @@ class Ticks(StageTicks):
             f.rested = self._is_there(f)
             f.late |= f.line is not None and not f.rested
         self._finish(there := [f for f in self._followers.values() if f.rested])
+        for f in (f for f in there if f.rested and f.done not in f.ends):
+            self._course.ask(f.writers.topic, f.done)  # for the first time, or brokers were away
         self._finish_empty()
         for f in there:
             if f.runs_free and self._is_there(f) and not self._halts:
@@ -445,9 +446,10 @@ class Ticks(StageTicks):
 
     def committed(self, finished: Sequence[tuple[str, int]]) -> None:
         with self._lock:
-            stages, asked = self._behind({task.rpartition("/")[0] for task, _ in finished}), self._course.to_ask()
-        ends = self._ends_of([f.writers.topic for f in stages if f.writers.topic in asked])
+            asked = self._course.to_ask()
+        found = ends_of(self._host.admin, asked)
         with self._lock:
+            ends, stages = found or {}, self._behind({task.rpartition("/")[0] for task, _ in finished})
             for f in (f for f in stages if any(map(self._host.is_refused, f.writers.queries))):
                 f.told.clear()  # it is back at the commit before
                 if f.writers.topic in asked:
@@ -455,6 +457,7 @@ class Ticks(StageTicks):
                     f.finished.discard(f.done)
             for topic in self._course.to_ask():
                 self._course.learn(topic, ends.get(topic))
+            self._course.wants_tick |= found is None
             snapshot, now_ms = self._host.state.snapshot(), self._host.clock.timer_ms()
             for f in self._followers.values():
                 if f.rested:  # nothing of it has changed: the newest snapshot shows the same
@@ -473,8 +476,8 @@ class Ticks(StageTicks):
             self._fit(made)
             for f in self._behind({task.id.query for task in made}):
                 f.rested = False
-                # A tick has to be drawn: queries upstream may have nothing to do, and have finished none since the start.
-                self._host.commit.dirty |= bool(f.writers.upstream)
+                # A tick has to be drawn: no row may come, and a tick that was drawn before the tasks were made may lack their partitions.
+                self._host.commit.dirty = self._course.wants_tick = True
 
     def halt(self) -> None:
         with self._lock:
@@ -495,6 +498,7 @@ class Ticks(StageTicks):
             self._drawn = True
             self._fit()
             self._course.draw(ends, self._host.clock.wall_ms())
+            self._course.wants_tick = self._course.sources != self._asked  # tasks were made meanwhile
             self._known_ms[self._course.newest] = self._host.clock.timer_ms()
             self._cuts[self._course.newest] = dict(ends)
             self._follow()
@@ -526,7 +530,8 @@ class Ticks(StageTicks):
 
     def _source_partitions(self) -> list[TopicPartition]:
         with self._lock:
-            return self._course.sources
+            self._asked = self._course.sources
+            return self._asked
 
     def _follow(self) -> None:
         """Stages go on to the lines that the course has for them."""
@@ -577,15 +582,6 @@ class Ticks(StageTicks):
             if free or f.done in f.ends or f.writers.topic not in read
             if all(self._is_here(task, known) for task in self._tasks(f))
         ]
-
-    def _ends_of(self, topics: Iterable[str]) -> dict[str, Ends]:
-        """The ends of these topics. The commit thread calls it before their writers go on."""
-        with suppress(LogError):  # brokers are away: the next tick will do
-            counts = self._host.admin.partition_counts(list(topics))
-            tps = [TopicPartition(topic, p) for topic, count in counts.items() for p in range(count)]
-            ends = self._host.admin.end_offsets(tps) if tps else {}
-            return {topic: {tp: end for tp, end in ends.items() if tp.topic == topic} for topic in counts}
-        return {}
 
 
 def _set_lines(f: Follower | None, tasks: Iterable[Task]) -> None:

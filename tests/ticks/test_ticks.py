@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from flowql.runtime.app import query_tasks
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
-from flowql.runtime.log.base import Log
+from flowql.runtime.log.base import Admin, Log
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.task import Task
@@ -213,7 +213,7 @@ FAULTS = (
 
 def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
     """Breaks what holds ticks together."""
-    written, every, ends_of, set_lines = Bank.write, Ticks._tasks, Ticks._ends_of, ticks._set_lines
+    written, every, ends_of, set_lines = Bank.write, Ticks._tasks, ticks.ends_of, ticks._set_lines
     keep = Ticks._keep
 
     def apart(bank: Bank, by_partition: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
@@ -221,8 +221,8 @@ def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
             written(bank, {p: records})
             bank.driver.round()
 
-    def late(self: Ticks, topics: Sequence[str]) -> Any:
-        return {t: {tp: end + 1 for tp, end in ends.items()} for t, ends in ends_of(self, topics).items()}
+    def late(admin: Admin, topics: Collection[str]) -> Any:
+        return {t: {tp: end + 1 for tp, end in ends.items()} for t, ends in (ends_of(admin, topics) or {}).items()}
 
     def passed(f: Follower, tasks: Sequence[Task]) -> None:
         set_lines(f, tasks)
@@ -241,7 +241,7 @@ def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
         case "a mark by one task of several":
             patch.setattr(Ticks, "_tasks", lambda self, f: every(self, f)[:1])
         case "ends with a record of a later tick":
-            patch.setattr(Ticks, "_ends_of", late)
+            patch.setattr(ticks, "ends_of", late)
         case "a line that a task passes":
             patch.setattr(ticks, "_set_lines", passed)
         case "a merge past a reader":
@@ -277,7 +277,9 @@ def test_a_mark_lost_at_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def first_lost(self: Ticks, finished: Sequence[tuple[str, int]]) -> None:
         loses = bool(finished) and self not in lost
-        committed(self, () if loses else finished)
+        for topic in self._course.to_ask() if loses else ():
+            self._course.learn(topic, None)
+        committed(self, finished)
         lost.extend([self] if loses else [])
 
     monkeypatch.setattr(Ticks, "committed", first_lost)

@@ -41,7 +41,6 @@ KINDS = {
 # What follows the first line: the status for all kinds, and for requests whose body is read.
 HEADS: dict[str, tuple[str, int]] = {
     "a header of 70 KB": (f"{HEAD}X: {'x' * 70_000}\r\n\r\n", 431),
-    "the header of the gateway": (f"{HEAD}Flowql-Relayed: {'x' * 70_000}\r\n\r\n", 431),
     "thousands of headers": (HEAD + "".join(f"X-{n}: {n}\r\n" for n in range(8_000)) + "\r\n", 431),
     "a header that does not end": (f"{HEAD}X: {'x' * 100_000}", 431),
     "a line that is no header": (f"{HEAD}no header\r\n\r\n", 400),
