@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 
-import msgspec
-
 from flowql.config.project import Knobs, Project, check_here
 
 UNSUPPORTED_TARGET = "FQ5203"
@@ -39,6 +37,8 @@ class Settings(Knobs):
         return f"{self.application_id}-{writer_here(role)}"
 
     def dumps(self) -> str:
+        import msgspec  # 7 ms that no command spends which starts nothing
+
         return msgspec.json.encode(self, enc_hook=str).decode()
 
     def at_start(self) -> str:
@@ -48,6 +48,8 @@ class Settings(Knobs):
 
     @classmethod
     def loads(cls, text: str) -> Settings:
+        import msgspec
+
         return msgspec.json.decode(text, type=cls, dec_hook=lambda path, value: path(value))
 
 

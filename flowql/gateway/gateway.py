@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-import time
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from flowql.compiler.plan.topology import Plan
 from flowql.config.api import ApiSettings
 from flowql.config.pg import PgSettings, PgUser
 from flowql.deploy.settings import Settings
-from flowql.errors import CommandError
 from flowql.gateway.app import make_app
 from flowql.gateway.queries import LogQueries
 from flowql.gateway.relay import Relay
@@ -22,8 +16,6 @@ from flowql.pg.connection import Access, Connections
 from flowql.pg.execution import Shared
 from flowql.pg.reading import Reading
 from flowql.pg.scram import Verifier
-from flowql.query.whole import STEP_S
-from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.secret import revealed
 from flowql.server.access import Caller, Tokens, folded
 from flowql.server.audit import AuditLog
@@ -38,7 +30,7 @@ class Gateway:
     def __init__(self, settings: Settings, instance: tuple[int, str]) -> None:
         self._settings, self.relay = settings, Relay(*instance)
         self.reading = Reading(settings)
-        self.readers = Readers(settings, self.reading.record, WholeEnds(self.reading))
+        self.readers = Readers(settings, self.reading.record, self.reading.ends)
         self.ports: list[Port] = []
 
     def serve_api(self, api: ApiSettings, listener: socket.socket) -> None:
@@ -70,36 +62,6 @@ class Gateway:
         self.end()
         self.readers.close()
         self.reading.close()
-
-
-@dataclass(slots=True)
-class _Ends:
-    """What the instance told last about some topics, and when it was asked, by the monotonic clock."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    asked_s: float = 0.0
-    told: Mapping[TopicPartition, int] | None = None
-
-
-class WholeEnds:
-    """The ends of results as of one tick, as the instance tells them. It is asked at most every `STEP_S`; those that wait share what it tells."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._known = defaultdict[tuple[str, ...], _Ends](_Ends)
-
-    def __call__(self, *topics: str) -> Mapping[TopicPartition, int] | None:
-        """Any thread. None if that is not known yet."""
-        called_s, known = time.monotonic(), self._known[topics]
-        with known.lock:
-            if known.asked_s <= called_s:  # what it told before may be out of date
-                time.sleep(max(0.0, known.asked_s + STEP_S - time.monotonic()))
-                known.asked_s = time.monotonic()
-                try:
-                    known.told = self._reading.whole_ends(*topics)
-                except CommandError:  # it does not answer now
-                    known.told = None
-            return known.told
 
 
 def access_of(pg: PgSettings) -> Access:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,12 +20,13 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef, StoreSpec
+from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from flowql.config.storage import log_at
 from flowql.deploy.functions import interactive_functions
 from flowql.deploy.settings import Settings, writer_here
 from flowql.errors import CommandError
 from flowql.pg.commit_point import about_to_write
+from flowql.pg.empty import EmptyCommit, NoState, store_views_of
 from flowql.pg.errors import unsupported
 from flowql.pg.kept import PinnedTopics, pinned_relation
 from flowql.pg.pins import Files, Holder, Pin
@@ -46,44 +46,27 @@ from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.looking_up import looked_up_now
 from flowql.query.of_plan import OfPlan
 from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
-from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of, within
+from flowql.query.relations import Relation, TopicRelation, is_passed, within
 from flowql.query.room import Room
 from flowql.query.session import answer
-from flowql.query.views import ViewMaker, store_views
-from flowql.query.whole import Whole, awaited
+from flowql.query.whole import STEP_S, SharedEnds, Whole
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
-from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.log.repairs import topic_name as repairs_topic
-from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.dead_letters import TABLE as LETTERS
 from flowql.server.access import visible_plan
 from flowql.server.address import LOST, read_address
 from flowql.server.client import Client
 
 Visible = frozenset[str] | None  # folded names of relations; None: all
+UNFINISHED = "views have not finished a tick yet"
+TOO_FAST = "commits come faster than a snapshot can be taken"
 LIMITED_MAX = 64  # plans of which some relations are seen
 
 
 class NeedsInstance(Exception):
     """The statement reads state, which the instance alone has."""
-
-
-class _NoState:
-    """The state of a commit of which topics alone are read. pin: of one statement."""
-
-    def __init__(self, sequence: int, pin: Pin | None = None) -> None:
-        self.sequence, self._pin = sequence, pin
-
-    def stores(self) -> Sequence[StoreSpec]:
-        return ()
-
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        return {}
-
-    def close(self) -> None:
-        if self._pin is not None:
-            self._pin.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,37 +100,6 @@ class _OfLog(Commit):
         return kept_if_table(found, self.topics) if self.pin is None else pinned_relation(found, self.topics, self.pin)
 
 
-@dataclass(frozen=True, slots=True)
-class _Empty(Commit):
-    """A commit in which no relation has rows: it tells columns and types. visible: as in `_OfLog`."""
-
-    visible: frozenset[str] | None = None
-
-    def relations(self) -> dict[str, Callable[[], Relation]]:
-        names = self.visible
-        return {n: make for n, make in self._all().items() if names is None or n.casefold() in names}
-
-    def _all(self) -> dict[str, Callable[[], Relation]]:
-        letters = dead_letter_source(self.application_id)
-        found: dict[str, Callable[[], Relation]] = {s.name: partial(_topic, self.log, s) for s in self.plan.sources}
-        found[letters.name] = lambda: LettersRelation(_topic(self.log, letters), letters.name)
-        found[STORES] = lambda: StoresRelation((), self.snapshot)
-        for name, make in store_views_of(self.plan):
-            found[name] = partial(_store, name, make, self.snapshot)
-        return found | {s.name: partial(_topic, self.log, s) for s in self.plan.sources if s.relation}
-
-    def at_rest(self) -> bool:
-        return True
-
-
-def _topic(log: Log, source: SourceDef) -> TopicRelation:
-    return TopicRelation(source.name, source, log, {})
-
-
-def _store(name: str, make: ViewMaker, snapshot: Snapshot) -> StoreRelation:
-    return StoreRelation(name, make(), snapshot, False, make)
-
-
 class Reading:
     """Any thread."""
 
@@ -176,6 +128,10 @@ class Reading:
         )
         shared = settings.kafka is not None and settings.kafka.shared
         self._reads_log = settings.engine == "runtime" and not shared
+        self.ends = SharedEnds(
+            self.whole_ends,
+            partial(self._log.last_sequence, settings.application_id) if settings.kafka is None else None,
+        )
         self._pins = settings.engine == "runtime" and (self.is_standard or not shared)  # for transactions
 
     def close(self) -> None:
@@ -265,9 +221,7 @@ class Reading:
         def take(relations: Sequence[str]) -> Commit:
             if visible is not None and (not relations or any(name.casefold() not in visible for name in relations)):
                 raise NeedsInstance  # it tells what exists
-            if not all(map(partial(self._is_near, self.plan()), relations)):
-                raise NeedsInstance
-            return self._take(relations, visible=visible)
+            return self._take(relations, visible=visible, near=True)
 
         if not self.is_local or options.at_least is not None or options.allow_standby:
             raise NeedsInstance
@@ -291,39 +245,60 @@ class Reading:
         name, app = relation.casefold(), self.settings.application_id
         if (visible is not None and name not in visible) or name not in _in_topics(plan):
             return None
-        state = _NoState(self._log.last_sequence(app))
-        return _OfLog(plan, state, self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
+        topics = self._topics_made(plan, [relation])
+        if (ends := self.ends.known(*topics) if topics else {}) is None or not _has_all(ends, topics):
+            return None
+        state = NoState(self._log.last_sequence(app))
+        return _OfLog(plan, state, self._repaired, app, topics=self._kept, ends=ends)  # type: ignore[arg-type]
+
+    def _topics_made(self, plan: Plan, relations: Iterable[str]) -> tuple[str, ...]:
+        """The topics of these relations that queries of standard SQL write."""
+        names = {name.casefold() for name in relations} & makers(plan).keys() if self.is_standard else set[str]()
+        return tuple(sorted({s.topic for s in plan.sources if s.name.casefold() in names}))
+
+    def _whole(self, topics: Collection[str]) -> Mapping[TopicPartition, int]:
+        """The ends of results as of a tick. Raises NeedsInstance if they have none now: the instance tells why."""
+        ends = self.ends(*topics) if topics else {}
+        if ends is None or not _has_all(ends, topics):
+            raise NeedsInstance
+        return ends
 
     def pin(self) -> Pin:
-        """Pins the newest commit for a transaction. Raises CommandError, PgError."""
-        views = {q.id for q in makers(self.plan()).values()} if self.is_standard else set()
-        whole = None if len(views) < 2 else awaited(lambda: self._client().whole_ends(), SETTLE_S)
-        return self._kept.pin(partial(self._pinned, whole or {}))
+        """Pins the newest tick for a transaction. Raises CommandError, PgError."""
+        has_views = self.is_standard and makers(self.plan())
+        return self._kept.pin(partial(self._pinned, self.ends if has_views else dict))
 
     def unpin(self, pin: Pin) -> None:
         pin.release()
 
-    def _pinned(self, whole: Mapping[TopicPartition, int], topics: Collection[str] | None = None) -> Pin:
-        """whole: ends of results that fit together; other topics are read to their ends. topics: those that it is about; None: all. Between two
-        commits.
+    def _pinned(
+        self, whole: Callable[[], Mapping[TopicPartition, int] | None], topics: Collection[str] | None = None
+    ) -> Pin:
+        """whole: gives ends of results that fit together; other topics are read to their ends. topics: those that it is about; None: all. Between two
+        commits. Raises QueryError.
         """
         app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
         while True:
+            bounds = whole()  # never beyond the ends
             sequence, plan, admin = self._log.last_sequence(app), self.plan(), self._log.admin()
             counts = admin.partition_counts(_topics(plan, app) if topics is None else topics)
             tps = [TopicPartition(t, p) for t in sorted(counts) for p in range(counts[t])]
             files = {tp: admin.files_of(tp) for tp in tps}
             begins, ends = admin.begin_offsets(tps), admin.end_offsets(tps)
-            if self._log.last_sequence(app) == sequence:
+            known = {tp: end for tp, end in (bounds or {}).items() if tp in begins}
+            is_gone = any(is_passed(self._log, tp, begins[tp], end) for tp, end in known.items())
+            if bounds is not None and self._log.last_sequence(app) == sequence and not is_gone:
                 break
-            if time.monotonic() > limit:  # never a mixture of two commits
-                raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
-        spans, known = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, Files]]()
+            if time.monotonic() > limit:  # never a mixture of two commits, or a part of a tick
+                raise QueryError(f"{UNFINISHED if bounds is None else TOO_FAST}; repeat the query", code=BUSY)
+            if bounds is None:
+                time.sleep(STEP_S)
+        spans, seen = dict[str, dict[TopicPartition, tuple[int, int]]](), dict[str, dict[TopicPartition, Files]]()
         for tp in tps:
             if tp in begins and tp in ends:
-                spans.setdefault(tp.topic, {})[tp] = within((begins[tp], ends[tp]), whole.get(tp))
-                known.setdefault(tp.topic, {})[tp] = files[tp]
-        return Pin(plan, sequence, spans, known, Room(self.database.memory))
+                spans.setdefault(tp.topic, {})[tp] = within((begins[tp], ends[tp]), known.get(tp))
+                seen.setdefault(tp.topic, {})[tp] = files[tp]
+        return Pin(plan, sequence, spans, seen, Room(self.database.memory))
 
     def describe(self, sql: str, visible: Visible = None) -> pa.Schema:
         """The columns that the statement has in an answer: that over relations without rows. visible: see `ask`."""
@@ -395,7 +370,7 @@ class Reading:
 
     def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """See `Client.whole_ends`; {} for topics that no query of standard SQL writes."""
-        is_view = self.is_standard and not self.plan().writers.keys().isdisjoint(topics)
+        is_view = self.is_standard and (not topics or not self.plan().writers.keys().isdisjoint(topics))
         return self._client().whole_ends(*topics) if is_view else {}
 
     def _looked(self, name: str, whole: Whole, *, with_files: bool) -> Looked | None:
@@ -428,8 +403,10 @@ class Reading:
         functions = partial(interactive_functions, self.settings.project_dir)
         return answer(sql, take, begun, database=self.database, functions=functions, equal=equal)
 
-    def _take(self, relations: Sequence[str], holder: Holder | None = None, visible: Visible = None) -> Commit:
-        """Raises NeedsInstance."""
+    def _take(
+        self, relations: Sequence[str], holder: Holder | None = None, visible: Visible = None, *, near: bool = False
+    ) -> Commit:
+        """Raises NeedsInstance. near: the instance is to answer if many records have to be read first."""
         if not relations and not self.is_standard:
             if visible is not None:
                 raise unsupported("a user that is limited to some results cannot list all", "ask pg_catalog.pg_class")
@@ -439,7 +416,7 @@ class Reading:
         if visible is not None and any(name.casefold() not in visible for name in relations):
             # As for a name that does not exist.
             names = visible & _in_topics(plan)
-            return _OfLog(plan, _NoState(0), self._repaired, app, topics=self._kept, visible=names)  # type: ignore[arg-type]
+            return _OfLog(plan, NoState(0), self._repaired, app, topics=self._kept, visible=names)  # type: ignore[arg-type]
         if not (self._reads_log if holder is None else self._pins):
             raise NeedsInstance
         known = _in_topics(plan)
@@ -450,25 +427,32 @@ class Reading:
             raise NeedsInstance  # it tells what there is
         if relations and holder is not None:
             pin = holder.pinned(self.pin, self.unpin)
-            return _OfLog(pin.plan, _NoState(pin.sequence), self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
+            return _OfLog(pin.plan, NoState(pin.sequence), self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
         if len(queries_behind(plan, relations)) > 1:
             raise NeedsInstance
+        made = self._topics_made(plan, relations)
+        ends = self._whole(made)
+        if near and not all(self._is_near(plan, name, ends) for name in relations):
+            raise NeedsInstance
         if len(relations) > 1 and self._log.drops_with_commits:  # a commit may write to several of them
-            pin = self._kept.pin(partial(self._pinned, {}, _topics(plan, app, relations)), is_counted=False)
-            state = _NoState(pin.sequence, pin)
+            pin = self._kept.pin(
+                partial(self._pinned, lambda: self.ends(*made) if made else {}, _topics(plan, app, relations)),
+                is_counted=False,
+            )
+            state = NoState(pin.sequence, pin)
             return _OfLog(pin.plan, state, self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
         sequence = self._log.last_sequence(app) if relations or self._log.drops_with_commits else 0
-        return _OfLog(plan, _NoState(sequence), self._repaired, app, topics=self._kept)  # type: ignore[arg-type]
+        return _OfLog(plan, NoState(sequence), self._repaired, app, topics=self._kept, ends=ends)  # type: ignore[arg-type]
 
-    def _is_near(self, plan: Plan, relation: str) -> bool:
+    def _is_near(self, plan: Plan, relation: str, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether the rows of a relation are kept but for a few records. The instance has those of views in its state; others it would read as well."""
         source = _views(plan).get(relation.casefold())
-        return source is None or self._catching_up.is_near(topic_of(self._repaired, source))
+        return source is None or self._catching_up.is_near(TopicRelation.newest(source, self._repaired, ends))
 
     def _empty(self, relations: Sequence[str], visible: Visible = None) -> Commit:
         del relations
         app = self.settings.application_id
-        return _Empty(self.plan(), _NoState(0), self._repaired, app, visible=visible)  # type: ignore[arg-type]
+        return EmptyCommit(self.plan(), NoState(0), self._repaired, app, visible=visible)  # type: ignore[arg-type]
 
     def _of_instance(self, sql: str) -> Answer:
         with ExitStack() as stack:
@@ -491,18 +475,15 @@ def _passed(found: Answer, kept: ExitStack) -> Generator[pa.RecordBatch]:
         yield from found.batches
 
 
+def _has_all(ends: Mapping[TopicPartition, int], topics: Collection[str]) -> bool:
+    return {tp.topic for tp in ends} >= set(topics)
+
+
 def _topics(plan: Plan, application_id: str, relations: Collection[str] | None = None) -> set[str]:
     """The topics of these relations, or of all."""
     known = [*plan.sources, dead_letter_source(application_id)]
     names = None if relations is None else {name.casefold() for name in relations}
     return {s.topic for s in known if names is None or s.name.casefold() in names}
-
-
-def topic_of(log: Log, source: SourceDef) -> TopicRelation:
-    return TopicRelation(source.name, source, log, spans_of(log, source.topic))
-
-
-store_views_of = OfPlan(lambda plan: list(store_views(plan)))
 
 
 def _topic_names(plan: Plan) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,7 @@ class Commit:
     restoring: tasks of a single instance whose rows are not all restored. is_whole: views show the same records of all their inputs
     (`flowql.runtime.ticks`). tick: of a member, the tick that `snapshot` is of; 0 if it is that of the last commit.
     cut: ends of the sources as of the tick that it shows; {}: it is between two ticks; None: its queries follow no ticks. told: that tick as text,
-    for an answer that was asked for one.
+    for an answer that was asked for one. ends: of results, as of the tick that it shows: topics are read no further. A topic without one is read to its end.
     """
 
     plan: Plan
@@ -108,6 +108,7 @@ class Commit:
     cut: Mapping[TopicPartition, int] | None = None
     told: str = ""
     copies: Copies | None = None
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
@@ -124,7 +125,7 @@ class Commit:
         snapshot = self.snapshot
         if not self.tick or not isinstance(snapshot, CombinedSnapshot):
             return self
-        return replace(self, snapshot=snapshot.newest, apart=why, is_whole=False, tick=0)
+        return replace(self, snapshot=snapshot.newest, apart=why, is_whole=False, tick=0, ends={})
 
     def not_kept(self, name: str) -> str:
         """The remedy for a store of the plan whose rows cannot be read here; empty for another name."""
@@ -135,7 +136,7 @@ class Commit:
         from flowql.query.readable import relations_of  # with DuckDB and the decoders, which only a query needs
 
         letters = dead_letter_source(self.application_id)
-        return relations_of(self.plan, self.snapshot, self.log, letters)
+        return relations_of(self.plan, self.snapshot, self.log, letters, self.ends)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.query.lookup import Points, access
 from flowql.query.pace import Pace, Share
-from flowql.query.relations import TopicRelation, ambiguous, decode, records, spans_of
+from flowql.query.relations import TopicRelation, ambiguous, decode, records
 from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.runtime.batch import DELETE
@@ -280,12 +280,14 @@ class KeptRelation(TopicRelation):
     _topics: KeptTopics
 
     def __init__(self, relation: TopicRelation, topics: KeptTopics) -> None:
-        super().__init__(relation.name, relation.source, relation.log, relation.spans, relation.columns)
+        super().__init__(
+            relation.name, relation.source, relation.log, relation.spans, relation.columns, relation.bounds
+        )
         object.__setattr__(self, "_topics", topics)  # it is frozen
 
     def again(self) -> TopicRelation:
-        spans = spans_of(self.log, self.source.topic)
-        return KeptRelation(TopicRelation(self.name, self.source, self.log, spans, self.columns), self._topics)
+        again = TopicRelation(self.name, self.source, self.log, self.spans_again(), self.columns, self.bounds)
+        return KeptRelation(again, self._topics)
 
     def batches(
         self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room

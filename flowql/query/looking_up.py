@@ -16,10 +16,10 @@ import pyarrow as pa
 from flowql.query.answer import Answer, Begun
 from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
 from flowql.query.errors import BUSY, QueryError, broken_off
-from flowql.query.kept import ByKey, kept_if_table
+from flowql.query.kept import ByKey, KeptRelation, kept_if_table
 from flowql.query.moments import why_separate
 from flowql.query.point_lookups import WAY, Known, PointLookup, Shape, lookup_of, table_of
-from flowql.query.relations import Relation, StoreRelation, TopicRelation, as_shown
+from flowql.query.relations import Relation, StoreRelation, TopicRelation, are_readable, as_shown
 from flowql.query.room import Room
 from flowql.query.statement import EXPLAIN
 from flowql.query.united import restored, said
@@ -88,7 +88,7 @@ def looked_up_now(
         if in_state is not None:
             return _answer(lookup, _of_store(in_state, lookup, points.keys), commit, {})
         kept = _kept(commit, known.table, database)
-        rows = kept.points_now(points.keys) if kept is not None and commit.at_rest() else None
+        rows = kept.points_now(points.keys) if kept is not None and are_readable([kept], commit.at_rest) else None
         return _answer(lookup, map(lookup.of_rows, rows), commit, {}) if rows is not None else None
     finally:
         commit.snapshot.close()
@@ -164,7 +164,7 @@ class _Asked:
             if in_state is None:
                 kept = kept_if_table(relation, self.database.kept)
                 assert isinstance(kept, ByKey), "a table"
-                rows = kept.points(keys, self.room) if commit.at_rest() else None
+                rows = kept.points(keys, self.room) if are_readable([kept], commit.at_rest) else None
                 return map(lookup.of_rows, rows) if rows is not None else None
             relation = in_state
         assert isinstance(relation, StoreRelation)
@@ -176,18 +176,20 @@ def _of_store(relation: StoreRelation, lookup: PointLookup, keys: Sequence[Key])
     return [] if shown is None else [lookup.of_store(relation.view, shown)]
 
 
-def _kept(commit: Commit, table: str, database: QueryDatabase) -> ByKey | None:
+def _kept(commit: Commit, table: str, database: QueryDatabase) -> KeptRelation | None:
     """A table of the embedded log whose rows are kept; a broker would have to be waited for."""
     relation = _named(commit, table) if commit.log.drops_with_commits else None
     kept = kept_if_table(relation, database.kept) if isinstance(relation, TopicRelation) else None
-    return kept if isinstance(kept, ByKey) else None
+    return kept if isinstance(kept, KeptRelation) else None
 
 
 def _in_state(commit: Commit, lookup: PointLookup) -> StoreRelation | None:
-    """The store of a view's query as of the newest commit, as its topic has it."""
+    """The store of a view's query, as of the tick or commit as of which its topic would be read."""
     if lookup.view is None or commit.restoring:
         return None
-    snapshot = commit.snapshot.newest if isinstance(commit.snapshot, CombinedSnapshot) else commit.snapshot
+    snapshot = commit.snapshot
+    if isinstance(snapshot, CombinedSnapshot) and not commit.is_whole:
+        snapshot = snapshot.newest
     if lookup.view.spec not in snapshot.stores():
         return None
     return StoreRelation(lookup.relation, lookup.view(), snapshot)

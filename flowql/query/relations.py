@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +21,7 @@ from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Shown, StoreView, ViewMaker
 from flowql.runtime.batch import DELETE, Batch, to_arrow
+from flowql.runtime.errors import OffsetOutOfRange
 from flowql.runtime.log.base import Log, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
@@ -110,7 +112,7 @@ class TopicRelation:
 
     Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them. Where a batch has replaced
     them meanwhile, what took their place is read. columns: those of the source, if nothing else is said. A relation of standard
-    SQL shows its visible columns as declared, and nothing else.
+    SQL shows its visible columns as declared, and nothing else. bounds: offsets that the spans end at, because of a tick.
     """
 
     name: str
@@ -118,6 +120,24 @@ class TopicRelation:
     log: Log
     spans: Mapping[TopicPartition, tuple[int, int]]
     columns: Schema | None = None
+    bounds: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @classmethod
+    def newest(
+        cls, source: SourceDef, log: Log, ends: Mapping[TopicPartition, int] = MappingProxyType({})
+    ) -> TopicRelation:
+        """The records before `ends`, in partitions that have one; else all."""
+        spans = spans_of(log, source.topic)
+        bounds = {tp: ends[tp] for tp in spans if tp in ends}
+        return cls(source.name, source, log, {tp: within(s, bounds.get(tp)) for tp, s in spans.items()}, None, bounds)
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.spans.keys() == self.bounds.keys()
+
+    def is_out_of_date(self) -> bool:
+        """See `is_passed`."""
+        return any(is_passed(self.log, tp, self.spans[tp][0], end) for tp, end in self.bounds.items())
 
     @property
     def schema(self) -> Schema:
@@ -134,7 +154,16 @@ class TopicRelation:
         return () if self.source.schema.get(ROWTIME) is not None else (Field(ROWTIME, BIGINT),)
 
     def again(self) -> TopicRelation:
-        return replace(self, spans=spans_of(self.log, self.source.topic))
+        """Raises OffsetOutOfRange if there are none before the bounds any more."""
+        return replace(self, spans=self.spans_again())
+
+    def spans_again(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Raises OffsetOutOfRange."""
+        spans = spans_of(self.log, self.source.topic)
+        for tp, end in self.bounds.items():
+            if tp not in spans or spans[tp][0] > end:
+                raise OffsetOutOfRange(f"{tp} has no records before offset {end} any more")
+        return {tp: within(span, self.bounds.get(tp)) for tp, span in spans.items()}
 
     def batches(
         self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
@@ -278,6 +307,24 @@ def _batch(schema: Schema, shown: Shown, columns: frozenset[str] | None) -> pa.R
         for f in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
+
+
+def is_passed(log: Log, tp: TopicPartition, begin: int, end: int) -> bool:
+    """Whether records before an end may be gone: a new generation has replaced them, or compaction has dropped them because of later ones. begin: the
+    first offset. Brokers keep what is younger than any tick that is read.
+    """
+    if begin > end or not log.drops_with_commits:
+        return begin > end
+    admin = log.admin()
+    last = max((base for base, _ in admin.files_of(tp) or ()), default=0)  # which is not compacted
+    return end < last and bool(admin.was_compacted(tp))
+
+
+def are_readable(relations: Iterable[Relation], at_rest: Callable[[], bool]) -> bool:
+    """Whether the relations show what their commit has. at_rest: tells whether the log has no later commit. Topics that are read up to a tick need not wait for that."""
+    topics = [r for r in relations if not isinstance(r, StoreRelation | StoresRelation)]
+    bounded = [r for r in topics if isinstance(r, TopicRelation) and r.is_bounded]
+    return (len(bounded) == len(topics) or at_rest()) and not any(r.is_out_of_date() for r in bounded)
 
 
 def within(span: tuple[int, int], end: int | None) -> tuple[int, int]:

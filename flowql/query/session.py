@@ -33,7 +33,7 @@ from flowql.query.loading import load
 from flowql.query.looking_up import looked_up
 from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.query.query_process import ProcessEnded, ProcessFailed
-from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
+from flowql.query.relations import Relation, StoreRelation, are_readable, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
 from flowql.query.shared_answers import is_repeatable
 from flowql.query.statement import Statement, parse
@@ -217,8 +217,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Statement, Commit, dict[str
         except BaseException:
             commit.snapshot.close()
             raise
-        reads_topics = not all(isinstance(r, StoreRelation | StoresRelation) for r in relations.values())
-        if not reads_topics or commit.at_rest():
+        if are_readable(relations.values(), commit.at_rest):
             return statement, commit, relations
         commit.snapshot.close()
         if time.monotonic() > limit:

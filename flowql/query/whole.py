@@ -1,16 +1,20 @@
-"""How far a subscription reads, so that it shows no part of a transaction."""
+"""How far subscriptions and queries read topics, so that they show no part of a transaction."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from flowql.errors import CommandError
 from flowql.query.relations import spans_of, within
 from flowql.runtime.log.base import Log, TopicPartition
 
 STEP_S = 0.02  # between two looks
+SETTLED_S, QUIET_S = 1.0, 5.0
 T = TypeVar("T")
 
 
@@ -24,6 +28,62 @@ def to_the_end(*topics: str) -> dict[TopicPartition, int]:
     """For topics whose writers follow no ticks."""
     del topics
     return {}
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was told last about some topics. sequence: of the newest commit before that; times by the monotonic clock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    asked_s: float = 0.0
+    sequence: int = -1
+    sequence_s: float = 0.0  # since when no later commit is known
+    ends: Mapping[TopicPartition, int] | None = None
+
+
+class SharedEnds:
+    """What an instance in another process tells of whole ends, for all readers in this one. It is asked at most every `STEP_S`, and once in `QUIET_S`
+    while nothing is committed; those that wait share what it tells.
+    """
+
+    def __init__(self, ask: WholeEnds, sequence: Callable[[], int] | None) -> None:
+        """sequence: of the newest commit; None where a broker would have to be asked."""
+        self._ask, self._sequence = ask, sequence
+        self._told = defaultdict[tuple[str, ...], _Told](_Told)
+
+    def __call__(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        """Any thread. None if it is not known yet."""
+        called_s, told = time.monotonic(), self._told[topics]
+        with told.lock:
+            if told.asked_s <= called_s and not self._holds(told):  # what it told before may be out of date
+                time.sleep(max(0.0, told.asked_s + STEP_S - time.monotonic()))
+                self._note_sequence(told)
+                told.asked_s = time.monotonic()
+                try:
+                    told.ends = self._ask(*topics)
+                except CommandError:  # it does not answer now
+                    told.ends = None
+            return told.ends
+
+    def known(self, *topics: str) -> Mapping[TopicPartition, int] | None:
+        """As a call, without waiting: None if the instance has to be asked."""
+        told = self._told[topics]
+        if not told.lock.acquire(blocking=False):
+            return None
+        try:
+            return told.ends if time.monotonic() - told.asked_s < STEP_S or self._holds(told) else None
+        finally:
+            told.lock.release()
+
+    def _holds(self, told: _Told) -> bool:
+        """Whether nothing was committed since a while before it was asked: an instance knows what it has finished a moment after the commit."""
+        if self._sequence is None or told.ends is None or told.asked_s - told.sequence_s < SETTLED_S:
+            return False
+        return time.monotonic() - told.asked_s < QUIET_S and self._sequence() == told.sequence
+
+    def _note_sequence(self, told: _Told) -> None:
+        if self._sequence is not None and (newest := self._sequence()) != told.sequence:
+            told.sequence, told.sequence_s = newest, time.monotonic()
 
 
 @dataclass(slots=True)

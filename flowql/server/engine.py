@@ -134,8 +134,8 @@ class Engine(Protocol):
         """A commit for an interactive query over these relations; the caller closes its snapshot."""
         ...
 
-    def newest(self) -> Commit | None:
-        """The last commit, without waiting for anything; None where rows may have to be fetched, or are on other instances."""
+    def newest(self, relation: str) -> Commit | None:
+        """The commit to look up a relation in, without waiting for anything; None where rows may have to be fetched, or are on other instances."""
         ...
 
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:

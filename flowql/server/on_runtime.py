@@ -48,6 +48,7 @@ from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.state.copy import copy_of
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.ticks.member import MemberTicks
+from flowql.runtime.ticks.whole_states import TakenSnapshot
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.at_rest import instance_entry
 from flowql.server.engine import Mode
@@ -225,24 +226,32 @@ class RuntimeEngine:
     def take_copied(self, relations: Sequence[str]) -> Commit:
         return self._taken(relations, self._copied)
 
-    def newest(self) -> Commit | None:
+    def newest(self, relation: str) -> Commit | None:
         instance = self.instance
         config = instance.config
         if self.shared or config.remote_state or instance.state.restoring():
             return None
-        snapshot = instance.snapshot()
-        return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, config.application_id)
+        taken = instance.ticks.snapshot(queries_behind(instance.plan, [relation]), 0, lambda _: None)
+        if taken is None:
+            taken = TakenSnapshot(instance.snapshot())
+        elif taken.reason:
+            taken.snapshot.close()
+            return None
+        plan, app = instance.plan_at(taken.snapshot.sequence), config.application_id
+        return Commit(plan, taken.snapshot, instance.repaired, app, is_whole=taken.is_whole, ends=taken.ends)
 
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:
         instance = self.instance
         if not isinstance(instance.ticks, MemberTicks):
             return None
-        found = instance.ticks.snapshot_at(queries_behind(instance.plan, relations), tick)
-        if found is None:
+        queries = queries_behind(instance.plan, relations)
+        ends = instance.ticks.ends_at(queries, tick)
+        found = None if ends is None else instance.ticks.snapshot_at(queries, tick)
+        if found is None or ends is None:
             return None
         app, writer = instance.config.application_id, instance.config.transactional_id
         plan = instance.plan_at(found.sequence)
-        return Commit(plan, found, instance.repaired, app, writer=writer, is_whole=True, tick=tick)
+        return Commit(plan, found, instance.repaired, app, writer=writer, is_whole=True, tick=tick, ends=ends)
 
     def _copied(self) -> Snapshot:
         """The last commit as a copy; as a snapshot where the state is in memory, or the disk takes no files."""
@@ -278,6 +287,7 @@ class RuntimeEngine:
             taken.tick,
             taken.cut,
             copies=None if others is None else instance.restoration.standbys.snapshot,
+            ends=taken.ends,
         )
 
     def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:

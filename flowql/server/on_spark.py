@@ -199,7 +199,7 @@ class SparkEngine:
         newest, files = (lambda: instance.sequence), instance.file_rows()
         return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=newest, files=files)
 
-    def newest(self) -> Commit | None:
+    def newest(self, relation: str) -> Commit | None:
         return None  # its rows are in files
 
     def take_at(self, relations: Sequence[str], tick: int) -> Commit | None:

@@ -209,6 +209,6 @@ class Service:
         """As `query`, for point look-ups that wait for nothing; None for all others. Quick enough for the loop of a server."""
 
         def take(relation: str) -> Commit | None:
-            return self._engine.newest() if visible is None or relation.casefold() in visible else None
+            return self._engine.newest(relation) if visible is None or relation.casefold() in visible else None
 
         return looked_up_now(sql, engine or self.database.limits.settings.dialect, take, self.database)

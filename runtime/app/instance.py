@@ -90,7 +90,8 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.member import MemberTicks
-from flowql.runtime.ticks.ticks import TakenSnapshot, Ticks
+from flowql.runtime.ticks.ticks import Ticks
+from flowql.runtime.ticks.whole_states import TakenSnapshot
 from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
 from flowql.runtime.topology.scans import Scans
 

@@ -21,7 +21,6 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.snapshot import StateSnapshot
-from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
@@ -31,7 +30,7 @@ from flowql.runtime.ticks.host import TickHost, ends_of
 from flowql.runtime.ticks.numbers import cuts_of, remembered, whole_of
 from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
 from flowql.runtime.ticks.record import Ends, Line, Lines
-from flowql.runtime.ticks.whole_states import STALE_MS, WholeStates
+from flowql.runtime.ticks.whole_states import STALE_MS, TakenSnapshot, WholeStates
 
 LOOKS_PER_MS = 2  # at least so many looks are a ms, for a clock that stands still
 LOOK_S = 0.001
@@ -68,21 +67,6 @@ class Follower:
     def tick(self) -> int:
         """The tick of its line; 0 if it has none."""
         return 0 if self.line is None else self.line.tick
-
-
-@dataclass(frozen=True, slots=True)
-class TakenSnapshot:
-    """State for an answer. reason: why queries are not at one place of their inputs; empty if they are, or if nobody has looked.
-    is_whole: it is of one tick. newest: it is that of the last commit. tick: of a member, the tick that others are asked for; else 0. cut: ends
-    of sources as of the tick; {}: it is of none; None: the queries follow no ticks.
-    """
-
-    snapshot: Snapshot
-    reason: str = ""
-    is_whole: bool = False
-    newest: bool = True
-    tick: int = 0
-    cut: Ends | None = None
 
 
 class StageTicks(ABC):
@@ -195,6 +179,14 @@ class StageTicks(ABC):
             kept = {f"{query}/{number}": snapshot.retain() for subs, snapshot in of for query, number in subs}
             return CombinedSnapshot(kept, self._host.state.snapshot(), self._stores)
 
+    def ends_at(self, queries: Collection[str], tick: int) -> Ends | None:
+        """The ends of the results of these queries as of one tick; None if they are not known."""
+        with self._lock.join():
+            stages = self._behind(queries)
+            if any(tick not in f.ends for f in stages):
+                return None
+            return {tp: end for f in stages for tp, end in f.ends[tick].items()}
+
     def whole_ends(self, *topics: str) -> dict[TopicPartition, int] | None:
         """The ends of the results as of the newest tick that all queries have finished, without those that others have been ahead of for `STALE_MS`; {}
         if none remain, None if they will only have finished one in a moment. A reader of several topics up to these ends sees views that fit
@@ -269,7 +261,7 @@ class StageTicks(ABC):
                 f.finished = {*sorted(f.finished)[-FINISHED_MAX:], tick}
         for name, (tick, ends) in lines.ends.items():
             if (f := self._followers.get(name)) is not None:
-                f.ends = {n: f.ends[n] for n in remembered(f.ends)} | {tick: ends}
+                f.ends = {n: f.ends[n] for n in f.ends.keys() & (remembered(f.ends) | f.whole.keys())} | {tick: ends}
                 self._known_ms.setdefault(tick, now_ms)
         self._known_ms = {n: self._known_ms[n] for n in remembered(self._known_ms)}
         at = {n for f in self._followers.values() for n in (*f.whole, *f.ends, *f.finished, f.tick)}
@@ -367,13 +359,16 @@ class StageTicks(ABC):
         return [f for f in self._followers.values() if not set(f.writers.queries).isdisjoint(queries)]
 
     def _taken(self, queries: Collection[str], tick: int) -> TakenSnapshot | None:
-        """An answer as of a tick that all have finished; None if its state is not kept here."""
-        cut = self._cuts.get(tick, {})
+        """An answer as of a tick that all have finished; None if its state is not kept here, or the ends of its topics are not known."""
+        cut, ends = self._cuts.get(tick, {}), self.ends_at(queries, tick)
+        if ends is None:
+            return None
         if all(f.rested and f.done == tick and tick in f.whole for f in self._behind(queries)):
-            return TakenSnapshot(self._host.state.snapshot(), is_whole=True, cut=cut)
+            return TakenSnapshot(self._host.state.snapshot(), is_whole=True, cut=cut, ends=ends)
         if (found := self.snapshot_at(queries, tick)) is None:
             return None
-        return TakenSnapshot(found, is_whole=True, newest=False, tick=0 if self._group is None else tick, cut=cut)
+        of_members = 0 if self._group is None else tick
+        return TakenSnapshot(found, is_whole=True, newest=False, tick=of_members, cut=cut, ends=ends)
 
     def _keep(self, f: Follower, tick: int, snapshot: StateSnapshot, now_ms: int) -> None:
         """The state of a stage as of a tick is that of this commit."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from flowql.runtime.state.snapshot import StateSnapshot
+from flowql.runtime.state.store import Snapshot
+from flowql.runtime.ticks.record import Ends
 
 STALE_MS = 10_000  # a whole tick that is older is no answer any more
 
@@ -29,3 +33,19 @@ class WholeStates(dict[int, tuple[StateSnapshot, int]]):
         for snapshot, _ in self.values():
             snapshot.close()
         self.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSnapshot:
+    """State for an answer. reason: why queries are not at one place of their inputs; empty if they are, or if nobody has looked.
+    is_whole: it is of one tick. newest: it is that of the last commit. tick: of a member, the tick that others are asked for; else 0. cut: ends
+    of sources as of the tick; {}: it is of none; None: the queries follow no ticks. ends: of results as of the tick.
+    """
+
+    snapshot: Snapshot
+    reason: str = ""
+    is_whole: bool = False
+    newest: bool = True
+    tick: int = 0
+    cut: Ends | None = None
+    ends: Ends = field(default_factory=dict)

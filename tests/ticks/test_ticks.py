@@ -19,7 +19,8 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks import numbers, patience, ticks
-from flowql.runtime.ticks.ticks import Follower, TakenSnapshot, Ticks
+from flowql.runtime.ticks.ticks import Follower, Ticks
+from flowql.runtime.ticks.whole_states import TakenSnapshot
 from tests.ticks.bank import Bank
 from tests.ticks.lines import Results
 
