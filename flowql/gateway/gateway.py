@@ -28,8 +28,8 @@ class Gateway:
     """Answers on the sockets that it is given, until `close`. instance: port and token of the instance's local port."""
 
     def __init__(self, settings: Settings, instance: tuple[int, str]) -> None:
-        self._settings, self.relay = settings, Relay(*instance)
-        self.reading = Reading(settings)
+        self._settings, self.reading = settings, Reading(settings)
+        self.relay = Relay(*instance, self.reading.ends.answered)
         self.readers = Readers(settings, self.reading.record, self.reading.ends)
         self.ports: list[Port] = []
 

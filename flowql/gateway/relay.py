@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -74,8 +74,10 @@ class Stream:
 class Relay:
     """Connections to the instance's local port. One loop."""
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, port: int, token: str, answered: Callable[[], None]) -> None:
+        """answered: is called when an answer has begun, before its client gets it."""
         self._port, self._authorization = port, (b"authorization", f"Bearer {token}".encode())
+        self.answered = answered
         self._free: list[Stream] = []
 
     async def stream(self) -> Stream:
@@ -105,8 +107,10 @@ class Relay:
                 h11.Request(method="POST", target=path, headers=headers), h11.Data(data=body), h11.EndOfMessage()
             )
             async for event in stream.events():
-                if isinstance(event, h11.Response) and event.status_code != 200:
-                    raise InstanceLost(f"status {event.status_code}")
+                if isinstance(event, h11.Response):
+                    self.answered()
+                    if event.status_code != 200:
+                        raise InstanceLost(f"status {event.status_code}")
                 if isinstance(event, h11.Data):
                     said.append(bytes(event.data))
         finally:
@@ -191,6 +195,7 @@ class _Answer(Elsewhere):
         async for event in stream.events():
             if isinstance(event, h11.Response):
                 self._has_begun = True
+                self._relay.answered()
                 headers = [(n, v) for n, v in event.headers if n not in _DROPPED]
                 if event.status_code >= 400 and (b"connection", b"close") in list(event.headers):
                     headers.append((b"connection", b"close"))

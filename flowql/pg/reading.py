@@ -457,6 +457,7 @@ class Reading:
     def _of_instance(self, sql: str) -> Answer:
         with ExitStack() as stack:
             found = stack.enter_context(self._client().answer(sql))
+            self.ends.answered()
             return Answer(found.schema, _passed(found, stack.pop_all()))
 
     def _client(self) -> Client:

@@ -43,13 +43,21 @@ class _Told:
 
 class SharedEnds:
     """What an instance in another process tells of whole ends, for all readers in this one. It is asked at most every `STEP_S`, and once in `QUIET_S`
-    while nothing is committed; those that wait share what it tells.
+    while nothing is committed; those that wait share what it tells. Answers of one client never go back: `known` tells nothing that is older than an
+    answer of the instance, or than ends that it has told together with others.
     """
 
     def __init__(self, ask: WholeEnds, sequence: Callable[[], int] | None) -> None:
         """sequence: of the newest commit; None where a broker would have to be asked."""
         self._ask, self._sequence = ask, sequence
         self._told = defaultdict[tuple[str, ...], _Told](_Told)
+        self._asked_s = dict[
+            str, float
+        ]()  # by topic, when it was asked last; "": when it answered a request, or told all ends
+
+    def answered(self) -> None:
+        """The instance has answered a request, and the client does not have the answer yet."""
+        self._asked_s[""] = time.monotonic()
 
     def __call__(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """Any thread. None if it is not known yet."""
@@ -59,6 +67,7 @@ class SharedEnds:
                 time.sleep(max(0.0, told.asked_s + STEP_S - time.monotonic()))
                 self._note_sequence(told)
                 told.asked_s = time.monotonic()
+                self._asked_s.update(dict.fromkeys(topics or ("",), told.asked_s))
                 try:
                     told.ends = self._ask(*topics)
                 except CommandError:  # it does not answer now
@@ -71,7 +80,8 @@ class SharedEnds:
         if not told.lock.acquire(blocking=False):
             return None
         try:
-            return told.ends if time.monotonic() - told.asked_s < STEP_S or self._holds(told) else None
+            is_newest = all(told.asked_s >= self._asked_s.get(topic, 0.0) for topic in (*topics, ""))
+            return told.ends if (is_newest and time.monotonic() - told.asked_s < STEP_S) or self._holds(told) else None
         finally:
             told.lock.release()
 

@@ -1,0 +1,42 @@
+"""Ends of topics that the instance tells the readers of another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from flowql.query import whole
+from flowql.query.whole import SharedEnds
+from flowql.runtime.log.base import TopicPartition
+
+
+class Instance:
+    def __init__(self) -> None:
+        self.tick = 1
+
+    def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int]:
+        return {TopicPartition(topic, 0): self.tick for topic in topics or ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda ends: ends.answered(),  # a query that the instance answers
+        lambda ends: ends("a", "b"),
+        lambda ends: ends(),  # of a transaction
+    ],
+)
+def test_a_look_up_is_not_older_than_an_answer_before_it(
+    monkeypatch: pytest.MonkeyPatch, seen: Callable[[SharedEnds], object]
+) -> None:
+    instance = Instance()
+    ends = SharedEnds(instance.whole_ends, None)
+    assert ends("a") == {TopicPartition("a", 0): 1}
+    monkeypatch.setattr(whole, "STEP_S", 60.0)
+    assert ends.known("a") == {TopicPartition("a", 0): 1}
+    instance.tick = 2
+    seen(ends)
+    assert ends.known("a") is None
+    monkeypatch.undo()
+    assert ends("a") == {TopicPartition("a", 0): 2}
