@@ -435,10 +435,8 @@ class Reading:
         if near and not all(self._is_near(plan, name, ends) for name in relations):
             raise NeedsInstance
         if len(relations) > 1 and self._log.drops_with_commits:  # a commit may write to several of them
-            pin = self._kept.pin(
-                partial(self._pinned, lambda: self.ends(*made) if made else {}, _topics(plan, app, relations)),
-                is_counted=False,
-            )
+            topics = _topics(plan, app, relations)
+            pin = self._kept.pin(partial(self._pinned, partial(self._whole, made), topics), is_counted=False)
             state = NoState(pin.sequence, pin)
             return _OfLog(pin.plan, state, self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
         sequence = self._log.last_sequence(app) if relations or self._log.drops_with_commits else 0
