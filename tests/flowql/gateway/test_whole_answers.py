@@ -79,19 +79,26 @@ def test_no_answer_has_a_part_of_a_transaction(host: Host) -> None:
             "pg": by_pg,
         }
 
-        def write() -> None:
-            headers = {"Authorization": f"Bearer {address.token}"}
-            url = f"http://127.0.0.1:{address.port}/v1/execute"
+        def execute(statement: str) -> None:
             with httpx.Client(trust_env=False, timeout=ANSWER_S) as own:
-                for first in range(0, TRANSACTIONS * ROWS, ROWS):
-                    insert = INSERT.format(first=first, last=first + ROWS - 1, rows=ROWS)
-                    said = own.post(url, headers=headers, json={"statements": insert})
-                    assert said.status_code == 200, said.text
+                url, headers = (
+                    f"http://127.0.0.1:{address.port}/v1/execute",
+                    {"Authorization": f"Bearer {address.token}"},
+                )
+                said = own.post(url, headers=headers, json={"statements": statement})
+                assert said.status_code == 200, said.text
 
-        writer = threading.Thread(target=write)
+        def write() -> None:
+            for first in range(0, TRANSACTIONS * ROWS, ROWS):
+                execute(INSERT.format(first=first, last=first + ROWS - 1, rows=ROWS))
+
+        limit = time.monotonic() + ANSWER_S
+        execute("INSERT INTO halves VALUES (-1, 'a', 1), (-2, 'b', 1)")  # from now on there is a tick
+        while any(zeros(ask(sql)) != [0] for ask in doors.values() for sql in ZEROS.values()):
+            assert time.monotonic() < limit
+        writer, found = threading.Thread(target=write), list[tuple[str, str, object]]()
         writer.start()
-        found, limit = list[tuple[str, str, object]](), time.monotonic() + ANSWER_S
-        while writer.is_alive() or doors["http"](COUNT)["rows"] != [{"n": TRANSACTIONS * ROWS}]:
+        while writer.is_alive() or doors["http"](COUNT)["rows"] != [{"n": 2 + TRANSACTIONS * ROWS}]:
             assert time.monotonic() < limit
             time.sleep(PAUSE_S)
             for door, ask in doors.items():
