@@ -141,7 +141,7 @@ def set_retention(
     """Show, or change at once, how long a topic keeps records. Age counts from the time of a record.
 
     flowql topic retention orders               the current setting
-    flowql topic retention orders '7 days'      delete older ones, by segments of an eighth of that age
+    flowql topic retention orders '7 days'      delete older ones in steps of an eighth of that age
     flowql topic retention users --compact      keep the last record of each key
     """
     _, plan, log = _open(scope)
@@ -240,7 +240,7 @@ def import_topic(
         typer.Option("--moved", help="The file was renamed: continue that import."),
     ] = False,
 ) -> None:
-    """Import a file into a topic, each record once, even if you repeat the command. A missing topic is created.
+    """Import a file into a topic, each record once, even if repeated. A missing topic is created.
 
     Strings become the declared types: ISO dates and times, yes and no, spellings of NULL. A column without a
     declaration is JSON. The position in the file is committed with its records, so a second attempt continues after

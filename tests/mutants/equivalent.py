@@ -264,7 +264,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if (self._fd > 0):": "0 is the standard input",
     },
     "runtime/log/kafka/admin.py": {
-        "return None for return {}": "without topics nothing is looked up in it",
         "TIMEOUT_S = 31.0  # of a call whose caller waits for the answer": "a length of time",
         "GREET_S = 2.0  # between two looks whether brokers have refused us": "a length of time",
         "_SETTLE_S, _SETTLE_MAX_S = 1.01, 0.2": "a length of time",

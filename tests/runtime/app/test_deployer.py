@@ -146,7 +146,8 @@ def test_a_member_whose_brokers_go_away_while_it_starts_says_so_and_may_be_start
     def wait(_: object) -> None:
         raise TimeoutError("not done within 60 s")
 
-    host: Any = SimpleNamespace(wait=wait, admin=SimpleNamespace(end_offset=lambda _: 3), config=InstanceConfig())
+    admin = SimpleNamespace(end_offset=lambda _: 3)
+    host: Any = SimpleNamespace(wait=wait, admin=admin, log=MemoryLog(), config=InstanceConfig())
     group: Any = SimpleNamespace(swap=None, applied=lambda _: None, trouble="brokers do not answer")
     nothing: Any = None
     with pytest.raises(LogUnavailable, match=r"flowql-plan cannot be read up to its end.*brokers do not answer"):

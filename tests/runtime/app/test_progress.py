@@ -73,7 +73,13 @@ def test_rows_that_wait_for_calls_are_added_up_over_all_tasks() -> None:
         state = SimpleNamespace(metadata={HELD: held} if held else {})
         program = SimpleNamespace(waiting=known)
         return SimpleNamespace(
-            program=program, state=state, logs={}, exchanges={}, must_start=False, status=TaskStatus.RUNNING
+            program=program,
+            state=state,
+            logs={},
+            exchanges={},
+            channels=SimpleNamespace(rows=0),
+            must_start=False,
+            status=TaskStatus.RUNNING,
         )
 
     def waits(*tasks: Any) -> dict[str, Any]:
