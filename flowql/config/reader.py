@@ -53,6 +53,18 @@ class Item:
     at: tuple[int, int, int] | None = None  # of a list: its first and last character, its column
 
 
+def _owners(key: str, shape: Record) -> str:
+    """The help text that names the parts of a record to which a key belongs; empty where it belongs to none."""
+    found = {name: sub.shape for name, sub in shape.keys.items()}
+    within = [name for name, sub in found.items() if isinstance(sub, Record) and key in sub.keys]
+    if within:
+        return f"`{key}` is a key of {listing(within)}:  {within[0]}: {{{key}: ...}}"
+    for name, sub in found.items():
+        if isinstance(sub, MapOf) and isinstance(sub.value, Record) and key in sub.value.keys:
+            return f"`{key}` is a key of {sub.what}:  {name}: {{NAME: {{{key}: ...}}}}"
+    return ""
+
+
 def texts_under(text: str, key: str) -> list[str]:
     """The texts under a key of a file that cannot be read as a whole; none where it is no YAML."""
     try:
@@ -126,9 +138,7 @@ class Reader:
         for key, (key_node, value) in pairs.items():
             known = shape.keys.get(key)
             if known is None:
-                within = [k for k, sub in shape.keys.items() if isinstance(sub.shape, Record) and key in sub.shape.keys]
-                hint = f"`{key}` is a key of {listing(within)}:  {within[0]}: {{{key}: ...}}" if within else ""
-                hint = hint or did_you_mean(key, shape.keys) or f"known are {listing(shape.keys)}"
+                hint = _owners(key, shape) or did_you_mean(key, shape.keys) or f"known are {listing(shape.keys)}"
                 self._mistake("FQ3003", f"unknown key `{key}` in {where}", key_node, "not a key here", hint)
                 continue
             item = self.read(value, known.shape, key)

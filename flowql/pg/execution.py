@@ -361,7 +361,10 @@ class Execution:
             return Produced("SELECT", self._rows(statement, sql, formats, transaction, settings))
         if statement.verb not in _UNSUPPORTED:
             raise syntax_error(statement, 0)
-        raise unsupported(f"{statement.verb} is not supported", "queries and tables change by  flowql deploy")
+        from flowql.compiler.dialect.standard.foreign_statements import remedy
+
+        help_ = remedy(statement.verb) or "queries and tables change by  flowql deploy"
+        raise unsupported(f"{statement.verb} is not supported", help_)
 
     def produce_all(self, *arguments: Any) -> Produced:
         """As `produce`, for a client that takes all rows without a break."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.generations import plain
+from flowql.compiler.plan.topology import stores_of
 from flowql.query.answer import CHUNK_ROWS, Answer, Begun, named_schema
 from flowql.query.at_least import waiting
 from flowql.query.committed import SETTLE_S, SETTLE_STEP_S, Commit, Take
@@ -283,11 +286,20 @@ def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
         if name is not None:
             found[name] = known[name]()
         elif table.casefold() not in statement.ctes and not _is_system(table):
-            listed = f"there are {', '.join(sorted(known))}" if known else ""
-            hint = commit.not_kept(table) or did_you_mean(table, known) or listed
+            hint = commit.not_kept(table) or did_you_mean(table, known) or _listed(commit, known)
             at = place_of_word(statement.sql, table)
             raise QueryError(f"there is no table, stream or store {table}", code=UNKNOWN, help=hint, span=at)
     return found
+
+
+def _listed(commit: Commit, known: Collection[str]) -> str:
+    """The relations of a project for a message. Internal stores, of which a view has several, are counted only."""
+    internal = {plain(store.name, query.generation) for query, store in stores_of(commit.plan)}
+    internal -= {source.name for source in commit.plan.sources}
+    shown = [name for name in sorted(known) if name not in internal]
+    stores = len(known) - len(shown)
+    rest = f"; FLOWQL_STORES lists {stores} internal stores" if stores else ""
+    return f"there are {listing(shown)}{rest}" if shown else ""
 
 
 def _by_written_names(statement: Statement, relations: Mapping[str, Relation]) -> dict[str, Relation]:

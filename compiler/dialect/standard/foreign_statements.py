@@ -44,10 +44,15 @@ FOREIGN_COLUMNS = ("METADATA", "AS")  # words that begin `refuse_in_column`
 _WITHOUT = ("TEMP", "TEMPORARY", "UNLOGGED")
 
 
+def remedy(verb: str) -> str:
+    """The text that says what to write in place of a statement of another system; empty for a verb that is none of these."""
+    return _VERBS.get(verb, "")
+
+
 def refuse_verb(cur: Reader, tok: Tok) -> None:
     """Raises UnsupportedError where a statement of another system begins."""
-    help = _VERBS.get(tok.upper)
-    if help is None:
+    help = remedy(tok.upper)
+    if not help:
         return
     edit = None
     if tok.upper == "TRUNCATE":

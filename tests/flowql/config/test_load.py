@@ -261,6 +261,11 @@ def test_a_key_of_another_place_is_named_with_its_place() -> None:
     ]
 
 
+def test_a_key_of_a_target_is_shown_where_targets_are() -> None:
+    (found,) = read("name: demo\npg: 5432\ntargets: {a: {}}\n").diagnostics
+    assert (found.code, found.help) == ("FQ3003", "`pg` is a key of a target:  targets: {NAME: {pg: ...}}")
+
+
 def test_a_port_that_is_none_is_shown_where_it_stands() -> None:
     (found,) = read("name: demo\ntargets:\n  a: {metrics: none}\n").diagnostics
     assert (found.code, found.span.line) == ("FQ3004", 3)

@@ -51,6 +51,21 @@ def test_tables_and_streams(ksql: Shop) -> None:
             assert failed.value.state == state, (sql, failed.value)
 
 
+@pytest.mark.parametrize(
+    ("sql", "help_"),
+    [
+        ("TRUNCATE orders", "write  DELETE FROM t"),
+        ("MERGE INTO spent USING orders ON true WHEN MATCHED THEN DELETE", "ON CONFLICT (key) DO UPDATE"),
+        ("CREATE VIEW x AS SELECT 1", "flowql deploy"),
+    ],
+)
+def test_a_statement_of_other_systems_gets_its_replacement(ksql: Shop, sql: str, help_: str) -> None:
+    with ksql.wire() as w, pytest.raises(Failed) as failed:
+        w.rows(sql)
+    assert failed.value.state == "0A000"
+    assert help_ in failed.value.fields["H"]
+
+
 def test_parameters_and_writes(ksql: Shop) -> None:
     with ksql.wire() as w:
         w.send(

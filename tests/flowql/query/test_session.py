@@ -129,6 +129,16 @@ def test_a_type_that_is_nested_too_deeply_is_a_mistake_of_who_asks(world: QueryH
     assert refused.value.code == "FQ5102"
 
 
+def test_an_unknown_name_lists_relations_and_counts_internal_stores(world: QueryHarness) -> None:
+    with pytest.raises(QueryError) as refused:
+        world.ask("SELECT * FROM completely_different")
+    listed, _, rest = refused.value.help.partition("; ")
+    assert "CTAS" not in listed
+    assert all(f" {name}" in listed for name in ("DEAD_LETTERS", "FLOWQL_STORES", "S", "T", "W"))
+    names = [r["name"] for r in world.ask("SHOW TABLES")]
+    assert rest == f"FLOWQL_STORES lists {sum('-' in n for n in names)} internal stores"
+
+
 def test_a_misspelt_name_gets_a_hint(world: QueryHarness) -> None:
     with pytest.raises(QueryError) as refused:
         world.ask('SELECT * FROM "CTAS_T-agregate-1"')
