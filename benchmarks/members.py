@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -103,15 +104,35 @@ class Results:
         return all(self.at.get(p, [0.0])[-1] > since for p in range(self.partitions))
 
 
+class Relay(Protocol):
+    """Something before a broker. port: for clients. target: the port of the broker."""
+
+    port: int
+    target: int
+
+
 class Bench:
     """Broker, members and input."""
 
-    def __init__(self, folder: Path, keys: int, partitions: int, rate: int, standbys: int, remote: str = "") -> None:
-        """remote: URL of a store that gets checkpoints; empty for none."""
+    def __init__(
+        self,
+        folder: Path,
+        keys: int,
+        partitions: int,
+        rate: int,
+        standbys: int,
+        remote: str = "",
+        relay: Relay | None = None,
+    ) -> None:
+        """remote: URL of a store that gets checkpoints; empty for none. relay: clients reach the broker through it."""
         self.remote = remote
         self.folder, self.keys, self.partitions, self.rate, self.standbys = folder, keys, partitions, rate, standbys
         self.broker = Broker(folder / "broker")
-        self.bootstrap = self.broker.start().bootstrap
+        if relay is None:
+            self.bootstrap = self.broker.start().bootstrap
+        else:
+            self.bootstrap = f"127.0.0.1:{relay.port}"
+            self.broker.start(port=relay.target, properties={"advertised.listeners": f"PLAINTEXT://{self.bootstrap}"})
         self.log = KafkaLog(Connection(self.bootstrap), f"{APP}-outside")
         self.members: dict[str, subprocess.Popen[bytes]] = {}
         self.results = Results(self.bootstrap, partitions)
