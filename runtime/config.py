@@ -38,7 +38,7 @@ class InstanceConfig:
     coalesce: one update per key and run on table edges (rule R13); off in conformance.
     shared: other instances of the application may run at the same time and share its partitions, as members of one group. Then
     repartitions are topics. process_id: which member this is, the same after a restart; part of its transactional id.
-    standbys: how many other members keep a copy of each task's state.
+    standbys: how many other members keep a copy of each task's state. rack: where this one runs; copies are kept in other racks.
     remote_state: URL of an object store that gets checkpoints of the state; empty for none.
     dead_letters: how long they are kept; the topic is made so, and altered when an instance starts with something else.
     ticks: whether tasks run when a timer by the wall clock is due and no rows come, which those inside Spark do not.
@@ -60,6 +60,7 @@ class InstanceConfig:
     shared: bool = False
     process_id: str = ""
     standbys: int = 0
+    rack: str = ""
     remote_state: str = ""
     ticks: bool = True
     latency_target_ms: int | None = None

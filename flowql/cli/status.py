@@ -229,7 +229,8 @@ def _headline(instance: dict[str, Any]) -> str:
         where = f" on {instance['host']}, {_since(instance['at_ms'])} ago" if "host" in instance else ""
         return f"process {instance['pid']}{where}: Spark on {instance['master']}, log {instance['log']}"
     clients, group = instance["clients"], instance.get("group")
-    share = f", {group['partitions']} of {group['of']} partitions" if group else ""
+    rack = f", rack {group['rack']}" if group and group["rack"] else ""
+    share = f", {group['partitions']} of {group['of']} partitions{rack}" if group else ""
     return (
         f"process {instance['pid']}: {instance['threads']} threads, log {instance['log']}, "
         f"{clients['consumers']} consumers, {clients['producers']} producer{share}{_tables(instance)}"

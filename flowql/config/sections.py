@@ -182,8 +182,9 @@ KAFKA = Record(
         ),
         "standbys": Key(
             Whole(0, 10),
-            "With `instances: many`: how many other instances keep a copy of each task's state, so that they can take it over at once; default: 0.",
+            "With `instances: many`: how many other instances keep a copy of each task's state; default: 0.",
         ),
+        "rack": Key(Text("a name"), "Rack of this instance; copies are kept in other racks."),
         "options": Key(
             MapOf(Secret("a string, number or boolean", constant=True), "an option"),
             "Options of librdkafka for all clients: security.protocol, sasl.username, ...",
@@ -199,7 +200,8 @@ def kafka_settings(given: Mapping[str, Item], root: Path) -> tuple[KafkaSettings
     options: Mapping[str, Item] = under(given, "options")
     shared = "instances" in given and given["instances"].value == "many"
     standbys = int(given["standbys"].value) if "standbys" in given and shared else 0
-    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared, standbys)
+    rack = str(given["rack"].value) if "rack" in given else ""
+    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared, standbys, rack)
     found = []
     for name, item in options.items():
         if name in RESERVED:

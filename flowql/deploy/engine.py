@@ -32,6 +32,7 @@ def config_of(settings: Settings) -> InstanceConfig:
         shared=shared,
         process_id=process_id(settings.data_dir) if shared else "",
         standbys=settings.kafka.standbys if settings.kafka is not None else 0,
+        rack=settings.kafka.rack if settings.kafka is not None else "",
         remote_state=settings.state.remote,
         latency_target_ms=settings.latency_target_ms,
         dead_letters=settings.dead_letters,

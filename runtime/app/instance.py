@@ -224,7 +224,7 @@ class Instance:
         dead_letters.ensure_topic(log, config.application_id, config.dead_letters)
         self.hung = HungQueries(self)
         self.placement = PlacementStep(
-            log, config.application_id, config.process_id, clock.wall_ms, config.transactional_id_of
+            log, config.application_id, config.process_id, clock.wall_ms, config.transactional_id_of, config.rack
         )
         self.group = group = GroupStep(self, self.tasks) if config.shared else None
         agree_on_ticks(self, self.ticks, group)

@@ -118,6 +118,7 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
             "away": instance.watchdog.is_away or bool(instance.group.plans.outdated),
             "partitions": instance.group.owned,
             "of": len(instance.group.planned.partitions),
+            "rack": instance.config.rack or None,
             "trouble": instance.group.plans.outdated or instance.group.trouble or None,
         }
     if detail:

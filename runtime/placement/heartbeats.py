@@ -24,7 +24,7 @@ class Heartbeat:
     """joined: the number of the placement as of which it is a member. applied: it holds nothing that this placement does not grant.
     beat: counts those that come at intervals; others tell of a change. leaving: it holds nothing and wants nothing. warm: partitions of others
     whose tasks it could begin soon, since its copies of their state are near the end. formats: the numbers of formats that it reads.
-    format: that of this record.
+    format: that of this record. rack: where it runs, so that copies are kept elsewhere; empty if that is not set.
     """
 
     member: str
@@ -35,6 +35,7 @@ class Heartbeat:
     warm: tuple[TopicPartition, ...] = ()
     formats: Ranges = field(default_factory=dict)
     format: int = FIRST
+    rack: str = ""
 
     def encode(self) -> tuple[bytes, bytes]:
         """Key and value of a record."""

@@ -126,12 +126,19 @@ def _is_cold(now: Placement, unit: Unit, at: str | None, member: str, alive: Map
 def _standbys(
     now: Placement, unit: Unit, owner: str, alive: Mapping[str, Heartbeat], number: int, load: Counter[str]
 ) -> list[str]:
-    """Those that have a copy keep it; then those that have least."""
-    others = [m for m in alive if m != owner]
-    kept = [m for m in now.copies.get(min(unit), ()) if m in others][:number]
-    more = sorted((m for m in others if m not in kept), key=lambda m: (load[m], m))[: max(0, number - len(kept))]
-    load.update(kept + more)
-    return kept + more
+    """Members of racks that have no copy yet, then those that have one already, then those that have least. Copies that others have stay until
+    the new ones are warm.
+    """
+    had = [m for m in now.copies.get(min(unit), ()) if m in alive and m != owner]
+    chosen, racks = list[str](), {alive[owner].rack}
+    while len(chosen) < min(number, len(alive) - 1):
+        others = [m for m in alive if m != owner and m not in chosen]
+        chosen.append(min(others, key=lambda m: (alive[m].rack in racks, m not in had, load[m], m)))
+        racks.add(alive[chosen[-1]].rack)
+    load.update(chosen)
+    cold = sum(min(unit) not in alive[m].warm for m in chosen)
+    warm = [m for m in had if m not in chosen and min(unit) in alive[m].warm]
+    return chosen + warm[:cold]
 
 
 def _towards(now: Placement, tp: TopicPartition, member: str, alive: Mapping[str, Heartbeat]) -> Place:

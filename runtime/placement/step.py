@@ -34,15 +34,15 @@ class _Decided:
 
     number: int
     alive: tuple[
-        tuple[str, int, int, tuple[TopicPartition, ...], formats.Ranges], ...
-    ]  # joined, applied, warm, formats
+        tuple[str, int, int, tuple[TopicPartition, ...], formats.Ranges, str], ...
+    ]  # joined, applied, warm, formats, rack
     wanted: Wanted | None
 
 
 class PlacementStep:
     """Owned by its thread, but for the calls of the first part, which any thread may make.
 
-    transactional_id: of a member, whose producer is fenced before others get its partitions.
+    transactional_id: of a member, whose producer is fenced before others get its partitions. rack: where this member runs.
     """
 
     def __init__(
@@ -52,8 +52,9 @@ class PlacementStep:
         member: str,
         wall_ms: Callable[[], int],
         transactional_id: Callable[[str], str],
+        rack: str = "",
     ) -> None:
-        self._log, self._app, self.member, self._wall_ms = log, application_id, member, wall_ms
+        self._log, self._app, self.member, self._wall_ms, self._rack = log, application_id, member, wall_ms, rack
         self._transactional_id = transactional_id
         self._placed, self._heard = placement_topic(application_id), heartbeat_topic(application_id)
         self._lock = threading.Lock()  # guards what follows, up to the empty line; never held while the log is asked
@@ -266,7 +267,7 @@ class PlacementStep:
 
     def _heartbeat(self) -> Heartbeat:
         said = self._joined, self._applied, self._beat, self._away, self._warm
-        return Heartbeat(self.member, *said, formats.read(), self.written("heartbeat"))
+        return Heartbeat(self.member, *said, formats.read(), self.written("heartbeat"), self._rack)
 
     def _tell(self, now_ms: int) -> None:
         """At intervals, and at once when there is something to tell."""
@@ -346,7 +347,7 @@ class PlacementStep:
             writer.close()
 
     def _decide(self, alive: dict[str, Heartbeat]) -> None:
-        said = tuple((m, beat.joined, beat.applied, beat.warm, beat.formats) for m, beat in alive.items())
+        said = tuple((m, beat.joined, beat.applied, beat.warm, beat.formats, beat.rack) for m, beat in alive.items())
         decided = _Decided(self.placement.number, said, self._wanted)
         if decided == self._decided or self._unheard():
             return

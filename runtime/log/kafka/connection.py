@@ -33,7 +33,7 @@ class Connection(KafkaSettings):
 
     @classmethod
     def to(cls, settings: KafkaSettings) -> Connection:
-        return cls(settings.bootstrap, settings.options, settings.replication, settings.shared)
+        return cls(settings.bootstrap, settings.options, settings.replication, settings.shared, rack=settings.rack)
 
     def admin(self, client_id: str) -> dict[str, Any]:
         return self._settings(client_id, _CONSUMER_ONLY_PREFIXES + _PRODUCER_ONLY_PREFIXES)
@@ -50,6 +50,7 @@ class Connection(KafkaSettings):
             "fetch.wait.max.ms": wait_ms,
             "fetch.error.backoff.ms": 50,
             **self._settings(client_id, _PRODUCER_ONLY_PREFIXES),
+            **({"client.rack": self.rack} if self.rack else {}),
             "group.id": group,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,

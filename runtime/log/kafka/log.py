@@ -207,7 +207,9 @@ class KafkaLog:
     def opener(self) -> Callable[[], Log]:
         c = self._connection
         return partial(
-            open_log, KafkaSettings(c.bootstrap, dict(c.options), c.replication, c.shared), self._application_id
+            open_log,
+            KafkaSettings(c.bootstrap, dict(c.options), c.replication, c.shared, rack=c.rack),
+            self._application_id,
         )
 
     def record_bytes_max(self, topic: str) -> int | None:

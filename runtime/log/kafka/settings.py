@@ -19,7 +19,7 @@ class KafkaSettings:
 
     bootstrap: host:port, several separated by commas. replication: of topics that are made; None leaves it to the brokers.
     shared: several instances may run the application at the same time and share its partitions. standbys: how many others keep a copy of each
-    task's state then.
+    task's state then. rack: where this instance runs: its consumers read from replicas there (KIP-392), and its copies are kept elsewhere.
     """
 
     bootstrap: str
@@ -27,3 +27,4 @@ class KafkaSettings:
     replication: int | None = None
     shared: bool = False
     standbys: int = 0
+    rack: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
 from flowql.config.sections import MetricsSettings
+from flowql.deploy.engine import config_of
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import ProjectError
+from flowql.runtime.log.kafka.connection import Connection
 
 SOURCE = "CREATE STREAM S (K STRING KEY, A INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
 
@@ -243,6 +246,18 @@ def test_a_target_is_watched_at_a_port_or_an_address() -> None:
     assert (targets["c"].metrics, targets["c"].log_level, targets["b"].log_level) == (None, "info", "debug")
     settings = settings_of(read(text, target="b"))
     assert Settings.loads(settings.dumps()) == settings
+
+
+def test_the_rack_of_an_instance_reaches_its_members_and_its_consumers() -> None:
+    text = "name: demo\ntargets:\n  a: {log: kafka, kafka: {bootstrap: 'h:1', instances: many, rack: '${R}'}}\n"
+    settings = settings_of(read(text, env={"R": "eu-1"}))
+    assert Settings.loads(settings.dumps()) == settings
+    assert config_of(replace(settings, data_dir=Path("data"))).rack == "eu-1"
+    assert settings.kafka is not None
+    assert Connection.to(settings.kafka).consumer("c", "g", 1)["client.rack"] == "eu-1"
+    unset = settings_of(read(text.replace(", rack: '${R}'", "")))
+    assert unset.kafka is not None
+    assert "client.rack" not in Connection.to(unset.kafka).consumer("c", "g", 1)
 
 
 def test_a_setting_that_does_not_exist_is_refused_instead_of_ignored() -> None:

@@ -82,6 +82,7 @@ def test_a_member_makes_what_the_only_instance_makes(expected):
         "away": False,
         "partitions": total,
         "of": total,
+        "rack": None,
         "trouble": None,
     }
 

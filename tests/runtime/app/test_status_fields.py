@@ -10,7 +10,9 @@ from flowql.runtime.app.query_rates import QueryRates
 from flowql.runtime.app.status import _classes, _rates, instance_metrics, statuses
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.latency import OCTAVES, Latencies
+from flowql.runtime.log.base import EARLIEST
 from flowql.runtime.metrics import Metrics, QueryMetrics
+from flowql.runtime.placement.heartbeats import Heartbeat, heartbeat_topic
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 from tests.runtime.app.test_rebuilding import CHAIN, sent
@@ -106,11 +108,15 @@ def test_entries_of_the_instance_tell_its_troubles() -> None:
     assert (trouble["error"], trouble["times"], trouble["partition"]) == ("LogUnavailable: no answer", 1, None)
 
 
-def test_a_member_tells_how_many_partitions_it_has() -> None:
-    world = InstanceHarness(SOURCE.format(n=3) + COPY, log=LikeKafka(), tick_ms=10, **MEMBER)
+def test_a_member_tells_its_rack_and_how_many_partitions_it_has() -> None:
+    world = InstanceHarness(SOURCE.format(n=3) + COPY, log=LikeKafka(), tick_ms=10, rack="eu-1", **MEMBER)
     world.settle()
     assert world.instance.group is not None
-    assert instance_metrics(world.instance)["group"] == {"away": False, "partitions": 3, "of": 3, "trouble": None}
+    whole = {"away": False, "partitions": 3, "of": 3, "rack": "eu-1", "trouble": None}
+    assert instance_metrics(world.instance)["group"] == whole
+    told = world.log.reader(heartbeat_topic(world.instance.config.application_id), EARLIEST).read(1, 1 << 20)
+    assert told is not None
+    assert Heartbeat.decode(told.records.column("value")[0].as_py()).rack == "eu-1"
     world.instance.group.trouble = "no answer"
     assert instance_metrics(world.instance)["group"]["trouble"] == "no answer"
 

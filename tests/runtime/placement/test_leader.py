@@ -183,3 +183,53 @@ def test_heartbeats_of_a_process_that_was_replaced_tell_nothing() -> None:
     last = heard.last("you")
     assert last is not None
     assert (last.joined, last.applied) == (5, 5)
+
+
+def of_racks(racks: dict[str, str], applied: int = 0) -> dict[str, Heartbeat]:
+    return {m: replace(beat(m, applied), rack=rack) for m, rack in racks.items()}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_copies_are_in_other_racks_than_their_owner_while_there_are_others(seed: int) -> None:
+    """Members come and go, and warm up; what follows holds as soon as nothing changes any more."""
+    rng, now = random.Random(seed), Placement()
+    racks: dict[str, str] = {}
+    reads = [{TopicPartition("A", p)} for p in range(rng.randint(1, 9))]
+    want = replace(wanted(*reads), stateful=frozenset(tp for of in reads for tp in of), standbys=rng.randint(1, 3))
+    for _ in range(12):
+        racks = {m: racks.get(m, rng.choice("xyz")) for m in "abcdef" if rng.random() < 0.8} or {"a": "x"}
+        for _ in range(12):
+            warm = {m: tuple(tp for tp in now.copies if m in now.copies[tp]) for m in racks}
+            beats = {m: replace(b, warm=warm[m]) for m, b in of_racks(racks, now.number).items()}
+            now = giving_up(now, beats) or now
+            if (after := next_placement(now, beats, want, "a")) is None:
+                break
+            now = after
+        else:
+            pytest.fail("the placement never comes to rest")
+        owned = [len(now.owned_by(m)) for m in racks]
+        assert max(owned) - min(owned) <= 1
+        for tp, place in now.places.items():
+            copies = now.copies.get(tp, ())
+            assert len(copies) == min(want.standbys, len(racks) - 1)
+            elsewhere = {racks[m] for m in copies} - {racks[place.owner]}
+            others = set(racks.values()) - {racks[place.owner]}
+            assert len(elsewhere) == min(len(others), len(copies)), (place, copies, racks)
+
+
+def test_a_copy_in_the_rack_of_its_owner_stays_until_one_elsewhere_is_warm() -> None:
+    want = replace(wanted({A0}), stateful=frozenset({A0}), standbys=1)
+    now = Placement(4, "a", 1, {A0: Place("a", "a")}, {A0: ("b",)})
+    beats = of_racks({"a": "x", "b": "x", "c": "y"}, 4)
+    beats["b"] = replace(beats["b"], warm=(A0,))
+    both = following(now, beats, want)
+    assert both.copies[A0] == ("c", "b")
+    beats["c"] = replace(beats["c"], warm=(A0,))
+    assert following(both, beats, want).copies[A0] == ("c",)
+
+
+def test_a_heartbeat_tells_the_rack() -> None:
+    said = replace(beat("a"), rack="eu-1")
+    assert Heartbeat.decode(said.encode()[1]) == said
+    older = said.encode()[1].replace(b',"rack":"eu-1"', b"")
+    assert Heartbeat.decode(older).rack == ""
