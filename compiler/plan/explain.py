@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
@@ -324,6 +325,52 @@ def _store(s: StoreSpec) -> str:
 
 def query_text(query: QueryPlan) -> str:
     """Everything about one query."""
+    return "\n".join([_head(query), "", tree_text(query.logical), "", topology_text(query)])
+
+
+def outline_text(query: QueryPlan) -> str:
+    """A query in short: its operators, the columns of its result, its stores and repartition topics with their keys."""
+    outline = _outline(query.logical, "", "", schema_text(query.logical.schema))
+    parts = [_head(query), "\n".join(outline)]
+    operators = [o for sub in query.subtopologies for o in sub.operators]
+    stores = [(s.name, s.key.names) for o in operators for s in o.stores]
+    topics = [
+        (o.spec.topic, o.spec.by or tuple(f.name for f in o.schema.key))
+        for o in operators
+        if isinstance(o.spec, ExchangeSink)
+    ]
+    for title, entries in (("stores:", stores), ("repartition topics:", topics)):
+        width = max((len(name) for name, _ in entries), default=0)
+        lines = [f"  {name:{width}}  by {_keys(keys)}" for name, keys in entries]
+        parts += ["\n".join([title, *lines])] if lines else []
+    return "\n\n".join(parts)
+
+
+def _outline(node: Node, first: str, rest: str, columns: str = "") -> Iterator[str]:
+    """The lines of a tree without the columns that identify rows. columns: of the node, which are shown below it."""
+    yield f"{first}{spec_text(_shown(node.spec))}"
+    if columns:
+        yield f"{rest}{'│  ' if node.inputs else '   '}{columns}"
+    for i, child in enumerate(node.inputs):
+        last = i == len(node.inputs) - 1
+        yield from _outline(child, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+
+
+def _shown(spec: Spec) -> Spec:
+    if not isinstance(spec, Project):
+        return spec
+    columns = tuple(c for c in spec.columns if not c.name.startswith("__"))
+    return replace(spec, columns=columns) if columns else spec
+
+
+def _keys(names: Sequence[str]) -> str:
+    """The columns of a key; those that identify rows of a view are counted only."""
+    named = [name for name in names if not name.startswith("__")]
+    internal = len(names) - len(named)
+    counted = [f"{internal} internal column{'s' if internal > 1 else ''}"] if internal else []
+    return ", ".join(named + counted) or "nothing"
+
+
+def _head(query: QueryPlan) -> str:
     latency = f", latency target {duration(query.latency_target_ms)}" if query.latency_target_ms is not None else ""
-    head = f"query {query.id} -> {query.sink} (priority {query.priority}, weight {query.weight}{latency})"
-    return "\n".join([head, "", tree_text(query.logical), "", topology_text(query)])
+    return f"query {query.id} -> {query.sink} (priority {query.priority}, weight {query.weight}{latency})"

@@ -18,7 +18,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled
 from flowql.compiler.plan import codec
-from flowql.compiler.plan.explain import query_text, schema_text, spec_text, tree_text
+from flowql.compiler.plan.explain import outline_text, query_text, schema_text, spec_text, tree_text
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
@@ -50,10 +50,13 @@ def command(
             help="Show rows that were too late for their windows, with the stream time, of the running instance or the last commit.",
         ),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show all columns, operators, and what each optimiser rule did.")
+    ] = False,
 ) -> None:
     """Show the plan of queries or statements, or an error's page.
 
-    Shows sources, each query's tree, what each optimiser rule did, operators, stores and topics.
+    Shows sources, each query's tree, stores and topics.
 
     flowql explain SPENT_PER_HOUR --late
     flowql explain "UPDATE users SET name = 'eve' WHERE id = 1"
@@ -72,7 +75,7 @@ def command(
         print_json(codec.to_data(replace(compiled.plan, queries=chosen)))
     else:
         on_spark = found.target.spark if found.target.engine == "spark" else None
-        print_text(explain_text(compiled, chosen, on_spark))
+        print_text(explain_text(compiled, chosen, on_spark, verbose=verbose))
 
 
 def _explain_statements(scope: Scope, text: str) -> None:
@@ -156,7 +159,9 @@ def chosen_queries(plan: Plan, names: list[str]) -> tuple[QueryPlan, ...]:
     return tuple(q for q in plan.queries if q.id in wanted)
 
 
-def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: SparkSettings | None = None) -> str:
+def explain_text(
+    compiled: Compiled, queries: tuple[QueryPlan, ...], spark: SparkSettings | None = None, *, verbose: bool = False
+) -> str:
     """Sources the queries read, then each query; with `spark` also how each node runs there."""
     reads = {s for q in queries for sub in q.subtopologies for s in sub.topics}
     sources = [
@@ -164,9 +169,9 @@ def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: Spar
         for s in compiled.plan.listed
         if s.query is None and (s.topic in reads or queries == compiled.plan.queries)
     ]
-    parts = ["\n".join(sources)]
+    parts = ["\n".join(sources)] if sources else []
     for q in queries:
-        parts += [_query(compiled, q), *_by_row(q)]
+        parts += [_query(compiled, q) if verbose else outline_text(q), *_by_row(q)]
         if spark is not None:
             parts += _on_spark(compiled.plan, q, spark)
     return "\n\n".join(parts)

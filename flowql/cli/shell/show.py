@@ -9,7 +9,7 @@ from typing import Any
 from flowql.cli.names import Names, find
 from flowql.cli.render import numeric, table_lines
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.plan.explain import query_text, tree_text
+from flowql.compiler.plan.explain import outline_text, tree_text
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec, stores_of
@@ -136,7 +136,7 @@ def explain(plan: Plan, name: str) -> str:
     """The plan of a query that runs, by its id or its result."""
     for query in plan.queries:
         if name.casefold() in (query.id.casefold(), query.sink.casefold()):
-            return query_text(query)
+            return outline_text(query)
     known = [n for q in plan.queries for n in (q.id, q.sink)]
     hint = did_you_mean(name, known) or "SHOW QUERIES;  shows what runs"
     raise QueryError(f"there is no query {name}", code=UNKNOWN, help=hint)

@@ -1,10 +1,11 @@
 """Broken plans are caught; plans read well."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from flowql.compiler.plan.explain import query_text
+from flowql.compiler.plan.explain import outline_text, query_text
 from flowql.compiler.plan.expr import Column, Lambda, walk
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.types import INT
@@ -105,6 +106,18 @@ def test_explain_reads_top_down_and_names_stores():
     assert order == sorted(order)
     assert "store CTAS_T-aggregate-1 (table: (CUSTOMER STRING KEY) -> (N BIGINT))" in text
     assert "sub-topology 1: reads CTAS_T-aggregate-1-repartition" in text
+
+
+def test_an_outline_has_each_operator_once_and_counts_internal_columns():
+    source = "CREATE TABLE t (k INT PRIMARY KEY, v INT); CREATE TABLE u (k INT PRIMARY KEY, w INT);"
+    made = compiled(
+        source + "CREATE VIEW j AS SELECT v, w FROM t JOIN u ON v = w;", prelude="", dialect="standard"
+    ).plan
+    text = outline_text(made.by_id["CTAS_j"])
+    assert re.findall(r"(\w+)(?= table| inner)", text) == ["Sink", "EquiJoin", "Scan", "Scan"]
+    assert "Project v, w" in text
+    assert re.search(r"^  j +by 2 internal columns$", text, re.MULTILINE)
+    assert re.search(r"^  CTAS_j-equijoin-1-left-repartition +by v$", text, re.MULTILINE)
 
 
 def plan_text(plan: Plan) -> str:

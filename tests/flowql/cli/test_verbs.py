@@ -68,6 +68,8 @@ def test_validate_shows_every_mistake_at_once(flowql: Program, golden: Golden, f
         ("validate_json", ["validate", "-o", "json"]),
         ("explain", ["explain"]),
         ("explain_query", ["explain", "large_orders"]),
+        ("explain_verbose", ["explain", "--verbose"]),
+        ("explain_query_verbose", ["explain", "large_orders", "-v"]),
         ("explain_query_json", ["explain", "-s", "CSAS_LARGE_ORDERS", "-o", "json"]),
         ("explain_unknown", ["explain", "LARGE_ORDER"]),
         ("explain_code", ["explain", "fq2103"]),
