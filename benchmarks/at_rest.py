@@ -9,6 +9,7 @@ member, and its share of one processor. Requests of a kind that is not in `KINDS
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import struct
 import tempfile
@@ -17,8 +18,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-
-import psutil
 
 from benchmarks.members import Bench
 
@@ -39,7 +38,8 @@ KINDS |= {
     66: "ListTransactions",
     75: "DescribeTopicPartitions",
 }
-REST_S = 15.0  # after the members have shared the partitions
+THREADS_SHOWN = 12
+REST_S = 75.0  # after the members have shared the partitions: the log is maintained once a minute
 
 
 class Relay:
@@ -88,6 +88,16 @@ class Relay:
             s.shutdown(socket.SHUT_RDWR)
 
 
+def bench_used(bench: Bench) -> Counter[str]:
+    """Seconds of a processor by name of thread. Linux only."""
+    used, ticks = Counter[str](), os.sysconf("SC_CLK_TCK")
+    for process in bench.members.values():
+        for thread in Path(f"/proc/{process.pid}/task").iterdir():
+            name, _, fields = (thread / "stat").read_text().partition("(")[2].rpartition(")")
+            used[name] += sum(map(int, fields.split()[11:13])) / ticks  # type: ignore[assignment]
+    return used
+
+
 def measure(folder: Path, options: argparse.Namespace) -> None:
     relay = Relay()
     bench = Bench(folder, 1_000, options.partitions, 0, options.standbys, relay=relay)
@@ -98,15 +108,16 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
             bench.start(name)
         bench.until(lambda: bench.owners() == set(names))
         time.sleep(REST_S)
-        processes = [psutil.Process(p.pid) for p in bench.members.values()]
-        before, used = Counter(relay.requests), sum(sum(p.cpu_times()[:2]) for p in processes)
+        before, used_before = Counter(relay.requests), bench_used(bench)
         time.sleep(options.seconds)
-        counted, used = relay.requests - before, sum(sum(p.cpu_times()[:2]) for p in processes) - used
+        counted, used = relay.requests - before, bench_used(bench) - used_before
         members_s = options.members * options.seconds
         for (client, kind), n in counted.most_common():
             print(f"{client:24}{kind:20}{n / members_s:8.2f}", flush=True)
         print(f"{'all':44}{counted.total() / members_s:8.2f} requests/s of one member")
-        print(f"{'processor':44}{100 * used / members_s:8.2f} % of one core")
+        for thread, seconds in used.most_common(THREADS_SHOWN):
+            print(f"{thread:44}{100 * seconds / members_s:8.2f} %")
+        print(f"{'processor':44}{100 * used.total() / members_s:8.2f} % of one core")
     finally:
         for process in bench.members.values():
             process.kill()

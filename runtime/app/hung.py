@@ -26,6 +26,7 @@ from flowql.runtime.errors import LogError
 from flowql.runtime.events import ERROR, WARNING, say
 
 LOOK_MS = 1_000  # between two looks for what other members say
+ABSENT_MS = 5_000  # the same while there is no topic, for which brokers are asked
 
 
 class HungHost(TrialHost, Protocol):
@@ -54,6 +55,8 @@ class HungQueries:
             self._pass_on()
             self._reader.read_on()
             self.apply()
+            if not self._reader.is_open:
+                self._at_ms = now_ms + ABSENT_MS
         self._trials.look()
 
     def learn(self) -> None:

@@ -129,6 +129,11 @@ class HungReader:
         self._denied = False  # which was said
 
     @property
+    def is_open(self) -> bool:
+        """Whether the topic existed at the last look."""
+        return self._reader is not None
+
+    @property
     def hung(self) -> list[HungMicroBatch]:
         """In the order of their members."""
         return [one for _, one in sorted(self._hung.items())]

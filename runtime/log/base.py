@@ -469,7 +469,8 @@ class Log(Protocol):
         ...
 
     def maintain(self, now_ms: int) -> None:
-        """Applies retention and compaction of the topics' configurations, as of `now_ms` (wall clock), where no broker does it.
+        """Applies retention and compaction of the topics' configurations, as of `now_ms` (wall clock), where no broker does it. Ends fetches for
+        readers that are idle.
 
         It may take long but blocks no reader or writer: call it in a thread of its own. Raises LogFull if there is no space to compact.
         """

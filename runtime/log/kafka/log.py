@@ -131,7 +131,7 @@ class KafkaConsumer:
         return cursor
 
 
-MAIN_WAIT_MS = 300
+MAIN_WAIT_MS = 500
 CLIENT_BYTES_MAX = 1_000_000  # what the client library takes where nothing is said
 BATCH_BYTES_MIN = 69  # brokers count what a batch of one record takes beside key and value
 STABLE_S = 0.5  # for a transaction to be finished, before the caller is told to ask again
@@ -226,7 +226,10 @@ class KafkaLog:
         return None if said is None else int(said)
 
     def maintain(self, now_ms: int) -> None:
-        """Brokers do it."""
+        """Brokers apply retention and compaction."""
+        for reading in (self._shared, self._tail):
+            if reading is not None:
+                reading.stop_idle()
 
     def hold(self, transactional_id: str) -> None:
         """Take over: an instance of this name that still runs is fenced, and what a killed one left open is aborted.

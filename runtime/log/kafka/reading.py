@@ -20,7 +20,7 @@ from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
 
 PARTITIONS_MAX = 64  # read on in the background at a time
 IDLE_MS = 10_000  # idle readers are closed after so long
-TAIL_WAIT_MS = 500  # nobody waits for another partition of the same fetch
+TAIL_WAIT_MS = 1_000  # beyond the time between two heartbeats, which end a wait
 WAIT_MS = 20  # a fetch that waits longer at a broker would hold up the next partition that is asked for
 
 
@@ -94,6 +94,12 @@ class SharedReading:
             if self._client is not None:
                 self._client.stop([tp])
 
+    def stop_idle(self) -> None:
+        """Stops partitions that were not read for `IDLE_MS`. Without it the last of them would be fetched until another one is read."""
+        with self._lock:
+            if self._client is not None:
+                self._stop_idle(self._client, self._clock.timer_ms())
+
     def close(self) -> None:
         with self._lock:
             if self._client is not None:
@@ -150,6 +156,9 @@ class SharedReading:
         now = self._clock.timer_ms()
         self._used[tp] = now
         self._used.move_to_end(tp)
+        self._stop_idle(client, now)
+
+    def _stop_idle(self, client: FetchClient, now: int) -> None:
         while self._used:
             oldest, used = next(iter(self._used.items()))
             if len(self._used) <= PARTITIONS_MAX and now - used <= IDLE_MS:

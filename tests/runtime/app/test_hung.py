@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from flowql.runtime.app import hung, hung_topic
-from flowql.runtime.app.hung import LOOK_MS, HungQueries
+from flowql.runtime.app.hung import ABSENT_MS, LOOK_MS, HungQueries
 from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, topic_of, write_hung
 from flowql.runtime.app.member_topic import MemberAddress, write_member
 from flowql.runtime.app.watchdog import StuckStep
@@ -99,13 +99,17 @@ def test_queries_are_held_for_what_is_said_of_their_text_with_the_newest_reason(
     assert "hung on member second" in found["A"]
 
 
-def test_it_looks_now_and_then() -> None:
+@pytest.mark.parametrize(("exists", "look_ms"), [(True, LOOK_MS), (False, ABSENT_MS)])
+def test_it_looks_now_and_then(exists: bool, look_ms: int) -> None:
+    """Brokers were asked each second whether the topic exists, by members at rest too."""
     host = Host()
+    if exists:
+        host.log.create_topic(topic_of("app").topic, 1)
     host.of.look(0)
     write_hung(host.log, "app", [run("A", 1)], 1)
-    host.of.look(LOOK_MS - 1)
+    host.of.look(look_ms - 1)
     assert host.said == [{}]
-    host.of.look(LOOK_MS)
+    host.of.look(look_ms)
     assert list(host.said[-1]) == ["A"]
     assert len(host.said) == 2
     assert host.of.release(["A", "B"]) == ["A"]

@@ -13,7 +13,9 @@ from flowql.runtime.log.base import EARLIEST, LATEST, RawBatch, TopicPartition
 from flowql.runtime.log.embedded.segment import numbered
 from flowql.runtime.log.kafka import fetching, reading
 from flowql.runtime.log.kafka.admin import TIMEOUT_S
+from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.fetching import Cursor
+from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.reading import KafkaKeyValues, KafkaReader, SharedReading
 from tests.runtime.log.kafka.world import TestLog
 from tests.runtime.log.records import batch, produce
@@ -213,6 +215,23 @@ def test_partitions_that_are_not_read_for_a_while_are_given_up(
     assert client.told("stop")[2:] == [[B0]]
     a0.arrived()
     assert len(client.told("stop")) == 3, "and then it counts no more"
+
+
+def test_the_last_partition_that_was_read_is_given_up_though_no_other_is_read(shared: SharedReading) -> None:
+    """A member at rest fetched it 50 times a second, for ever."""
+    log = KafkaLog(Connection("nowhere:1"), "app")
+    log.maintain(0)
+    log._shared = shared
+    log.maintain(0)
+    clock, client = shared._clock, fetches(shared)
+    for tp in (A0, A1):
+        KafkaReader(shared, tp, 2, lambda: shared).arrived()
+    clock.advance(reading.IDLE_MS)  # type: ignore[attr-defined]
+    log.maintain(0)
+    assert client.told("stop") == []
+    clock.advance(1)  # type: ignore[attr-defined]
+    log.maintain(0)
+    assert client.told("stop") == [[A0], [A1]]
 
 
 def test_a_topic_that_is_gone_is_forgotten_with_what_was_fetched_of_it(shared: SharedReading) -> None:
