@@ -157,6 +157,7 @@ class Deployer:
         """
         host = self._host
 
+        @self._unless_recorded
         def decide() -> PlanChange:
             now, known = self._still(seen), self._partitions()
             return decide_change(now, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
@@ -170,7 +171,8 @@ class Deployer:
         if histories and self._group is not None:
             raise HandoverUnfit("a history can be handed over to an instance that is alone, not to one of many")
         if self._group is None and not asks and not dry_run and _only_pauses(self._still(seen), plan):
-            return self._pause(plan, lambda: decide_change(self._still(seen), plan), about).changes
+            paused = self._unless_recorded(lambda: decide_change(self._still(seen), plan))
+            return self._pause(plan, paused, about).changes
         change = decide()
         if is_same(change.deployed, before):
             return change.changes
@@ -249,6 +251,18 @@ class Deployer:
             raise Superseded("another deployment or the end of a rebuild came first")
         return now
 
+    def _unless_recorded(self, decide: Callable[[], PlanChange]) -> Callable[[], PlanChange]:
+        """`decide`, which is not called again once its change is on record: the instance may start over after the commit."""
+        last: PlanChange | None = None
+
+        def decided() -> PlanChange:
+            nonlocal last
+            if last is None or not is_same(last.deployed, self._host.deployed):
+                last = decide()
+            return last
+
+        return decided
+
     def _entry(self, change: PlanChange, about: About) -> Entry:
         changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
         return Entry(change.deployed.id, self._host.clock.wall_ms(), about, changes, change.deployed.plan)
@@ -283,19 +297,26 @@ class Deployer:
 
     def _pause(self, plan: Plan, decide: Callable[[], PlanChange], about: About) -> PlanChange:
         """Pauses and resumes queries. The record may be committed later; after a crash before that they are as before."""
-        change: PlanChange
-        change, recorded = self._carried_out(partial(self._paused, plan, decide, about))
-        with suppress(CommitsBlocked):
-            self._until(recorded)
-        return change
+        while True:
+            change: PlanChange
+            change, recorded = self._carried_out(partial(self._paused, plan, decide, about))
+            try:
+                self._until(recorded)
+            except StaleMember:  # the instance starts over, and the commit may be on record
+                continue
+            except CommitsBlocked:
+                pass
+            return change
 
     def _paused(self, plan: Plan, decide: Callable[[], PlanChange], about: About) -> Coroutine:
         """The change, and the commit that records it; None while a swap is recorded."""
         if self._host.deployed.swap is not None:
             return None
+        change = decide()
+        if is_same(change.deployed, self._host.deployed):
+            return change, self._host.commit.request()
         if not _only_pauses(self._host.deployed, plan):
             raise Superseded("another deployment came first")
-        change = decide()
         assert _building(change.deployed) == _building(self._host.deployed), "a pause begins and ends no generation"
         return change, (yield from self._deployment.paused(change.deployed, self._entry(change, about)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -16,11 +17,11 @@ from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.commit import coordinator, reopening
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import Fenced, LogCorrupt, LogUnavailable, StateError
+from flowql.runtime.errors import BatchDamaged, Fenced, LogCorrupt, LogUnavailable, StateError
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.simulated import LossyPhysical
-from tests.runtime.app.harness import InstanceHarness
+from tests.runtime.app.harness import InstanceHarness, plan_of
 
 pytestmark = pytest.mark.turns("long")
 
@@ -358,7 +359,7 @@ def test_a_deployment_whose_own_commit_meets_the_error_takes_effect(broken, monk
 
     monkeypatch.setattr(world.instance, "serve", at_the_cut)
     world.tick_ms = 50
-    world.deploy(SQL)
+    world.instance.deploy(plan_of(SQL, world.instance.plan), seen=world.instance.deployed)
     feed(world, 60)
     world.settle()
     assert physical.reopened == 1
@@ -420,7 +421,7 @@ from pathlib import Path
 from flowql.runtime.commit import coordinator, reopening
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.rocks import open_rocks
-from tests.runtime.app.harness import InstanceHarness
+from tests.runtime.app.harness import InstanceHarness, plan_of
 coordinator.REDO_FLUSH_BYTES = 200_000
 disk = Path(sys.argv[1])
 sql = '''CREATE STREAM S (K BIGINT KEY, V STRING) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=1);
@@ -472,3 +473,43 @@ def test_redo_that_the_state_has_flushed_leaves_the_log(monkeypatch):
     with pytest.raises(LogCorrupt, match="trimmed"):
         list(world.log.redo_after("flowql", 0))
     assert world.table("R") == sums(200)
+
+
+def test_a_pause_whose_own_commit_meets_the_error_takes_effect(broken):
+    """It is on record, and was said to have failed."""
+    world, physical = broken
+    physical.broken = False
+    feed(world, 40)
+    request, asked = world.instance.commit.request, []
+
+    def meets_the_error(*given, **named):
+        physical.broken = not asked
+        asked.append(given)
+        return request(*given, **named)
+
+    world.instance.commit.request = meets_the_error
+    world.tick_ms = 50
+    seen = world.instance.deployed
+    world.instance.deploy(replace(seen.plan, paused=("CTAS_R",)), seen=seen)
+    world.settle()
+    assert physical.reopened == 1
+    stored = read_deployed(world.log, "flowql")
+    assert (stored.plan.paused, stored.id) == (("CTAS_R",), world.instance.deployed.id)
+    assert world.instance.query_states.of("CTAS_R").paused
+    feed(world, 60)
+    world.settle()
+    assert world.table("R") == sums(60)
+    assert world.table("BY_V") == [(v, 1) for v in range(80)]
+
+
+def test_a_log_that_is_damaged_ends_an_instance_that_starts_over(broken, monkeypatch):
+    """Its tasks cannot be restored: they are not tried again, for ever."""
+    world, physical = broken
+
+    def damaged(*_):
+        raise BatchDamaged("data/segment", 17, "its checksum is wrong")
+
+    monkeypatch.setattr(world.instance, "recover", damaged)
+    with pytest.raises(LogCorrupt) as raised:
+        feed(world, 40)
+    assert (raised.value.code, physical.reopened) == ("FQ4051", 1)
