@@ -27,9 +27,8 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from benchmarks.feeding import feeding
+from benchmarks.feeding import feeding, kafka_bigint
 from benchmarks.plots import plot_latency_tails
-from flowql.bench import nexmark
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import write_log
 from flowql.compiler.diagnostics.source import SourceText
@@ -271,7 +270,7 @@ def _records(first: int, created: Sequence[int]) -> pa.RecordBatch:
     n = len(created)
     columns = [
         pa.array([c // 1_000_000 for c in created], pa.int64()),
-        nexmark.kafka_bigint(pa.array(range(first, first + n), pa.int64())),
+        kafka_bigint(pa.array(range(first, first + n), pa.int64())),
         pa.array([orjson.dumps({"CREATED": c}) for c in created], pa.binary()),
         pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
     ]

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from flowql.bench.nexmark import kafka_bigint
+from benchmarks.feeding import kafka_bigint
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.topology import Plan

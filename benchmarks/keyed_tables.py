@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.feeding import kafka_bigint
 from benchmarks.keyed_state import APP, CHUNK
-from flowql.bench.nexmark import kafka_bigint
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.config.storage import log_at

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from flowql.bench.nexmark import kafka_bigint
+from benchmarks.feeding import kafka_bigint
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.kafka.broker import Broker

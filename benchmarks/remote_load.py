@@ -31,9 +31,9 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.feeding import kafka_bigint
 from benchmarks.restore import cpu_seconds
 from benchmarks.slow_store import slow_s3
-from flowql.bench.nexmark import kafka_bigint
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.topology import Plan

@@ -32,9 +32,9 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from benchmarks.feeding import kafka_bigint
 from benchmarks.restore import RestoreSetup, build
 from benchmarks.slow_store import slow_s3
-from flowql.bench.nexmark import kafka_bigint
 from flowql.kafka.broker import Broker
 from flowql.query.errors import QueryError
 from flowql.query.session import evaluate

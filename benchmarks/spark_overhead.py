@@ -94,7 +94,7 @@ class BenchInput:
         else:
             write_log(self.folder, self.events, ["bid"])
             with pq.ParquetWriter(self.records, PRODUCE_SCHEMA) as writer:
-                for _, batch in nexmark.bid_records(self.events, PARTITIONS):
+                for _, batch in nexmark.records(nexmark.bids(self.events), PARTITIONS):
                     writer.write_batch(batch)
 
 

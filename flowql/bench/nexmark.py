@@ -61,13 +61,6 @@ def bids(events: int, seed: int = SEED, chunk: int = BLOCK, spread: int = 0) -> 
     return cut(events, chunk, BID_SCHEMA, lambda number: _block(number, seed, spread))
 
 
-def bid_records(
-    events: int, partitions: int, seed: int = SEED, chunk: int = BLOCK
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The same bids as log records: see `records`."""
-    return records(bids(events, seed, chunk), partitions)
-
-
 def records(batches: Iterator[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Rows as log records: (partition, batch of PRODUCE_SCHEMA), in order within each partition.
 
@@ -89,13 +82,6 @@ def records(batches: Iterator[pa.RecordBatch], partitions: int) -> Iterator[tupl
             chosen = np.flatnonzero(target == partition)
             if len(chosen):
                 yield partition, made.take(pa.array(chosen))
-
-
-def kafka_bigint(values: pa.Array) -> pa.Array:
-    """Whole numbers as Kafka's LongSerializer writes them: 8 bytes, big-endian."""
-    data = np.asarray(values).astype(">i8").tobytes()
-    offsets = np.arange(0, 8 * len(values) + 1, 8, dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def json_values(batch: pa.RecordBatch) -> pa.Array:

@@ -132,9 +132,7 @@ def diff(
     if scope.as_json:
         print_json(found)
         return
-    note(
-        f"{found['result']}: {found['serving']:,} rows serve, {found['built']:,} are built (generation {found['generation']})"
-    )
+    note(f"{found['result']}: {found['serving']:,} rows serve, generation {found['generation']} has {found['built']:,}")
     if ahead := found.get("ahead"):
         note(f"the built generation has read {ahead:,} records more: rows that follow from those count as differences")
     print_rows(("rows", "count"), [(what, found[what]) for what in ("missing", "extra", "different")])

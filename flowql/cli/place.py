@@ -114,7 +114,7 @@ class Here:
 
     @contextmanager
     def records(self, topic: str, *, beginning: bool) -> Iterator[Iterator[list[bytes]]]:
-        """Yields new records of a topic as lines of JSON, or an empty list while there are none. The caller waits in between."""
+        """Yields new records of a topic as lines of JSON. An empty list says that none has arrived; the caller then waits before it asks again."""
         from flowql.config.storage import open_log
         from flowql.topics.codecs import RecordReader, source_over
         from flowql.topics.records import json_lines, read_records, start_of

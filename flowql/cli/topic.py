@@ -34,8 +34,7 @@ from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_unwritable, source_over
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.import_files import file_format
-from flowql.topics.import_job import FileFormat, Job, OnError
-from flowql.topics.import_times import BEGINNING_MS, from_the_beginning, make_topic
+from flowql.topics.import_job import BEGINNING_MS, FileFormat, Job, OnError, from_the_beginning, make_topic
 from flowql.topics.importing import ImportResult, Preview, import_file, preview
 from flowql.topics.keeping import retention_changes, retention_text
 from flowql.topics.records import (

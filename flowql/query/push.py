@@ -203,10 +203,6 @@ class Subscription:
         """Whether later rows are changes that the subscription asks for."""
         return not self._old_news
 
-    def has_caught_up(self) -> bool:
-        """Whether the rows that existed when it began are processed."""
-        return not self._is_first
-
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now."""
         return {tp: end for tp, (_, end) in spans_of(self._base, *self._topics).items()}

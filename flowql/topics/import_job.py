@@ -12,11 +12,16 @@ import pyarrow as pa
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.policy import TopicPolicy
 from flowql.topics.codecs import KeyWriter
+from flowql.topics.keeping import retention_text
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 OnError = Literal["fail", "skip", "dead-letter"]
-NOT_IMPORTED = "FQ5010"
+NOT_IMPORTED, TOO_OLD = "FQ5010", "FQ5015"
+BEGINNING_MS = 0  # the time of a table's records that have none: a join finds the row for events of any time
+FOR_EVER = {"retention.ms": "-1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +145,26 @@ def _find(wanted: str, names: Sequence[str], job: Job) -> str:
             return name
     hint = did_you_mean(wanted, names) or f"it has {', '.join(names)}"
     raise CommandError(f"{job.file.name} has no column `{wanted}`", code=NOT_IMPORTED, help=hint)
+
+
+def from_the_beginning(source: SourceDef | None, timestamp: str | None) -> bool:
+    """Whether records get the time BEGINNING_MS: those of a declared table without a time column."""
+    return source is not None and source.kind == "table" and timestamp is None and source.timestamp is None
+
+
+def make_topic(log: Log, job: Job) -> None:
+    """Makes the topic if it is missing. Raises CommandError if it would drop records for their age at once."""
+    admin = log.admin()
+    known = admin.topics().get(job.topic)
+    timeless = job.time_ms == BEGINNING_MS and job.timestamp is None
+    if known is not None and timeless:
+        policy = TopicPolicy.of(known.config)
+        if policy.retention_ms >= 0 and policy.deletes:
+            title = (
+                f"records of table {job.source.name if job.source else job.topic} without a time count from 1970, and topic {job.topic} "
+                f"would drop them at once: {retention_text(known.config)}"
+            )
+            help_ = f"name the column that is the time (--timestamp COLUMN), or  flowql topic retention {job.topic} forever --compact"
+            raise CommandError(title, code=TOO_OLD, help=help_)
+    new_config = FOR_EVER if timeless and known is None and not log.supports_redo else None  # brokers drop after a week
+    admin.create_topic(job.topic, job.partitions, new_config)

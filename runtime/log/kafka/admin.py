@@ -85,9 +85,8 @@ class KafkaAdmin:
 
     def __init__(self, connection: Connection, client_id: str) -> None:
         self._refusals: list[str] = []  # why brokers would not let us in
-        self._client = AdminClient(
-            {**connection.admin(client_id), "error_cb": partial(_note, self._refusals)}, logger=LOGGER
-        )
+        self._connection, self._client_id = connection, client_id
+        self._made: AdminClient | None = None
         self._known = False  # brokers have answered
         self._replication = connection.replication or -1
         self._clock = SystemClock()
@@ -95,6 +94,23 @@ class KafkaAdmin:
         self._partitions: dict[str, int] = {}
 
     # Brokers
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client has been made, which happens at the first call."""
+        return self._made is not None
+
+    @property
+    def _client(self) -> AdminClient:
+        """The client, once brokers have answered."""
+        self.greet()
+        return self._library()
+
+    def _library(self) -> AdminClient:
+        if self._made is None:
+            told = {**self._connection.admin(self._client_id), "error_cb": partial(_note, self._refusals)}
+            self._made = AdminClient(told, logger=LOGGER)
+        return self._made
 
     def greet(self, seconds: float | None = None) -> None:
         """Before anything is asked: LogDenied at once if brokers do not let us in, which to other calls is a long silence.
@@ -104,16 +120,19 @@ class KafkaAdmin:
         limit = self._clock.timer_ms() + (TIMEOUT_S if seconds is None else seconds) * 1000
         while not self._known:
             try:
-                self._client.list_topics(timeout=GREET_S)
+                self._library().list_topics(timeout=GREET_S)
                 self._known = True
             except KafkaException as error:
-                self._client.poll(0)
+                self._library().poll(0)
                 if self._refusals:
                     raise LogDenied(f"brokers do not let us in: {self._refusals[-1]}") from error
                 if self._clock.timer_ms() > limit:
                     raise errors.failure(errors.of(error), "brokers cannot be reached") from error
 
     # Topics
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        return self.create_topics({name: NewTopic(partitions, config or {})})[name]
 
     def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
         for name, new in topics.items():
@@ -198,6 +217,10 @@ class KafkaAdmin:
         self._partitions = dict(found)
         all_of = Listed(found, self.options_of)
         return {name: TopicInfo(name, n, TopicOptions(all_of, name), copies[name]) for name, n in found.items()}
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        (name, ours), *_ = OWN_TIMES.items()
+        return {topic for topic, config in self.configs_of(topics).items() if config.get(name, ours) != ours}
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         return self._describe(topics) if topics else {}
@@ -290,9 +313,14 @@ class KafkaAdmin:
         """The same with records of open transactions."""
         return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED) if tps else {}
 
-    def _offset(self, tp: TopicPartition, spec: OffsetSpec) -> int:
+    def written_offset(self, tp: TopicPartition) -> int:
+        return self._offset(tp, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def _offset(
+        self, tp: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> int:
         self.check_partition(tp)
-        found = self._offsets([tp], spec, IsolationLevel.READ_COMMITTED)
+        found = self._offsets([tp], spec, isolation)
         if tp not in found:
             raise TopicMissing(f"there is no topic partition {tp}")
         return found[tp]
@@ -365,8 +393,9 @@ class KafkaAdmin:
         return {TopicPartition(k.topic, k.partition): future for k, future in found.items()}
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        """Records below `offset` are gone (retention)."""
-        self.check_partition(tp)
+        """Deletes records below `offset` (retention)."""
+        if offset > (end := self.end_offset(tp)):
+            raise LogError(f"{tp}: {offset} is above the end {end}")
         asked = KafkaPartition(tp.topic, tp.partition, offset)
         with errors.naming(f"{tp}: records before {offset} cannot be deleted"):
             for future in self._client.delete_records([asked], request_timeout=TIMEOUT_S).values():

@@ -4,15 +4,14 @@ more: a consumer that waits for news of the others, and a producer of heartbeats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
 
 from flowql.runtime.clock import SystemClock
-from flowql.runtime.errors import CommitTorn, Fenced, LogError, TopicMissing
+from flowql.runtime.errors import CommitTorn, Fenced, LogError
 from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
@@ -20,17 +19,14 @@ from flowql.runtime.log.base import (
     Consumer,
     KeyValueReader,
     Log,
-    NewTopic,
     Position,
     Producer,
     RawBatch,
     Reader,
-    TopicDescription,
-    TopicInfo,
     TopicPartition,
 )
 from flowql.runtime.log.clients import OpenClients, naming
-from flowql.runtime.log.kafka.admin import AHEAD_MAX, OWN_TIMES, TIMEOUT_S, KafkaAdmin
+from flowql.runtime.log.kafka.admin import AHEAD_MAX, TIMEOUT_S, KafkaAdmin
 from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer, PlainWriter
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
@@ -137,7 +133,7 @@ BATCH_BYTES_MIN = 69  # brokers count what a batch of one record takes beside ke
 STABLE_S = 0.5  # for a transaction to be finished, before the caller is told to ask again
 
 
-class KafkaLog:
+class KafkaLog(KafkaAdmin):
     """A log on the cluster of `connection`. Nothing is connected to before the first call.
 
     It keeps no redo: instances write changelogs. Fencing decides which instance runs an application: `hold` takes over.
@@ -150,9 +146,9 @@ class KafkaLog:
         self, connection: Connection, application_id: str = "flowql", *, at_least_once: str | None = None
     ) -> None:
         """at_least_once: the application's producer does without transactions, and writes this topic last in each commit."""
-        self._connection, self._application_id, self._at_least_once = connection, application_id, at_least_once
+        super().__init__(connection, f"{application_id}-admin")
+        self._application_id, self._at_least_once = application_id, at_least_once
         self._counter = sequence_partition(application_id)
-        self._kafka_admin: KafkaAdmin | None = None
         self._shared: SharedReading | None = None
         self._metadata: dict[str, object] = {}
         self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
@@ -178,7 +174,7 @@ class KafkaLog:
         def make() -> FetchClient:
             return self._fetch_client(client_id, MAIN_WAIT_MS, self._application_id)
 
-        return KafkaConsumer(self._admin, make, client_id)
+        return KafkaConsumer(self, make, client_id)
 
     def append(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         if self._appending is None:
@@ -190,7 +186,7 @@ class KafkaLog:
         return held if held is not None else self._new_producer(transactional_id)
 
     def clients(self) -> Clients:
-        return self._clients.count(admins=int(self._kafka_admin is not None))
+        return self._clients.count(admins=int(self.is_connected))
 
     def last_sequence(self, transactional_id: str) -> int:
         return committed_sequence(self, transactional_id, self._counter)
@@ -217,12 +213,12 @@ class KafkaLog:
         options = self._connection.options
         if options.get("compression.type", options.get("compression.codec", "none")) != "none":
             return None
-        own = self._admin.options_of([topic]).get(topic, {}).get("max.message.bytes")
+        own = self.options_of([topic]).get(topic, {}).get("max.message.bytes")
         by_client = int(options.get("message.max.bytes", CLIENT_BYTES_MAX))
         return by_client if own is None else min(by_client, int(own) - BATCH_BYTES_MIN)
 
     def record_ahead_ms_max(self, topic: str) -> int | None:
-        said = self._admin.configs_of([topic]).get(topic, {}).get(AHEAD_MAX)
+        said = self.configs_of([topic]).get(topic, {}).get(AHEAD_MAX)
         return None if said is None else int(said)
 
     def maintain(self, now_ms: int) -> None:
@@ -317,99 +313,42 @@ class KafkaLog:
             client.close()
 
     @property
-    def _admin(self) -> KafkaAdmin:
-        if self._kafka_admin is None:
-            self._kafka_admin = KafkaAdmin(self._connection, f"{self._application_id}-admin")
-        self._kafka_admin.greet()
-        return self._kafka_admin
-
-    @property
     def _reading(self) -> SharedReading:
         if self._shared is None:
             app = self._application_id
-            self._shared = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-restore", WAIT_MS, app))
+            self._shared = SharedReading(self, lambda: self._fetch_client(f"{app}-restore", WAIT_MS, app))
         return self._shared
 
     def _tailing(self) -> SharedReading:
         """A client of its own, made when first needed: its fetches wait at the brokers until something is written."""
         if self._tail is None:
             app = self._application_id
-            self._tail = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-tail", TAIL_WAIT_MS, app))
+            self._tail = SharedReading(self, lambda: self._fetch_client(f"{app}-tail", TAIL_WAIT_MS, app))
         return self._tail
 
     def _fetch_client(self, client_id: str, wait_ms: int, group: str) -> FetchClient:
-        client = FetchClient(self._connection, self._admin, client_id, group, wait_ms)
+        client = FetchClient(self._connection, self, client_id, group, wait_ms)
         return self._clients.consumer(client)
 
     def _new_producer(self, transactional_id: str) -> KafkaProducer | AtLeastOnceProducer:
         if self._at_least_once is not None and transactional_id == self._application_id:
             last = self._at_least_once
-            made = AtLeastOnceProducer(self._connection, self._admin, transactional_id, self._counter, self, last)
+            made = AtLeastOnceProducer(self._connection, self, transactional_id, self._counter, self, last)
             return self._clients.producer(made)
         return self._transactional(transactional_id, self._term if transactional_id == self._application_id else 0)
 
     def _transactional(self, transactional_id: str, term: int) -> KafkaProducer:
-        check = CommitCheck(self._connection, self._admin, self._torn)
-        made = KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self, check, term)
+        check = CommitCheck(self._connection, self, self._torn)
+        made = KafkaProducer(self._connection, self, transactional_id, self._counter, self, check, term)
         return self._clients.producer(made)
 
     # Admin
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
-        return self.create_topics({name: NewTopic(partitions, config or {})})[name]
-
-    def create_topics(self, topics: Mapping[str, NewTopic]) -> dict[str, TopicInfo]:
-        return self._admin.create_topics(topics)
-
-    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
-        return self._admin.alter_topic(name, changes)
-
     def delete_topic(self, name: str) -> None:
-        self._admin.delete_topic(name)
+        super().delete_topic(name)
         for reading in (self._reading, self._tail):
             if reading is not None:
                 reading.forget(name)
-
-    def topics(self) -> dict[str, TopicInfo]:
-        return self._admin.topics()
-
-    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
-        (name, ours), *_ = OWN_TIMES.items()
-        return {topic for topic, config in self._admin.configs_of(topics).items() if config.get(name, ours) != ours}
-
-    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        return self._admin.partition_counts(topics)
-
-    def begin_offset(self, tp: TopicPartition) -> int:
-        return self._admin.begin_offset(tp)
-
-    def end_offset(self, tp: TopicPartition) -> int:
-        return self._admin.end_offset(tp)
-
-    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._admin.begin_offsets(tps)
-
-    def written_offset(self, tp: TopicPartition) -> int:
-        self._admin.check_partition(tp)
-        found = self._admin.written_offsets([tp])
-        if tp not in found:
-            raise TopicMissing(f"there is no topic partition {tp}")
-        return found[tp]
-
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._admin.end_offsets(tps)
-
-    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        return self._admin.ask_written_offsets(tps)
-
-    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        return self._admin.ask_end_offsets(tps)
-
-    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
-        return self._admin.describe_topics(topics)
-
-    def groups(self, prefix: str) -> list[str]:
-        return self._admin.groups(prefix)
 
     def writers(self, tp: TopicPartition) -> None:
         """None: brokers do not report the writer of a record."""
@@ -422,12 +361,6 @@ class KafkaLog:
 
     def files_of(self, tp: TopicPartition) -> None:
         """None: brokers do not report them."""
-
-    def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        """Records below `offset` are gone (retention)."""
-        if offset > self.end_offset(tp):
-            raise LogError(f"{tp}: {offset} is above the end {self.end_offset(tp)}")
-        self._admin.drop_before(tp, offset)
 
 
 def open_log(settings: KafkaSettings, application_id: str) -> Log:

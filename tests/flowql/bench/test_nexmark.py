@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from flowql.bench.nexmark import BID_SCHEMA, BLOCK, bid_records, bids, json_values, kafka_bigint
+from flowql.bench.nexmark import BID_SCHEMA, BLOCK, bids, json_values, records
 from flowql.runtime.log.base import PRODUCE_SCHEMA
 from flowql.runtime.log.murmur2 import partition_for
 
@@ -54,17 +54,12 @@ def test_values_are_json_of_the_row() -> None:
     assert 170 < sum(map(len, values)) / len(values) < 230
 
 
-def test_keys_are_kafka_bigints() -> None:
-    numbers = [0, 1, -1, 2**62, -(2**63)]
-    assert kafka_bigint(pa.array(numbers)).to_pylist() == [n.to_bytes(8, "big", signed=True) for n in numbers]
-
-
 def test_records_are_partitioned_by_auction_in_digits_in_order() -> None:
     batch = next(bids(2_000))
     got: dict[int, list[dict[str, object]]] = {}
-    for partition, records in bid_records(2_000, partitions=4, chunk=300):
-        assert records.schema == PRODUCE_SCHEMA
-        got.setdefault(partition, []).extend(records.to_pylist())
+    for partition, made in records(bids(2_000, chunk=300), partitions=4):
+        assert made.schema == PRODUCE_SCHEMA
+        got.setdefault(partition, []).extend(made.to_pylist())
     want: dict[int, list[tuple[int, bytes, bytes]]] = {}
     for row, value in zip(batch.to_pylist(), json_values(batch).to_pylist(), strict=True):
         key = str(row["auction"]).encode()

@@ -20,8 +20,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.memory import MemoryLog
 from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
-from flowql.topics.import_job import Job
-from flowql.topics.import_times import make_topic
+from flowql.topics.import_job import Job, make_topic
 from flowql.topics.importing import ImportResult, import_file, preview
 from tests.flowql.topics.test_importing import source
 
@@ -178,7 +177,7 @@ import sys, json
 from pathlib import Path
 from flowql.topics import import_files, importing
 from flowql.topics.import_job import Job
-from flowql.topics.import_times import make_topic
+from flowql.topics.import_job import make_topic
 from flowql.runtime.log.embedded.log import EmbeddedLog
 import_files.CHUNK_BYTES, importing.TRANSACTION_BYTES = 20_000, 60_000
 log = EmbeddedLog(sys.argv[1])
@@ -231,7 +230,7 @@ def numbers_of_t(log: Log) -> list[int]:
 
 
 def test_a_tables_rows_count_from_the_beginning(tmp_path: Path) -> None:
-    from flowql.topics.import_times import BEGINNING_MS, from_the_beginning
+    from flowql.topics.import_job import BEGINNING_MS, from_the_beginning
 
     table = source("K STRING PRIMARY KEY, V INT", kind="TABLE")
     assert from_the_beginning(table, None)

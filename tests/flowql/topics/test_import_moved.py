@@ -13,8 +13,7 @@ from flowql.errors import CommandError
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.memory import MemoryLog
 from flowql.topics.import_files import file_format
-from flowql.topics.import_job import Job
-from flowql.topics.import_times import make_topic
+from flowql.topics.import_job import Job, make_topic
 from flowql.topics.importing import ImportResult, import_file
 from tests.flowql.topics.test_import_again import csv, jsonl, numbers
 

@@ -25,8 +25,7 @@ from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
-from flowql.topics.import_job import Job
-from flowql.topics.import_times import make_topic
+from flowql.topics.import_job import Job, make_topic
 from flowql.topics.importing import ImportResult, group_of, import_file
 
 NOW = 1_000

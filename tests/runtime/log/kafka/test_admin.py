@@ -133,14 +133,15 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> KafkaAdmin:
     monkeypatch.setattr(admins, "AdminClient", Library)
     client = KafkaAdmin(Connection("nowhere:1"), "app-admin")
     clock = VirtualClock(1_000_000)
-    client._clock = clock  # type: ignore[assignment]
+    client._clock, client._known = clock, True  # type: ignore[assignment]
     library(client).on_poll = lambda: clock.advance(5_000)
     return client
 
 
 def library(admin: KafkaAdmin) -> Library:
-    assert isinstance(admin._client, Library)
-    return admin._client
+    made = admin._library()
+    assert isinstance(made, Library)
+    return made
 
 
 def made(admin: KafkaAdmin, name: str, new: NewTopic) -> TopicInfo:
@@ -151,6 +152,7 @@ def made(admin: KafkaAdmin, name: str, new: NewTopic) -> TopicInfo:
 
 
 def test_brokers_are_greeted_once(admin: KafkaAdmin) -> None:
+    admin._known = False
     library(admin).away = [failed(KafkaError._TRANSPORT)] * 2
     admin.greet()
     admin.greet()
@@ -159,6 +161,7 @@ def test_brokers_are_greeted_once(admin: KafkaAdmin) -> None:
 
 
 def test_brokers_that_do_not_answer_are_greeted_until_there_is_no_more_time(admin: KafkaAdmin) -> None:
+    admin._known = False
     library(admin).away = [failed(KafkaError._TRANSPORT)] * 1_000
     with pytest.raises(LogUnavailable, match="brokers cannot be reached"):
         admin.greet()
@@ -170,6 +173,7 @@ def test_brokers_that_do_not_answer_are_greeted_until_there_is_no_more_time(admi
 )
 def test_brokers_that_do_not_let_us_in_are_told_at_once(code: int, denied: bool, admin: KafkaAdmin) -> None:
     """Other errors of a connection the client mends by itself."""
+    admin._known = False
     library(admin).away = [failed(KafkaError._TRANSPORT)] * 3
     library(admin).on_poll = lambda: library(admin).settings["error_cb"](KafkaError(code, "wrong password"))
     if denied:
@@ -439,8 +443,10 @@ def test_ends_are_there_when_all_are_and_fail_for_partitions_that_exist(admin: K
 
 
 def test_records_are_deleted_up_to_an_offset(admin: KafkaAdmin) -> None:
-    library(admin).topics = {"A": 1}
+    library(admin).topics, library(admin).ends = {"A": 1}, {A0: ["9"]}
     admin.drop_before(A0, 9)
+    with pytest.raises(LogError, match="A-0: 10 is above the end 9"):
+        admin.drop_before(A0, 10)
     assert library(admin).told("delete_records") == [[("A", 0, 9)]]
     with pytest.raises(LogError, match="none with number 1"):
         admin.drop_before(A1, 9)

@@ -29,9 +29,7 @@ def test_an_interactive_query_to_brokers_that_is_not_answered_in_time_is_asked_a
     """The client's own timeout comes first, but not in a process that was suspended: its threads go on in any order."""
     monkeypatch.setattr(admins, "TIMEOUT_S", -4.99)
     admin = KafkaAdmin(Connection("127.0.0.1:1"), "app")
-    monkeypatch.setattr(
-        admin, "_client", SimpleNamespace(list_offsets=lambda asked, **_: dict.fromkeys(asked, Future()))
-    )
+    admin._made, admin._known = SimpleNamespace(list_offsets=lambda asked, **_: dict.fromkeys(asked, Future())), True
     with pytest.raises(LogUnavailable, match="no answer of the brokers in time"):
         admin.begin_offsets([TopicPartition("A", 0)])
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flowql.runtime.errors import Fenced
-from flowql.runtime.log.base import Clients, Position, TopicInfo, TopicPartition
+from flowql.runtime.log.base import Clients, Position, TopicPartition
+from flowql.runtime.log.kafka import admin as admins
 from flowql.runtime.log.kafka import log as logs
 from flowql.runtime.log.kafka.admin import TIMEOUT_S
 from flowql.runtime.log.kafka.connection import Connection
@@ -48,20 +51,27 @@ class Fetches:
         self.closed = True
 
 
-class Admin:
-    made: list[Admin]
+class Library:
+    """The library's client of an admin. Two topics with a partition each."""
 
-    def __init__(self, _connection: object, client_id: str) -> None:
-        self.client_id, self.greeted = client_id, 0
-        Admin.made.append(self)
+    made: list[Library]
 
-    def greet(self) -> None:
-        self.greeted += 1
+    def __init__(self, settings: dict[str, Any], logger: object) -> None:
+        self.client_id, self.looks = settings["client.id"], 0
+        Library.made.append(self)
 
-    def topics(self) -> dict[str, TopicInfo]:
-        return {"A": TopicInfo("A", 1), COUNTER.topic: TopicInfo(COUNTER.topic, 1)}
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        self.looks += 1
+        one = SimpleNamespace(partitions={0: SimpleNamespace(replicas=[1])}, error=None)
+        return SimpleNamespace(topics={"A": one, COUNTER.topic: one})
 
-    def delete_topic(self, name: str) -> None: ...
+    def delete_topics(self, names: list[str], operation_timeout: float) -> dict[str, Future[None]]:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return dict.fromkeys(names, done)
+
+    def describe_topics(self, topics: object, request_timeout: float) -> dict[str, Future[Any]]:
+        return {}
 
 
 class Producer:
@@ -87,9 +97,9 @@ class AtLeastOnce(Producer):
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    Fetches.made, Admin.made, Producer.made, Producer.terms = [], [], [], []
+    Fetches.made, Library.made, Producer.made, Producer.terms = [], [], [], []
     monkeypatch.setattr(logs, "FetchClient", Fetches)
-    monkeypatch.setattr(logs, "KafkaAdmin", Admin)
+    monkeypatch.setattr(admins, "AdminClient", Library)
     monkeypatch.setattr(logs, "KafkaProducer", Producer)
     monkeypatch.setattr(logs, "AtLeastOnceProducer", AtLeastOnce)
 
@@ -101,10 +111,10 @@ def new_log(**options: Any) -> KafkaLog:
 def test_nothing_is_connected_to_before_it_is_needed() -> None:
     log = new_log()
     assert log.clients() == Clients(0, 0, 0)
-    assert (Fetches.made, Admin.made) == ([], [])
+    assert (Fetches.made, Library.made) == ([], [])
     log.topics()
     log.topics()
-    assert [(a.client_id, a.greeted) for a in Admin.made] == [("app-admin", 2)]
+    assert [(a.client_id, a.looks) for a in Library.made] == [("app-admin", 3)], "one look greets the brokers"
     assert log.clients() == Clients(0, 0, 1)
     log.close()
 

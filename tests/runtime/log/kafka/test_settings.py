@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowql.runtime.errors import LogError, TopicMissing
+from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.kafka.connection import (
     MEMBER_TRANSACTION_TIMEOUT_MS,
@@ -95,27 +95,14 @@ class Admin:
 
     def __init__(self, **configs: dict[str, str]) -> None:
         self.known = configs
-        self.written: dict[TopicPartition, int] = {}
-        self.dropped: list[tuple[TopicPartition, int]] = []
 
-    def greet(self) -> None: ...
     def options_of(self, topics: list[str]) -> Any:
         return {name: self.known[name] for name in topics if name in self.known}
-
-    def check_partition(self, tp: TopicPartition) -> None: ...
-    def written_offsets(self, tps: Any) -> dict[TopicPartition, int]:
-        return self.written
-
-    def end_offset(self, tp: TopicPartition) -> int:
-        return 7
-
-    def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        self.dropped.append((tp, offset))
 
 
 def log_with(admin: Admin, **options: str) -> KafkaLog:
     log = KafkaLog(Connection("nowhere:1", options), "app")
-    log._kafka_admin = admin  # type: ignore[assignment]
+    log.options_of = admin.options_of  # type: ignore[assignment]
     return log
 
 
@@ -134,16 +121,8 @@ def test_the_largest_record_is_that_of_the_client_or_the_topic() -> None:
         assert log_with(own, **options).record_bytes_max(topic) == most, options
 
 
-def test_records_are_dropped_up_to_the_end_and_offsets_are_those_of_partitions_that_exist() -> None:
-    log = log_with(admin := Admin())
-    log.drop_before(A0, 7)
-    with pytest.raises(LogError, match="A-0: 8 is above the end 7"):
-        log.drop_before(A0, 8)
-    assert admin.dropped == [(A0, 7)]
-    with pytest.raises(TopicMissing, match="there is no topic partition A-0"):
-        log.written_offset(A0)
-    admin.written = {A0: 9}
-    assert log.written_offset(A0) == 9
+def test_brokers_keep_neither_redo_nor_writers() -> None:
+    log = log_with(Admin())
     assert log.committed_positions("g", []) == log.stable_positions("g", []) == {}
     assert log.writers(A0) is None
     for call in (log.redo_place, log.redo_after):
