@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -100,10 +103,14 @@ def _is_of_machine(said: str) -> bool:
 
 
 def _by_operators(query: InteractiveQuery, statement: Statement, metadata: Mapping[bytes, bytes]) -> Pieces:
+    from flowql.query.in_parts import computed_in_parts
     from flowql.query.reference import computed  # every operator, which few queries need
 
+    assert statement.asked is not None
     asked = statement.asked
-    assert asked is not None
+    with suppress(Declined):
+        if (parts := _declining(partial(computed_in_parts, query, asked))) is not None:
+            return _by_duckdb(query, replace(statement, asked=parts[0], sql=parts[1]), metadata)
     try:
         text = over_rows(asked)
     except NotRendered:

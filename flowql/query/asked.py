@@ -174,7 +174,7 @@ def bound(
     is_short = asked.limit is not None and asked.limit + asked.offset <= SHORT_ROWS_MAX
     return replace(
         statement,
-        sql=_shown(asked, found.sql) if found.sql else "",
+        sql=shown(asked, found.sql) if found.sql else "",
         conditions={name.casefold(): tuple(_pushed(parts)) for name, parts in asked.conditions.items()},
         columns=found.columns,
         is_short=is_short,
@@ -202,7 +202,7 @@ def bound_elsewhere(statement: Statement, functions: Mapping[str, InteractiveFun
 
 def over_rows(asked: AskedQuery) -> str:
     """The statement over rows that are computed already, in `ROWS`. Raises NotRendered."""
-    return _shown(asked, f"SELECT * FROM {ROWS}")
+    return shown(asked, f"SELECT * FROM {ROWS}")
 
 
 def in_places(asked: AskedQuery) -> AskedQuery:
@@ -214,7 +214,8 @@ def in_places(asked: AskedQuery) -> AskedQuery:
     return replace(asked, node=node, order=(SortKey(place.name, descending=False, nulls_first=False),))
 
 
-def _shown(asked: AskedQuery, body: str) -> str:
+def shown(asked: AskedQuery, body: str) -> str:
+    """The statement over a SELECT that gives the rows of its plan. Raises NotRendered."""
     items = [f"{quoted(c.column)} AS c{n}" for n, c in enumerate(asked.columns)]
     text = f"SELECT {', '.join(items)} FROM ({body})"
     if asked.order:

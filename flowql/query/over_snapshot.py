@@ -30,7 +30,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     WindowCall,
 )
-from flowql.compiler.plan.expr import Call, Column, Expr, LambdaVar, columns_of, walk
+from flowql.compiler.plan.expr import Call, Column, Expr, LambdaVar, Literal, columns_of, walk
 from flowql.compiler.plan.logical import Explode, Filter, Materialise, Node, Project, Scan, Union
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType, duckdb_type
@@ -75,6 +75,34 @@ def rendered(
         return Rendered("", read, str(error))
 
 
+@dataclass(frozen=True, slots=True)
+class Unrendered:
+    """A projection or filter that DuckDB has no words for, over rows that it can give.
+
+    below: the SELECT of its input. read, needed: the columns that it reads of it, and those that are read of its own.
+    """
+
+    node: Node
+    below: str
+    read: frozenset[str]
+    needed: frozenset[str]
+
+
+def first_unrendered(node: Node, columns: Sequence[str], order: Sequence[SortKey]) -> Unrendered | None:
+    """The first node of a plan, inputs first, without a SELECT. It is None if that node is no projection or filter."""
+    made = _Renderer(node, {*columns, *(k.column for k in order)}, {})
+    made.columns_read()
+    for n in reversed(_parents_first(node)):
+        try:
+            made.select(n)
+        except NotRendered:
+            if not isinstance(n.spec, Project | Filter):
+                return None
+            (below,) = n.inputs
+            return Unrendered(n, made.select(below), frozenset(made.needed[id(below)]), frozenset(made.needed[id(n)]))
+    return None
+
+
 @dataclass(slots=True)
 class _Renderer:
     """needed: the columns that are read of each node. tables: names of nodes that several others read, each computed once."""
@@ -100,10 +128,10 @@ class _Renderer:
         readers = Counter(id(i) for n in nodes for i in n.inputs)
         for n in reversed(nodes):
             if readers[id(n)] > 1 and not isinstance(n.spec, Scan):
-                body = self._select(n)
+                body = self.select(n)
                 self.tables[id(n)] = name = f'"!{len(self.tables)}"'
                 self.bodies.append(f"{name} AS MATERIALIZED ({body})")
-        body = self._select(self.root)
+        body = self.select(self.root)
         return f"WITH {', '.join(self.bodies)} {body}" if self.bodies else body
 
     # --- which columns are read ---
@@ -143,13 +171,13 @@ class _Renderer:
     def _from(self, n: Node) -> str:
         """The FROM item with the rows of a node."""
         name = self.tables.get(id(n))
-        return name if name is not None else f"({self._select(n)})"
+        return name if name is not None else f"({self.select(n)})"
 
     def _columns(self, n: Node, *, under: str = "") -> list[str]:
         prefix = f"{under}." if under else ""
         return [f"{prefix}{quoted(f.name)}" for f in n.schema if f.name in self.needed[id(n)]]
 
-    def _select(self, n: Node) -> str:
+    def select(self, n: Node) -> str:
         if id(n) in self.tables:
             return f"FROM {self.tables[id(n)]}"
         match n.spec:
@@ -305,11 +333,22 @@ class _Renderer:
 
     def _explode(self, n: Node, spec: Explode) -> str:
         kept = [f.name for f in n.inputs[0].schema if f.name in self.needed[id(n)]]
+        if not kept and _is_one_row(n.inputs[0]) and (series := _only_series(spec)) is not None:
+            return self._series(n, spec, series)
         items = [quoted(name) for name in kept]
         for made in spec.functions:
             assert isinstance(made.expr, Call)
             items.append(_as(f"unnest({self._elements(made.expr)})", made.name))
         return f"SELECT {_list(items)} FROM {self._from(n.inputs[0])}"
+
+    def _series(self, n: Node, spec: Explode, series: Call) -> str:
+        """The rows of generate_series, which DuckDB makes one after the other, however many they are."""
+        items = []
+        for made in spec.functions:
+            if made.name in self.needed[id(n)]:
+                value = "row_number() OVER ()" if _is_place(made.expr) else "generate_series"
+                items.append(_as(f"CAST({value} AS {duckdb_type(made.expr.type)})", made.name))
+        return f"SELECT {_list(items)} FROM generate_series({', '.join(map(self._value, series.args))})"
 
     def _union(self, n: Node) -> str:
         places = [(i, name) for i, name in enumerate(n.schema.names) if name in self.needed[id(n)]]
@@ -333,6 +372,29 @@ def _parents_first(root: Node) -> list[Node]:
             seen.add(id(node))
             waiting += [(node, True), *((i, False) for i in node.inputs)]
     return found[::-1]
+
+
+def _is_one_row(n: Node) -> bool:
+    while isinstance(n.spec, Project):
+        (n,) = n.inputs
+    return isinstance(n.spec, GroupAggregate) and not n.spec.keys
+
+
+def _is_place(e: Expr) -> bool:
+    return isinstance(e, Call) and isinstance(e.args[0], Call) and e.args[0].name == "sql_places"
+
+
+def _only_series(spec: Explode) -> Call | None:
+    """The series of whole numbers between constants, if nothing else is exploded but its places; else None."""
+    lists = [f.expr.args[0] for f in spec.functions if isinstance(f.expr, Call) and f.expr.name == "EXPLODE"]
+    found = {part for e in lists for part in (e.args if isinstance(e, Call) and e.name == "sql_places" else (e,))}
+    if len(found) != 1 or len(lists) != len(spec.functions):
+        return None
+    (only,) = found
+    if not isinstance(only, Call) or only.name != "sql_series":
+        return None
+    is_known = all(isinstance(a, Literal) and a.value is not None for a in only.args)
+    return only if is_known and all(a.type.kind in (Kind.INT, Kind.BIGINT) for a in only.args) else None
 
 
 def _list(items: Iterable[str]) -> str:
