@@ -90,12 +90,13 @@ class Deployer:
     def resume(self) -> Plan:
         """Start what was deployed when the instance last ran, from its committed positions. A member's tasks follow."""
         host = self._host
-        stored = read_deployed(host.log, host.config.application_id)
+        group, app = self._group, host.config.application_id
+        stored = read_deployed(host.log, app) if group is None else group.plans.at_start
         # Only an instance itself moves positions in an embedded log.
         if stored is not None and host.config.changelogs:
-            self.moved_positions = note_moved(host.admin, host.config.application_id, stored.serving)
-        if self._group is not None:
-            self._await_plan(self._group)
+            self.moved_positions = note_moved(host.admin, app, stored.serving)
+        if group is not None:
+            self._await_plan(group)
         else:
             self._resume_alone(stored)
         self._record_pauses()

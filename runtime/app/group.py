@@ -79,7 +79,7 @@ class GroupStep(Reconciler):
         self._written: WrittenTasks | None = None
         self._frontier = Frontier(host.admin, self._group)
         self._look_at_ms = 0
-        self.plans = MemberPlans(host.log, self._group, host.placement)
+        self.plans = MemberPlans(host.plan_reader, host.placement)
         self._next_plan: Deployed | None = None
         self._plan_at_ms = self._topics_at_ms = 0
         self._asked_topics: tuple[Counter[str], Future[dict[str, TopicDescription]]] | None = None

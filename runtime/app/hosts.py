@@ -10,6 +10,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.careful import CarefulQueries
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.hung import HungQueries
+from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.restoration import RestorationStep
@@ -35,7 +36,7 @@ class TaskHost(Protocol):
 
 
 class PlanHost(Protocol):
-    """Reads and writes what is deployed."""
+    """Reads and writes what is deployed. plan_reader: of a member."""
 
     admin: Admin
     clock: Clock
@@ -43,6 +44,7 @@ class PlanHost(Protocol):
     log: Log
     deployed: Deployed
     placement: PlacementStep
+    plan_reader: PlanReader | None
 
 
 class QueryHost(TaskHost, PlanHost, TaskServices, Protocol):

@@ -31,7 +31,7 @@ from flowql.runtime.app.import_positions import ImportPositions, topics_of
 from flowql.runtime.app.member_ticks import agree_on_ticks
 from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
-from flowql.runtime.app.plan_topic import deployed_ms, topic_name
+from flowql.runtime.app.plan_topic import PlanReader, deployed_ms, topic_name
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.publishing import EpochPublisher
 from flowql.runtime.app.query_rates import RateSampler
@@ -131,8 +131,9 @@ class Instance:
             shared=config.shared,
         )
         check_mode(log, config)
-        if config.shared:
-            check_records(log, config.application_id)
+        self.plan_reader = PlanReader(log, config.application_id) if config.shared else None
+        if self.plan_reader is not None:
+            check_records(log, config.application_id, self.plan_reader)
         else:  # that of a member comes task by task, when it is known which are here (`GroupStep`)
             self.recover()
         self.collector = RecordCollector(budget.uncommitted_output_bytes)
@@ -355,9 +356,8 @@ class Instance:
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake
-        members: list[NamedStep] = []
-        if self.group is not None:
-            members = [named("placement", self.placement)]
+        members = [named("placement", self.placement)] if self.group is not None else []
+        if members:
             self.placement.wake, self.placement.notify = members[0].wake, reconciler.wake
         return [main, restore, restoration, polling, reconciler, *members, *processing, commit, *watching]
 

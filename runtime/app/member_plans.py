@@ -6,15 +6,16 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.errors import NewerVersion
 from flowql.runtime.events import ERROR, INFO, say
-from flowql.runtime.log.base import Log
 from flowql.runtime.placement.step import PlacementStep
 
 
 class MemberPlans:
     """outdated: why this version cannot run what is deployed; for status. One thread, but for `stay_away` and `outdated`."""
 
-    def __init__(self, log: Log, application_id: str, placement: PlacementStep) -> None:
-        self._reader, self._placement = PlanReader(log, application_id), placement
+    def __init__(self, reader: PlanReader | None, placement: PlacementStep) -> None:
+        assert reader is not None, "a member reads the plan"
+        self._reader, self._placement = reader, placement
+        self.at_start = reader.at_start  # what was deployed when this instance began
         self._is_stuck = False
         self.outdated = ""
 

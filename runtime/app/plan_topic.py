@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -91,11 +91,20 @@ class PlanReader:
         log.admin().create_topic(self._tp.topic, 1, {"cleanup.policy": "compact"})
         self._reader, self._app = log.reader(self._tp, EARLIEST), application_id
         self._newest: bytes | None = None  # read, and not handed out
+        self.at_start: Deployed | None = None
 
     @property
     def seen(self) -> int:
-        """The offset up to which records were handed out."""
-        return self._reader.position
+        """The offset up to which records were handed out; 0 while a record waits for that."""
+        return self._reader.position if self._newest is None else 0
+
+    def read_first(self) -> Deployed | None:
+        """The newest record before the first call of `newer`, which hands it out all the same. It stays in `at_start`. NewerVersion."""
+        self._read(self._reader.read)
+        self.at_start = None if self._newest is None else _decoded(self._newest, self._app)
+        if self.at_start is not None:
+            KNOWN.remember(self.at_start.plan.schemas)
+        return self.at_start
 
     def newer(self, *, arrived: bool = False) -> Deployed | None:
         """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost: NewerVersion is raised again
@@ -103,12 +112,14 @@ class PlanReader:
 
         arrived: the log is not asked whether there are more than have arrived by themselves.
         """
-        read = self._reader.take if arrived else self._reader.read
-        while (batch := read(10_000, 1 << 26)) is not None:
-            self._newest = _last_plan(batch) or self._newest
+        self._read(self._reader.take if arrived else self._reader.read)
         found = None if self._newest is None else _decoded(self._newest, self._app)
         self._newest = None
         return found
+
+    def _read(self, read: Callable[[int, int], RawBatch | None]) -> None:
+        while (batch := read(10_000, 1 << 26)) is not None:
+            self._newest = _last_plan(batch) or self._newest
 
 
 def read_plan(log: Log, application_id: str) -> Plan | None:

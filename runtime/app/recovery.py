@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from flowql.runtime.app import exchanges
 from flowql.runtime.app.kept_rows import kept_rows
-from flowql.runtime.app.plan_topic import read_deployed, topic_name
+from flowql.runtime.app.plan_topic import PlanReader, read_deployed, topic_name
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
 from flowql.runtime.events import WARNING, say
@@ -46,15 +46,16 @@ def check_mode(log: Log, config: InstanceConfig) -> None:
             raise OtherMode(f"{app} is shared by many instances: take another app_id to have one do all of it")
 
 
-def check_records(log: Log, application_id: str) -> None:
-    """StateLost where the log does not know any more what the members of an application have done, or of which texts."""
+def check_records(log: Log, application_id: str, plans: PlanReader) -> None:
+    """Reads the plan for the first time. StateLost where the log does not know any more what the members of an application have done, or of which texts."""
     metadata, admin = TopicPartition(metadata_topic(application_id), 0), log.admin()
+    deployed = plans.read_first()
     if metadata.topic not in admin.topics():
         return
     for why in lost_records(admin, [metadata]).values():
         way = "give the application another app_id, and it recomputes everything"
         raise StateLost(f"what the members of {application_id} have done is unknown, because {why}; {way}")
-    if read_deployed(log, application_id) is None:
+    if deployed is None:
         check_deployment_lost(log, application_id)
 
 

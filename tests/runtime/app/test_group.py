@@ -21,6 +21,7 @@ from flowql.runtime.errors import (
     OtherMode,
     TopicMissing,
 )
+from flowql.runtime.log.base import EARLIEST
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.placement.record import Place, PlacementChange
 from flowql.runtime.state.memory import MemoryPhysical
@@ -148,6 +149,17 @@ def test_a_member_goes_on_with_its_state_or_without(expected, kept):
     settle(instance, driver)
     assert not differences(expected, result(log, instance))
     assert (instance.restoration.records == 0) == kept
+
+
+def test_a_member_reads_the_plan_once_at_its_start(monkeypatch):
+    """It read the topic from its beginning three times."""
+    log = world()
+    first, _ = start(log, shared=True, process_id="one")
+    first.close()
+    reader, read = log.reader, []
+    monkeypatch.setattr(log, "reader", lambda tp, offset=EARLIEST: read.append(tp.topic) or reader(tp, offset))
+    member(log, "two")
+    assert read.count("flowql-plan") == 1
 
 
 def test_a_fenced_member_starts_over(expected):

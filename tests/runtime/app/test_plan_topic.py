@@ -70,6 +70,16 @@ def test_a_reader_gets_the_newest_record_once() -> None:
     assert found.id == 3, "whatever comes behind it"
 
 
+def test_what_a_member_reads_at_its_start_is_handed_out_later_and_counts_as_seen_then() -> None:
+    log = MemoryLog()
+    assert PlanReader(log, "app").read_first() is None
+    put(log, Deployed(id=1, wanted=Plan()), 0)
+    reader = PlanReader(log, "app")
+    assert reader.read_first() == reader.at_start == Deployed(id=1, wanted=Plan())
+    assert reader.seen == 0, "whoever waits for it would take it for applied"
+    assert (reader.newer(), reader.seen, reader.newer()) == (Deployed(id=1, wanted=Plan()), 1, None)
+
+
 def test_the_plan_that_serves_is_read_without_what_is_built() -> None:
     log = MemoryLog()
     assert (read_plan(log, "app"), read_deployed(log, "app")) == (None, None)

@@ -12,7 +12,7 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import exchanges
-from flowql.runtime.app.plan_topic import write_deployed
+from flowql.runtime.app.plan_topic import PlanReader, write_deployed
 from flowql.runtime.app.recovery import check_mode, check_records, recover
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import OtherMode, StateError, StateLost
@@ -103,24 +103,28 @@ def test_records_of_members_do_not_count_once_one_instance_has_committed() -> No
     check_mode(life.log, SINGLE)
 
 
+def check(log: MemoryLog) -> None:
+    check_records(log, APP, PlanReader(log, APP))
+
+
 def test_members_go_on_where_their_records_are_whole() -> None:
     life = Life(writer="app-1")
-    check_records(MemoryLog(), APP)
-    check_records(life.log, APP)
+    check(MemoryLog())
+    check(life.log)
     life.commit(1)
-    check_records(life.log, APP)
+    check(life.log)
     life.commit(2)
     with pytest.raises(StateLost, match="what was deployed as app is unknown"):
-        check_records(life.log, APP)
+        check(life.log)
     tp, batch = write_deployed(Deployed(id=1, wanted=Plan()), life.log, APP, 0)
     producer = life.log.producer("deployer")
     producer.begin()
     producer.send(tp, batch)
     producer.commit()
-    check_records(life.log, APP)
+    check(life.log)
     life.log.alter_topic("app-metadata", {"cleanup.policy": "delete"})
     with pytest.raises(StateLost, match=r"what the members of app have done .* cleanup\.policy=delete"):
-        check_records(life.log, APP)
+        check(life.log)
 
 
 def test_state_beyond_the_log_is_refused() -> None:
