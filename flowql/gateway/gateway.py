@@ -29,7 +29,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, instance: tuple[int, str]) -> None:
         self._settings, self.reading = settings, Reading(settings)
-        self.relay = Relay(*instance, self.reading.ends.answered)
+        self.relay = Relay(*instance, self.reading.ends.answered, lambda: self.reading.nearby.seen)
         self.readers = Readers(settings, self.reading.record, self.reading.ends)
         self.ports: list[Port] = []
 
@@ -54,6 +54,7 @@ class Gateway:
             port.server.end()
         self.readers.stop()
         self.reading.database.close()  # or their threads are waited for
+        self.reading.nearby.close()  # its files would stay
         for port in self.ports:
             port.thread.join(START_S)
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from flowql.errors import CommandError
 from flowql.server.access import RELAYED, Caller, Relayed
-from flowql.server.address import LOST
+from flowql.server.address import LOST, SEEN
 from flowql.server.entries import Call, Elsewhere, Entry, response
 
 PIECE_BYTES = 1 << 16
@@ -74,9 +74,10 @@ class Stream:
 class Relay:
     """Connections to the instance's local port. One loop."""
 
-    def __init__(self, port: int, token: str, answered: Callable[[], None]) -> None:
-        """answered: is called when an answer has begun, before its client gets it."""
+    def __init__(self, port: int, token: str, answered: Callable[[], None], seen: Callable[[], int]) -> None:
+        """answered: is called when an answer has begun, before its client gets it. seen: the newest commit that the gateway has answered from."""
         self._port, self._authorization = port, (b"authorization", f"Bearer {token}".encode())
+        self._seen = seen
         self.answered = answered
         self._free: list[Stream] = []
 
@@ -100,7 +101,7 @@ class Relay:
 
     async def post(self, path: str, body: bytes) -> bytes:
         """The body of the instance's answer. Raises OSError, InstanceLost."""
-        headers = [(b"host", b"127.0.0.1"), (b"content-length", b"%d" % len(body)), self._authorization]
+        headers = [*self._own(), (b"content-length", b"%d" % len(body))]
         stream, said = await self.stream(), list[bytes]()
         try:
             await stream.send(
@@ -117,6 +118,9 @@ class Relay:
             self.leave(stream)
         return b"".join(said)
 
+    def _own(self) -> list[tuple[bytes, bytes]]:
+        return [(b"host", b"127.0.0.1"), self._authorization, (SEEN.encode(), b"%d" % self._seen())]
+
     def answer(self, entry: Entry, request: Request, caller: Caller, body: bytes | None) -> Elsewhere:
         """The answer of the instance. body: of the request; None if it has not been read."""
         known = _SENT | {p.name.encode() for p in entry.parameters if p.where == "header"}
@@ -129,11 +133,7 @@ class Relay:
             headers = [(n, v) for n, v in headers if n != b"content-length"] + [(b"content-length", b"%d" % len(body))]
         client = request.client
         relayed = Relayed(caller, None if client is None else (client.host, client.port))
-        headers += [
-            (b"host", b"127.0.0.1"),
-            self._authorization,
-            (RELAYED.encode(), relayed.to_header().encode()),
-        ]
+        headers += [*self._own(), (RELAYED.encode(), relayed.to_header().encode())]
         query = request.scope["query_string"]
         target = request.scope["raw_path"].partition(b"?")[0] + (b"?" + query if query else b"")
         return _Answer(self, h11.Request(method=request.method, target=target, headers=headers), body)

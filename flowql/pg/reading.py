@@ -1,7 +1,7 @@
 """Answers to statements, computed in this process from the log of the instance, or by the instance where its state is needed.
 
-A relation of standard SQL is read from its topic, which costs the instance nothing: the embedded log is files, and a broker serves any reader. Stores,
-and views that the instance aligns for a consistent answer, are in its process: it answers these statements by HTTP, as it does for `flowql query`.
+A relation of standard SQL is read from its topic, which costs the instance nothing: the embedded log is files, and a broker serves any reader. A store of
+ksqlDB's dialect is read from a copy of the state. The instance answers statements over several stores, and over views that it aligns, by HTTP.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from flowql.pg.subscribe_statement import Subscribe
 from flowql.pg.subscribing import Changes, Looked
 from flowql.pg.writes import Pinned, Write, Writes, carried_out, check, rehearsed
 from flowql.query.answer import Answer, Begun, Done
-from flowql.query.catching_up import CatchingUp
+from flowql.query.catching_up import NEAR_RECORDS, CatchingUp
 from flowql.query.changing import carry_out_bound
 from flowql.query.committed import SETTLE_S, Commit, dead_letter_source, makers, queries_behind
 from flowql.query.database import QueryDatabase
@@ -46,15 +46,19 @@ from flowql.query.local_tables import LocalTables, folder_of
 from flowql.query.looking_up import looked_up_now
 from flowql.query.of_plan import OfPlan
 from flowql.query.options import QUERY_DEFAULTS, QueryEngine, QueryOptions
+from flowql.query.point_lookups import Shape
 from flowql.query.relations import Relation, TopicRelation, is_passed, within
 from flowql.query.room import Room
 from flowql.query.session import answer
+from flowql.query.state_nearby import StateNearby
 from flowql.query.whole import STEP_S, SharedEnds, Whole
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.log.repairs import topic_name as repairs_topic
+from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.runtime.task.dead_letters import TABLE as LETTERS
+from flowql.runtime.ticks.graph import following_ticks
 from flowql.server.access import visible_plan
 from flowql.server.address import LOST, read_address
 from flowql.server.client import Client
@@ -112,6 +116,7 @@ class Reading:
         self.database = QueryDatabase(limits, beside_continuous=False)
         self._kept = self.database.kept = PinnedTopics(limits.memory_bytes // 2, self.database.share)
         self._catching_up = CatchingUp(self._kept, self.database)
+        self.nearby = StateNearby(self._log, settings.application_id, lambda: self._client().copied_state())
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None
@@ -136,6 +141,7 @@ class Reading:
 
     def close(self) -> None:
         self._catching_up.close()
+        self.nearby.close()
         self.database.close()
         self._changing.close()
         self._log.close()
@@ -221,7 +227,7 @@ class Reading:
         def take(relations: Sequence[str]) -> Commit:
             if visible is not None and (not relations or any(name.casefold() not in visible for name in relations)):
                 raise NeedsInstance  # it tells what exists
-            return self._take(relations, visible=visible, near=True)
+            return self._take(relations, visible=visible, near=not self._may_look_up(sql, options.engine))
 
         if not self.is_local or options.at_least is not None or options.allow_standby:
             raise NeedsInstance
@@ -243,13 +249,31 @@ class Reading:
 
     def _newest(self, plan: Plan, visible: Visible, relation: str) -> Commit | None:
         name, app = relation.casefold(), self.settings.application_id
-        if (visible is not None and name not in visible) or name not in _in_topics(plan):
+        if visible is not None and name not in visible:
             return None
+        if name not in _in_topics(plan):
+            return self._in_state(plan, relation, StateNearby.snapshot_now)
         topics = self._topics_made(plan, [relation])
         if (ends := self.ends.known(*topics) if topics else {}) is None or not _has_all(ends, topics):
             return None
         state = NoState(self._log.last_sequence(app))
         return _OfLog(plan, state, self._repaired, app, topics=self._kept, ends=ends)  # type: ignore[arg-type]
+
+    def _in_state(
+        self, plan: Plan, relation: str, take: Callable[[StateNearby], StateSnapshot | None]
+    ) -> Commit | None:
+        """The newest commit, for a query over one store of ksqlDB's dialect. Returns None if the instance has to answer it."""
+        found = take(self.nearby) if self.is_local and relation.casefold() in _stores(plan) else None
+        if found is not None and self.plan() is not plan:  # it may have other stores
+            found.close()
+            return None
+        return None if found is None else Commit(plan, found, self._repaired, self.settings.application_id)
+
+    def _may_look_up(self, sql: str, engine: QueryEngine | None) -> bool:
+        """Whether a query is a point look-up, or it is not known yet."""
+        shape = Shape.of(sql)
+        known = self.database.lookups.get(engine or self.settings.interactive_queries.dialect, shape) if shape else None
+        return shape is not None and (known is None or known.lookup is not None)
 
     def _topics_made(self, plan: Plan, relations: Iterable[str]) -> tuple[str, ...]:
         """The topics of these relations that queries of standard SQL write."""
@@ -420,11 +444,13 @@ class Reading:
         if not (self._reads_log if holder is None else self._pins):
             raise NeedsInstance
         known = _in_topics(plan)
-        stores = {name.casefold() for name, _ in store_views_of(plan)} - known
-        if any(name.casefold() in stores for name in relations):
-            raise NeedsInstance
         if any(name.casefold() not in known for name in relations):
-            raise NeedsInstance  # it tells what there is
+            store = _stores(plan).get(relations[0].casefold()) if len(relations) == 1 and holder is None else None
+            if store is None or (near and self.nearby.has_more(store, NEAR_RECORDS)):
+                raise NeedsInstance  # it tells what there is
+            if (commit := self._in_state(plan, relations[0], StateNearby.snapshot)) is None:
+                raise NeedsInstance
+            return commit
         if relations and holder is not None:
             pin = holder.pinned(self.pin, self.unpin)
             return _OfLog(pin.plan, NoState(pin.sequence), self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
@@ -454,7 +480,7 @@ class Reading:
 
     def _of_instance(self, sql: str) -> Answer:
         with ExitStack() as stack:
-            found = stack.enter_context(self._client().answer(sql))
+            found = stack.enter_context(self._client().answer(sql, seen=self.nearby.seen))
             self.ends.answered()
             return Answer(found.schema, _passed(found, stack.pop_all()))
 
@@ -496,5 +522,12 @@ def _of_views(plan: Plan) -> dict[str, SourceDef]:
     return {name: made[name] for name in made.keys() & _topic_names(plan)}
 
 
+def _of_stores(plan: Plan) -> dict[str, str]:
+    following, made = following_ticks(plan), makers(plan)
+    views = ((name.casefold(), view.spec.name) for name, view in store_views_of(plan))
+    return {name: store for name, store in views if name not in _topic_names(plan) and made[name].id not in following}
+
+
+_stores = OfPlan(_of_stores)  # stores whose rows are as of any commit, by folded names
 _views = OfPlan(_of_views)  # those that are read from topics alone, by folded names
 _in_topics = OfPlan(_topic_names)  # the folded names of relations that are read from topics alone

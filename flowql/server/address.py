@@ -9,6 +9,7 @@ from pathlib import Path
 
 FILE = "instance.json"
 LOST, NOT_RUNNING = "FQ5302", "FQ5306"
+SEEN = "flowql-seen"  # the header with a commit that an answer must show, on the local port
 
 
 @dataclass(frozen=True, slots=True)

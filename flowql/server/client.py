@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from flowql.errors import CommandError
 from flowql.query.options import QUERY_DEFAULTS, QueryOptions
-from flowql.server.address import LOST, Address
+from flowql.server.address import LOST, SEEN, Address
 from flowql.server.failures import Failure, of_wire, query_error_of_wire
 from flowql.server.http import NO_HEADERS, Http, Reply, Unreachable
 
@@ -130,15 +131,15 @@ class Calls:
             return answer.table()
 
     @contextmanager
-    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS) -> Iterator[Answer]:
-        """The answer, as far as it is taken."""
+    def answer(self, sql: str, options: QueryOptions = QUERY_DEFAULTS, seen: int = 0) -> Iterator[Answer]:
+        """The answer, as far as it is taken. seen: a commit that it must show."""
         from flowql.server.streaming import ARROW, decode  # Arrow: 0.2 s
 
         try:
             body = json.dumps(
                 {"sql": sql, **{name: value for name, value in asdict(options).items() if value not in (None, False)}}
             ).encode()
-            with self._http.request("POST", "/v1/query", body, headers={"Accept": ARROW}) as reply:
+            with self._http.request("POST", "/v1/query", body, headers={"Accept": ARROW, SEEN: str(seen)}) as reply:
                 if not reply.is_success:
                     raise self._refused(reply, reply.read())
                 yield decode(reply.pieces())
@@ -255,6 +256,11 @@ class Client(Calls):
 
         ends = self._call("GET", f"/ends?topics={quote(','.join(topics), safe='')}")["ends"]
         return None if ends is None else {TopicPartition(t, p): end for t, p, end in ends}
+
+    def copied_state(self) -> Path | None:
+        """See `flowql.server.engine.Engine.copied`."""
+        path = self._call("POST", "/state-copy")["path"]
+        return None if path is None else Path(path)
 
     def request_stop(self) -> None:
         """Ask it to commit and end; see `flowql.server.ending` for all of it."""

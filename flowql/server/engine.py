@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
@@ -144,6 +145,15 @@ class Engine(Protocol):
 
     def take_copied(self, relations: Sequence[str]) -> Commit:
         """As `take`, with a `StateCopy` as snapshot where one can be made."""
+        ...
+
+    def copied(self) -> Path | None:
+        """A new copy of the state for another process, which deletes it; see `flowql.runtime.state.followed`. Returns None where the state cannot be followed."""
+        ...
+
+    @property
+    def applied(self) -> int:
+        """The number of the commit that interactive queries see, or a later one's."""
         ...
 
     def release_hung(self, ids: Sequence[str]) -> None:

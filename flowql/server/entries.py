@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,9 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.query.committed import SETTLE_S, SETTLE_STEP_S
 from flowql.server.access import RELAYED, Action, Caller, Relayed, Tokens, authorize, authorize_action
+from flowql.server.address import SEEN
 from flowql.server.audit import AuditLog
 from flowql.server.bodies import Malformed, fields_of, read_body
 from flowql.server.connections import HOLDS_TOKEN
@@ -70,6 +73,12 @@ class Own:
     service: Service
     rows: RowService
     request_stop: Callable[[], None] = lambda: None
+
+    async def reach(self, commit: int) -> None:
+        """Waits until queries see a commit: the log has it a moment earlier."""
+        limit = time.monotonic() + SETTLE_S
+        while self.service.applied < commit and time.monotonic() < limit:
+            await asyncio.sleep(SETTLE_STEP_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +199,8 @@ def _guarded(entry: Entry, server: Server, tokens: Tokens | None) -> Callable[[R
         if tokens is not None:
             request.scope[HOLDS_TOKEN] = True
         try:
+            if tokens is not None and tokens.relays and server.own is not None:
+                await server.own.reach(int(request.headers.get(SEEN, "0")))
             answer = await _answered(entry, server, request, caller)
         except ClientDisconnect:  # within the body: nothing was done, and no answer is read
             return Response(status_code=400)

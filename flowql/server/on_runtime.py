@@ -45,7 +45,7 @@ from flowql.runtime.remote.objects import RemoteError, objects_at
 from flowql.runtime.spark.log_append import epochs_topic
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.computed_history import ComputedHistory
-from flowql.runtime.state.copy import copy_of
+from flowql.runtime.state.copy import copied, copy_of
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.ticks.member import MemberTicks
 from flowql.runtime.ticks.whole_states import TakenSnapshot
@@ -54,6 +54,8 @@ from flowql.server.at_rest import instance_entry
 from flowql.server.engine import Mode
 from flowql.server.members import Members
 from flowql.server.process import process_metrics
+
+FOLLOWED = "followed"  # among copies: that of the gateway
 
 
 def copies_in(data_dir: Path) -> Path:
@@ -292,6 +294,24 @@ class RuntimeEngine:
 
     def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         return self.instance.ticks.whole_ends(*topics)
+
+    def copied(self) -> Path | None:
+        instance = self.instance
+        data_dir = instance.config.data_dir
+        if data_dir is None or self.shared or instance.config.remote_state or instance.state.restoring():
+            return None
+        instance.commit.is_followed = True
+        folder = copies_in(data_dir) / FOLLOWED
+        shutil.rmtree(folder, ignore_errors=True)  # that of a process that was killed
+        try:
+            copied(instance.state, path := folder / secrets.token_hex(8))
+        except StateError:
+            return None
+        return path
+
+    @property
+    def applied(self) -> int:
+        return self.instance.state.applied_sequence
 
     def release_hung(self, ids: Sequence[str]) -> None:
         self.instance.deployer.release_hung(ids)

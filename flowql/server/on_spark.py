@@ -212,6 +212,13 @@ class SparkEngine:
     def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         return {}  # its jobs follow no ticks
 
+    def copied(self) -> Path | None:
+        return None
+
+    @property
+    def applied(self) -> int:
+        return 0
+
     def release_hung(self, ids: Sequence[str]) -> None:
         """There is one instance, which holds no query for that."""
 

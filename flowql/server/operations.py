@@ -195,6 +195,11 @@ async def _ends(call: Call) -> Response:
     return JSONResponse({"ends": None if ends is None else [[*tp, end] for tp, end in ends.items()]})
 
 
+async def _copied(call: Call) -> Response:
+    path = await _done(call, lambda service: service.copied())
+    return JSONResponse({"path": None if path is None else str(path)})
+
+
 async def _stop(call: Call) -> Response:
     assert call.server.own is not None
     call.server.own.request_stop()
@@ -366,5 +371,6 @@ OPERATIONS: Sequence[Entry] = (
         internal=True,
         local=True,
     ),
+    Entry("POST", "/state-copy", _copied, "read", "Copies the state.", limit=_CHANGE, internal=True, local=True),
     Entry("POST", "/stop", _stop, "operate", "Ends the process.", internal=True, local=True),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from flowql.compiler.plan.deployed import About, Deployed, Entry, Hold
@@ -58,6 +59,15 @@ class Service:
     def whole_ends(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """The ends of results as of one tick (`Engine.whole_ends`)."""
         return self._engine.whole_ends(*topics)
+
+    def copied(self) -> Path | None:
+        """See `Engine.copied`."""
+        return self._engine.copied()
+
+    @property
+    def applied(self) -> int:
+        """See `Engine.applied`."""
+        return self._engine.applied
 
     def topics(self) -> Mapping[str, int]:
         """Partitions of the topics there are."""

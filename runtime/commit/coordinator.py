@@ -117,6 +117,8 @@ class CommitStep:
         self.cpu_ns = self._began_ns = 0  # processor time of the last commit, and of its thread before it
         self._losses: list[int] = []  # when this member was fenced
         self._redo_bytes = 0  # sent since the last flush
+        self.is_followed = False  # another process reads the redo (`flowql.runtime.state.followed`)
+        self._flushed = 0  # the last commit that was durable in the state at the last flush
         self._lost: RuntimeFailure | None = None  # why nothing more may be committed of the pending epoch
         self._unknown = self._found_out = (
             False  # whether the last transaction was committed; what became of it before that
@@ -555,12 +557,12 @@ class CommitStep:
             self._reopening.works()
 
     def flush(self) -> None:
-        """Make the physical state durable, so that the log may forget its redo."""
-        flushed = self._state.flush()
+        """Make the physical state durable, so that the log may forget its redo: at the next flush, while another process may not have read all of it."""
+        before, self._flushed = self._flushed, self._state.flush()
         self._redo_bytes = 0
         if self._log.supports_redo:
             with suppress_errors(LogFull):  # the redo stays until the next flush
-                self._log.trim_redo(self._id, flushed)
+                self._log.trim_redo(self._id, before if self.is_followed else self._flushed)
 
     def fail(self, error: BaseException) -> None:
         """Fails pending commit requests, as the thread of the step has ended and there will be no commit."""

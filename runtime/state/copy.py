@@ -20,16 +20,22 @@ _CACHE_BYTES = 8 * MIB  # each block is read once
 
 
 def copy_of(state: StateManager, path: Path) -> StateCopy:
-    """The last commit, in a new directory of the same file system. Commits wait some milliseconds.
-
-    Raises StateError where there can be no copy; then nothing is left in `path`.
-    """
+    """The last commit, in a new directory of the same file system. Raises StateError where there can be no copy; then nothing is left in `path`."""
     with state.snapshot() as snapshot:
         owned = snapshot.owned
+    copied(state, path)
+    try:
+        return StateCopy(path, owned, remove=True)
+    except StateError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def copied(state: StateManager, path: Path) -> None:
+    """Makes the files of a copy, see `copy_of`. Commits wait some milliseconds."""
     try:
         state.flush()  # so that little is left to write while the next commit waits
         state.checkpoint(path)
-        return StateCopy(path, owned, remove=True)
     except StateError:
         shutil.rmtree(path, ignore_errors=True)
         raise

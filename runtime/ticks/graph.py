@@ -47,7 +47,7 @@ def stages_of(plan: Plan, group: str | None) -> list[Stage]:
 
     group: its repartitions are topics, as tasks of one query are at several members. None: an instance that is alone, where a query is in one stage.
     """
-    following = _following(plan, {q.id: frozenset(topics_read(q)) for q in plan.queries})
+    following = following_ticks(plan)
     subs = {(q.id, sub.number): (q, sub) for q in plan.queries if q.id in following for sub in q.subtopologies}
     together = _together(
         {of: frozenset({q.topic}) if group is None else _topics_written(sub, group) for of, (q, sub) in subs.items()}
@@ -94,7 +94,9 @@ def _together(
     return {min(topics): (frozenset(members), frozenset(topics)) for members, topics in groups if topics}
 
 
-def _following(plan: Plan, reads: Mapping[str, frozenset[str]]) -> set[str]:
+def following_ticks(plan: Plan) -> set[str]:
+    """The ids of the queries that follow ticks: standard views, and all queries that these read."""
+    reads = {q.id: topics_read(q) for q in plan.queries}
     relations = {s.query for s in plan.sources if s.relation}
     todo = [q for q in plan.queries if q.id in relations or _is_view(q)]
     found = set[str]()

@@ -151,7 +151,7 @@ ROWS_LEAST = 4_096  # runs below this size are taken for equal
 
 
 class RunMerger:
-    """A step of its own thread, with the folds of `folder` before merges. stores: all that may have runs, asked for at the start; written: prefixes that got some since."""
+    """A step of its own thread, with the folds of `folder` before merges. stores: all that may have runs, asked for at the start; written: prefixes that got some since. folder: None for a copy of the state."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class RunMerger:
         stores: Callable[[], Mapping[str, StoreEntry]],
         written: set[bytes],
         clock: Clock,
-        folder: RowFolder,
+        folder: RowFolder | None = None,
     ) -> None:
         self._physical, self._write, self._stores = physical, write, stores
         self._written, self._clock, self._folder = written, clock, folder
@@ -178,7 +178,8 @@ class RunMerger:
 
     def _step(self) -> int:
         try:
-            self._fold = self._fold or self._folder.next()
+            if self._fold is None and self._folder is not None:
+                self._fold = self._folder.next()
             if self._fold is not None:
                 wait_ms = next(self._fold, None)
                 if wait_ms is None:

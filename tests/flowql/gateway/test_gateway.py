@@ -35,6 +35,7 @@ from flowql.server.app import ENTRIES
 from flowql.server.audit import FILE
 from flowql.server.gateway_process import GatewayProcess
 from flowql.server.host import Host
+from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.ports import bound
 from tests.gateway import gateway_of, port_of
 from tests.one_meaning.world import free_port
@@ -174,6 +175,82 @@ def test_answers_over_tables_of_ksql_are_those_of_the_instance(in_ksql: Host) ->
         same_answers(in_ksql, port)
 
 
+def asked_nearby(
+    host: Host, port: int, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[dict[str, Any]]]:
+    """Asks the gateway, once it follows the state: from then on the instance is asked for no query."""
+    asked, service = list[int](), host.service
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            asked.append(1)
+            return call(*arguments, **options)
+
+        return called
+
+    for name in ("query", "look_up"):
+        monkeypatch.setattr(service, name, counted(getattr(service, name)))
+
+    def is_nearby() -> bool:
+        asked.clear()
+        rows(port, sql)
+        return not asked
+
+    def answer() -> list[dict[str, Any]]:
+        found = rows(port, sql)
+        assert not asked, "the instance is asked"
+        return found
+
+    until(is_nearby)
+    return answer
+
+
+def write_bids(host: Host, bids: list[dict[str, Any]]) -> None:
+    assert host.listening is not None
+    host.listening.rows.produce_json("BIDS", bids, None, declared_only=False)
+
+
+def test_queries_over_tables_of_ksql_do_not_reach_the_instance(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway follows the state. It never shows less than the instance has shown."""
+    sql = "SELECT N, TOTAL FROM SPENT WHERE AUCTION = 77 AND N > 0"
+    with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+        port = port_of(gateway)
+        answer = asked_nearby(in_ksql, port, sql, monkeypatch)
+        take = "SELECT N FROM SPENT WHERE AUCTION = 77"
+        for n in range(1, 30):
+            write_bids(in_ksql, [{"AUCTION": 77, "PRICE": n, "NAME": "x"}])
+            until(lambda n=n: [r["N"] for r in in_ksql.service.query(take).table().to_pylist()] == [n])  # type: ignore[misc]
+            monkeypatch.undo()
+            answer = asked_nearby(in_ksql, port, sql, monkeypatch)
+            assert answer() == [{"N": n, "TOTAL": n * (n + 1) // 2}]
+            assert ask(port, "GET", "/v1/tables/SPENT/rows?AUCTION=77").json()["rows"][0]["N"] == n
+        monkeypatch.undo()
+        same_answers(in_ksql, port)
+
+
+def test_the_instance_shows_no_less_than_the_gateway_has_shown(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has a commit before the state of the instance."""
+    sql = "SELECT N FROM SPENT WHERE AUCTION = 78 AND N > 0"
+    assert isinstance(in_ksql.engine, RuntimeEngine)
+    state = in_ksql.engine.instance.state
+    apply = state.apply
+
+    def late(*arguments: Any, **options: Any) -> None:
+        time.sleep(0.2)
+        apply(*arguments, **options)
+
+    with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+        port = port_of(gateway)
+        asked_nearby(in_ksql, port, sql, monkeypatch)
+        monkeypatch.undo()
+        monkeypatch.setattr(state, "apply", late)
+        for n in range(1, 6):
+            write_bids(in_ksql, [{"AUCTION": 78, "PRICE": n, "NAME": "x"}])
+            until(lambda n=n: rows(port, sql) == [{"N": n}])  # type: ignore[misc]
+            elsewhere = {"sql": sql, "allow_standby": True}
+            assert ask(port, "POST", "/v1/query", json=elsewhere).json()["rows"] == [{"N": n}]
+
+
 def test_look_ups_in_the_state_that_wait_are_few_requests(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[int]()
     look_up = in_ksql.service.look_up
@@ -182,6 +259,7 @@ def test_look_ups_in_the_state_that_wait_are_few_requests(in_ksql: Host, monkeyp
         asked.append(1)
         return look_up(*arguments)
 
+    monkeypatch.setattr(in_ksql.service, "copied", lambda: None)
     with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
         port = port_of(gateway)
         assert ask(port, "GET", "/v1/tables/SPENT/rows?AUCTION=9").json()["rows"] == []  # the instance learns its shape

@@ -1,0 +1,127 @@
+"""A copy of the state that redo brings forward has the rows of the state, whatever commits, merges and reads come in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowql.runtime.budget import RUN_ROWS_MIN
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.columns.packed import pack
+from flowql.runtime.state.columns.values import RowValues, ValueLayout
+from flowql.runtime.state.copy import copied
+from flowql.runtime.state.followed import FollowedState
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.rocks import open_rocks
+from tests.runtime.state.support import commit, publish, put, table, window
+
+LAYOUT = ValueLayout((("integer",),))
+STORES = (table(), window())
+
+
+class Instance:
+    """A state whose redo is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manager = StateManager(open_rocks(folder / "db"))
+        self.merger = self.manager.merger(SystemClock())
+        self.task = self.manager.open_task("q", 0, STORES)
+        self.redo = dict[int, bytes]()
+
+    def commit(self) -> None:
+        redo = commit(self.manager)
+        self.redo[self.manager.applied_sequence] = redo
+
+    def redo_after(self, sequence: int) -> Iterator[tuple[int, bytes]]:
+        return ((n, redo) for n, redo in sorted(self.redo.items()) if n > sequence)
+
+    def change(self, rng: random.Random) -> None:
+        """Some rows: many become a run, few are written one by one."""
+        n = rng.choice((1, 5, RUN_ROWS_MIN + 10))
+        if rng.random() < 0.6:
+            rows = {(f"key {rng.randrange(2_000)}",): None if rng.random() < 0.2 else (i,) for i in range(n)}
+            self._write("T", rows)
+        else:
+            now = self.manager.applied_sequence
+            rows = {(f"key {i % 40}", (now + i // 40) * 60_000): (i,) for i in range(n)}  # type: ignore[misc]
+            self._write("W", rows)
+            if rng.random() < 0.3:
+                self.task.store("W").expire((now - 1) * 60_000)
+        publish(self.manager, self.task)
+
+    def _write(self, name: str, rows: dict[tuple[object, ...], tuple[int] | None]) -> None:
+        store = self.task.store(name)
+        if len(rows) > RUN_ROWS_MIN:
+            store.append(pack(store.entry.codec.encode_many(rows)), RowValues.of(LAYOUT, list(rows.values())))
+        else:
+            store.put_many(list(rows), list(rows.values()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_has_the_rows_of_each_commit(tmp_path: Path, seed: int) -> None:
+    rng, instance = random.Random(seed), Instance(tmp_path)
+    for _ in range(rng.randrange(1, 20)):
+        instance.change(rng)
+        instance.commit()
+        instance.merger.run_once(0)
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock())
+    try:
+        for _ in range(60):
+            instance.change(rng)
+            instance.commit()
+            for _ in range(rng.randrange(3)):
+                instance.merger.run_once(0)
+            if rng.random() < 0.5:
+                newest = instance.manager.applied_sequence
+                assert followed.snapshot_now(newest) is None
+                with followed.snapshot(newest) as found, instance.manager.snapshot() as wanted:
+                    assert found.sequence == wanted.sequence == newest
+                    for store in STORES:
+                        rows = dict(wanted.scan(store.name))
+                        assert dict(found.scan(store.name)) == rows
+                        keys = [
+                            *rng.sample(sorted(rows), min(5, len(rows))),
+                            *rng.sample(sorted(rows), min(1, len(rows))),
+                        ]
+                        assert found.get_many(store.name, keys) == [rows[k] for k in keys]
+                    assert followed.has_more("T", 0) == bool(dict(wanted.scan("T")))
+        runs = max(len(followed._physical.runs(e.prefix(0)).runs) for e in followed._stores.values())
+        assert runs < 25, "they are merged"
+    finally:
+        followed.close()
+        instance.manager.close()
+    assert not (tmp_path / "copy").exists()
+
+
+def test_it_follows_no_commit_with_other_stores(tmp_path: Path) -> None:
+    instance = Instance(tmp_path)
+    put(instance.manager, instance.task, "T", {("a",): (1,)})
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock())
+    other = instance.manager.open_task("other", 0, [table("OTHER")])
+    put(instance.manager, other, "OTHER", {("a",): (1,)})
+    instance.commit()
+    with pytest.raises(StateError, match="other stores"):
+        followed.snapshot(2)
+    followed.close()
+    with pytest.raises(StateError, match="closed"):
+        followed.snapshot(1)
+    instance.manager.close()
+
+
+def test_a_commit_without_changes_has_no_redo(tmp_path: Path) -> None:
+    instance = Instance(tmp_path)
+    put(instance.manager, instance.task, "T", {("a",): (1,)})
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock())
+    with followed.snapshot(7) as found:
+        assert (found.sequence, found.get("T", ("a",))) == (7, (1,))
+    followed.close()
+    instance.manager.close()
