@@ -47,7 +47,7 @@ class Frontier:
 
         A channel whose writer is not known belongs to a query that is being stopped: no task waits for it any more.
         """
-        channels = [i for i in inputs if i.channel is not None and i.waited_for and self._writer(i) in self.tasks]
+        channels = [i for i in inputs if i.waited_for and self._writer(i) in self.tasks]
         if not channels:
             return False
         self.probes.started += 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.group import BUSY_MS, QUIET_MS
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
@@ -160,6 +161,21 @@ def test_a_member_reads_the_plan_once_at_its_start(monkeypatch):
     monkeypatch.setattr(log, "reader", lambda tp, offset=EARLIEST: read.append(tp.topic) or reader(tp, offset))
     member(log, "two")
     assert read.count("flowql-plan") == 1
+
+
+BY_V = "CREATE TABLE BY_V AS SELECT V, COUNT(*) AS N FROM INPUT GROUP BY V EMIT CHANGES;"
+
+
+@pytest.mark.parametrize(("sql", "look_ms"), [(COUNTS, QUIET_MS), (BY_V, BUSY_MS)])
+def test_a_member_looks_less_often_while_no_task_waits_for_others(sql, look_ms):
+    """It took most of the processor time of a member at rest."""
+    log = MemoryLog()
+    for topic in ("input", "other"):
+        log.create_topic(topic, 1)
+    first, driver = member(log, "one")
+    first.deploy(plan(sql))
+    settle(first, driver)
+    assert first.group.run_once(first.clock.timer_ms()) == look_ms
 
 
 def test_a_fenced_member_starts_over(expected):
