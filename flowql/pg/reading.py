@@ -50,6 +50,7 @@ from flowql.query.point_lookups import Shape
 from flowql.query.relations import Relation, TopicRelation, is_passed, within
 from flowql.query.room import Room
 from flowql.query.session import answer
+from flowql.query.shared_answers import SharedKey
 from flowql.query.state_nearby import StateNearby
 from flowql.query.whole import STEP_S, SharedEnds, Whole
 from flowql.runtime.app.plan_topic import read_deployed, topic_name
@@ -223,29 +224,53 @@ class Reading:
         visible: Visible = None,
     ) -> Answer:
         """The answer as the instance gives it. Arguments as of `Service.query`. Raises NeedsInstance if the log does not suffice, and QueryError."""
+        of_state: Commit | None = None
 
         def take(relations: Sequence[str]) -> Commit:
+            nonlocal of_state
             if visible is not None and (not relations or any(name.casefold() not in visible for name in relations)):
                 raise NeedsInstance  # it tells what exists
-            return self._take(relations, visible=visible, near=not self._may_look_up(sql, options.engine))
+            taken = self._take(relations, visible=visible, near=not self._may_look_up(sql, options.engine))
+            of_state = taken if isinstance(taken.snapshot, StateSnapshot) else None
+            return taken
+
+        def as_of() -> int | None:
+            return None if of_state is None else of_state.snapshot.sequence
 
         if not self.is_local or options.at_least is not None or options.allow_standby:
             raise NeedsInstance
         functions = partial(interactive_functions, self.settings.project_dir)
-        equal = self, visible
+        equal = self._reader(visible)
         return answer(
-            sql, take, begun, database=self.database, functions=functions, client=client, options=options, equal=equal
+            sql,
+            take,
+            begun,
+            database=self.database,
+            functions=functions,
+            client=client,
+            options=options,
+            equal=equal,
+            as_of=as_of,
         )
+
+    def _reader(self, visible: Visible) -> Hashable:
+        """Equal for those who see the same relations of the same deployment."""
+        return self, visible, None if self._plan is None else self._plan[0]
 
     def look_up(
         self, sql: str, plan: Plan, visible: Visible = None, engine: QueryEngine | None = None
     ) -> Answer | None:
-        """As `ask` outside of a transaction, for point look-ups that wait for nothing; None for all other statements. Quick enough for the loop of the
-        process. plan: the serving one.
+        """As `ask` outside of a transaction, for point look-ups that wait for nothing, and for queries over the state that were answered since the last
+        commit; None for all other statements. Quick enough for the loop of the process. plan: the serving one.
         """
+        if not self.is_local:
+            return None
         language = engine or self.settings.interactive_queries.dialect
-        take = partial(self._newest, plan, visible)
-        return looked_up_now(sql, language, take, self.database) if self.is_local else None
+        found = looked_up_now(sql, language, partial(self._newest, plan, visible), self.database)
+        if found is not None:
+            return found
+        key = SharedKey(sql, language, self._reader(visible))
+        return self.database.shared.kept(key, self._log.last_sequence(self.settings.application_id))
 
     def _newest(self, plan: Plan, visible: Visible, relation: str) -> Commit | None:
         name, app = relation.casefold(), self.settings.application_id

@@ -38,7 +38,7 @@ from flowql.query.options import QUERY_DEFAULTS, QueryOptions
 from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, are_readable, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
-from flowql.query.shared_answers import is_repeatable
+from flowql.query.shared_answers import SharedKey, is_repeatable
 from flowql.query.statement import Statement, parse
 from flowql.query.tick_text import as_ends
 from flowql.query.united import Coverage, restored, said, unite
@@ -67,6 +67,7 @@ def answer(
     options: QueryOptions = QUERY_DEFAULTS,
     looks_up: bool = True,
     equal: Hashable = None,
+    as_of: Callable[[], int | None] = lambda: None,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
@@ -75,7 +76,7 @@ def answer(
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
     share the database. statement: of standard SQL, if it is bound already. looks_up: False where it is known that it is no point look-up.
-    equal: readers with the same value may share the answer to the same query; None: the answer is not shared.
+    equal: readers with the same value may share the answer to the same query; None: the answer is not shared. as_of: see `SharedAnswers.get`.
     """
     language = options.engine or database.limits.settings.dialect
     wanted = None if options.at_least is None else as_ends(options.at_least)
@@ -103,7 +104,7 @@ def answer(
 
     if equal is None or wanted is not None or not is_repeatable(sql):  # only readers that name a tick wait for one
         return computed(begun)
-    return database.shared.get((sql, language, options.allow_standby, equal), computed, begun)
+    return database.shared.get(SharedKey(sql, language, equal, options.allow_standby), computed, begun, as_of)
 
 
 def _pieces(

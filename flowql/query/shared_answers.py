@@ -1,4 +1,4 @@
-"""Answers that several readers get: equal queries that wait at the same time are computed once.
+"""Answers that several readers get: equal queries that wait at the same time are computed once, and those between two commits.
 
 The commit of an answer is taken after all who get it have asked, so each of them sees what was committed before. One group of equal queries is
 computed at a time. Those that are asked meanwhile are the next group. While continuous queries have to wait for interactive ones, groups begin
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -22,14 +24,26 @@ from flowql.query.errors import QueryError, broken_off
 from flowql.query.pace import Share
 
 BYTES_MAX = 1 << 20  # of an answer that several get; a longer one is computed for each
+KEPT_BYTES = 8 << 20  # of answers that are kept until the next commit
 _LOOK_S = 0.5  # how often a reader that waits looks whether it is to end
 _CALLED = re.compile(r"([\w\"]*)\s*\(")
-_CHANGING = re.compile(r"/\*|--|\bsample\b|\btablesample\b", re.I)  # comments may stand before a bracket
+_CHANGING = re.compile(
+    r"/\*|--|\bsample\b|\btablesample\b|\bcurrent_|\blocaltime", re.I
+)  # comments may stand before a bracket
 # Words that stand before a bracket, and table functions that give the same each time.
 _OTHERS = frozenset((
     "", "ALL", "AND", "ANY", "AS", "BY", "CAST", "EXISTS", "FILTER", "FROM", "GENERATE_SERIES", "IN", "LATERAL", "NOT", "ON", "OR", "OVER", "RANGE",
     "SELECT", "SETS", "SOME", "UNNEST", "USING", "VALUES", "WHERE",
 ))  # fmt: skip
+
+
+class SharedKey(NamedTuple):
+    """Equal queries of readers that may see the same."""
+
+    sql: str
+    language: str
+    reader: Hashable
+    allow_standby: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +87,7 @@ class SharedAnswers:
         self._lock = threading.Lock()  # guards the groups, and how many readers one has
         self._waiting = dict[Hashable, _Group]()
         self._running = dict[Hashable, _Group]()
+        self._kept = OrderedDict[Hashable, tuple[int, pa.Table]]()  # with their commits
 
     @property
     def waiting(self) -> int:
@@ -80,8 +95,22 @@ class SharedAnswers:
         with self._lock:
             return sum(g.readers for g in self._waiting.values())
 
-    def get(self, key: Hashable, compute: Callable[[Begun], Answer], begun: Begun) -> Answer:
-        """The answer. key: equal where the rights and the text are. compute: takes the newest commit and answers. begun: as of `session.answer`."""
+    def kept(self, key: Hashable, commit: int) -> Answer | None:
+        """An answer that depends on this commit alone, if it is known."""
+        with self._lock:
+            found = self._kept.get(key)
+        return Answer.of(found[1]) if found is not None and found[0] == commit else None
+
+    def get(
+        self,
+        key: Hashable,
+        compute: Callable[[Begun], Answer],
+        begun: Begun,
+        as_of: Callable[[], int | None] = lambda: None,
+    ) -> Answer:
+        """The answer. key: equal where the rights and the text are. compute: takes the newest commit and answers. begun: as of `session.answer`.
+        as_of: gives the commit that a computed answer depends on alone, or None if there is no such commit.
+        """
         reader = _Reader()
         begun(reader.break_off)
         while True:
@@ -91,7 +120,7 @@ class SharedAnswers:
                 group = self._waiting.setdefault(key, _Group())
                 group.readers += 1
             if leads:
-                return self._lead(key, group, before, partial(compute, begun), reader)
+                return self._lead(key, group, before, partial(compute, begun), reader, as_of)
             try:
                 reader.wait(group.done)
             except QueryError:
@@ -107,11 +136,22 @@ class SharedAnswers:
             # The client of the one that would have computed it has left.
 
     def _lead(
-        self, key: Hashable, group: _Group, before: _Group | None, compute: Callable[[], Answer], reader: _Reader
+        self,
+        key: Hashable,
+        group: _Group,
+        before: _Group | None,
+        compute: Callable[[], Answer],
+        reader: _Reader,
+        as_of: Callable[[], int | None],
     ) -> Answer:
         try:
             self._begin(key, group, before, reader)
-            return self._shared(group, compute())
+            answer = compute()
+            commit = as_of()
+            answer = self._shared(group, answer, is_kept=commit is not None)
+            if commit is not None and group.table is not None:
+                self._keep(key, commit, group.table)
+            return answer
         except QueryError as error:
             group.error = None if reader.is_broken_off else error
             raise
@@ -120,6 +160,13 @@ class SharedAnswers:
                 if self._running.get(key) is group:
                     del self._running[key]
             group.done.set()
+
+    def _keep(self, key: Hashable, commit: int, table: pa.Table) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = commit, table
+            while sum(kept.nbytes for _, kept in self._kept.values()) > KEPT_BYTES:
+                self._kept.popitem(last=False)
 
     def _begin(self, key: Hashable, group: _Group, before: _Group | None, reader: _Reader) -> None:
         """From now on readers are of the next group."""
@@ -135,10 +182,10 @@ class SharedAnswers:
             del self._waiting[key]
             self._running[key] = group
 
-    def _shared(self, group: _Group, answer: Answer) -> Answer:
+    def _shared(self, group: _Group, answer: Answer, *, is_kept: bool) -> Answer:
         """The answer for the first reader; that of the others is noted."""
         with self._lock:
-            if group.readers == 1:
+            if group.readers == 1 and not is_kept:
                 return answer
         first, size = list[pa.RecordBatch](), 0
         for batch in answer.batches:

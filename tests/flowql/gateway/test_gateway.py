@@ -228,6 +228,36 @@ def test_queries_over_tables_of_ksql_do_not_reach_the_instance(in_ksql: Host, mo
         same_answers(in_ksql, port)
 
 
+def test_a_query_over_the_state_is_computed_once_between_two_commits(
+    in_ksql: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = "SELECT COUNT(*) AS N, MAX(AUCTION) AS M FROM SPENT WHERE AUCTION > 200"
+    dated = "SELECT CURRENT_TIMESTAMP AS T FROM SPENT LIMIT 1"
+    with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+        port = port_of(gateway)
+        asked_nearby(in_ksql, port, sql, monkeypatch)
+        monkeypatch.undo()
+        for n in range(1, 4):
+            write_bids(in_ksql, [{"AUCTION": 200 + n, "PRICE": n, "NAME": "x"}])
+            until(lambda n=n: rows(port, sql) == [{"N": n, "M": 200 + n}])  # type: ignore[misc]
+            computed = list[str]()
+            from_log = gateway.reading.from_log
+
+            def counted(sql: str, *arguments: Any, **options: Any) -> Any:
+                computed.append(sql)  # noqa: B023
+                return from_log(sql, *arguments, **options)  # noqa: B023
+
+            def is_known(n: int = n) -> bool:
+                computed.clear()  # noqa: B023
+                assert [rows(port, sql) for _ in range(5)] == [[{"N": n, "M": 200 + n}]] * 5
+                return not computed  # noqa: B023
+
+            monkeypatch.setattr(gateway.reading, "from_log", counted)
+            until(is_known)
+            monkeypatch.undo()
+        assert rows(port, dated) != rows(port, dated)
+
+
 def test_the_instance_shows_no_less_than_the_gateway_has_shown(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log has a commit before the state of the instance."""
     sql = "SELECT N FROM SPENT WHERE AUCTION = 78 AND N > 0"
