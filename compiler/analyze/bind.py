@@ -180,7 +180,7 @@ class Binder:
             raise self._mistaken(node, error) or error from None
 
     def _meant(self, node: Func) -> Ast | None:
-        """What a form of standard SQL means; None for a function or an operator of its own."""
+        """The simpler expression that a form of standard SQL abbreviates. None if the node is bound as it is written."""
         if not self.standard or node.distinct or node.filter is not None:
             return None
         if node.args and t.is_row(node.args[0]) and (whole := over_rows(node)) is not None:

@@ -144,7 +144,7 @@ def _case_of(node: Func) -> Ast:
 
 
 def narrowing(made: TypeRef, at: Ast) -> Func | None:
-    """The effect of a CAST beyond the kind of its type, as a function without its first argument: it cuts strings, or has a smaller range."""
+    """The effect of a CAST beyond the kind of its type, as a function without its first argument: it cuts strings, rounds, or checks a range."""
     if made.name in SMALL:
         return Func("sql_in_range", tuple(Lit("int", n) for n in SMALL[made.name]), at.span)
     if made.name in REALS:

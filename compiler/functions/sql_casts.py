@@ -3,6 +3,7 @@ r"""Casts that mean something else in standard SQL than in ksqlDB: numbers are r
 | from | to | here | ksqlDB |
 |---|---|---|---|
 | DECIMAL, DOUBLE | INT, BIGINT | rounded; an error out of range | cut, wrapped or clamped |
+| DOUBLE | REAL | a DOUBLE, rounded to single precision; an error out of range | no rounding |
 | DOUBLE | DECIMAL | of 15 significant digits, then rounded | of the shortest digits that give the value again |
 | BIGINT | INT | an error out of range | wrapped |
 | STRING | BOOLEAN | an error for what is neither true nor false | false |
@@ -21,6 +22,7 @@ All other casts are `cast` in both dialects.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
@@ -238,7 +240,7 @@ _REAL_LEAST, _REAL_MOST = 7.006492321624086e-46, 3.4028235677973362e38
 def _real(v: float) -> float:
     if v and math.isfinite(v) and not _REAL_LEAST <= abs(v) <= _REAL_MOST:
         raise NumericOverflow(f"{v} is out of range for type REAL")
-    return v
+    return ctypes.c_float(v).value
 
 
 def _is_real(v: str) -> str:
@@ -249,7 +251,7 @@ define(
     "sql_real",
     resolver("REAL", takes(DOUBLE, gives=DOUBLE)),
     lambda _r: _real,
-    duckdb=lambda a, _r: f"(CASE WHEN {_is_real(a[0])} THEN {a[0]} END)",
+    duckdb=lambda a, _r: f"(CASE WHEN {_is_real(a[0])} THEN CAST(TRY_CAST({a[0]} AS FLOAT) AS DOUBLE) END)",
     declines=lambda a, _r: f"(NOT {_is_real(a[0])})",
 )
 

@@ -115,5 +115,6 @@ def _limit(c: ColumnDef) -> t.Expr | None:
     elif made.name in SMALL:
         return Func("between", (value, *(Lit("int", n) for n in SMALL[made.name])))
     elif made.name in REALS:
-        return Func("eq", (Func("sql_real", (value,)), value))
+        unchecked = Func("is_null", (value,))
+        return Func("or", (unchecked, Func("is_not_null", (Func("sql_real", (value,)),))))
     return None

@@ -8,7 +8,7 @@ from flowql.compiler.dialect.standard.reader import Reader
 
 # Types with the smallest and the largest of their values; columns of them are INT.
 SMALL = {"tinyint": (-128, 127), **dict.fromkeys(("smallint", "int2", "smallserial"), (-32_768, 32_767))}
-REALS = ("real", "float4")  # their columns are DOUBLE, within the range of a REAL
+REALS = ("real", "float4")  # their columns are DOUBLE, within the range of a REAL; a CAST rounds
 _CONTAINERS = ("ARRAY", "MAP", "STRUCT")
 _SPELLINGS = {
     "character varying": "varchar",

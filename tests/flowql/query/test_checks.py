@@ -74,6 +74,32 @@ def test_values_beyond_a_real_are_refused_in_writes_and_casts(world: SqlSession)
                 world.ask(f"SELECT {cast} AS v FROM r")
 
 
+def test_a_cast_to_real_rounds_to_single_precision_in_views_and_queries(world: SqlSession) -> None:
+    """The values are PostgreSQL's of `CAST(CAST(v AS REAL) AS DOUBLE PRECISION)`."""
+    world.execute("CREATE TABLE d (id INT PRIMARY KEY, v DOUBLE PRECISION)")
+    select = "SELECT id, CAST(v AS REAL) AS r, CAST(v AS REAL) = v AS same FROM d"
+    world.execute(f"CREATE VIEW reals AS {select}")
+    world.execute(
+        "INSERT INTO d VALUES (1, 0.1), (2, 16777217), (3, 16777219), (4, 1e-45), (5, '-Infinity'), (6, '-0'), (7, NULL), (8, 3.4028235e38)"
+    )
+    rounded = [
+        0.10000000149011612,
+        16777216.0,
+        16777220.0,
+        1.401298464324817e-45,
+        -math.inf,
+        -0.0,
+        None,
+        3.4028234663852886e38,
+    ]
+    same = [False, False, False, False, True, True, None, False]
+    wanted = str(list(zip(range(1, 9), rounded, same, strict=True)))
+    for sql in (select, "SELECT * FROM reals"):
+        assert str([tuple(r.values()) for r in world.ask(f"{sql} ORDER BY id").to_pylist()]) == wanted, sql
+    constants = world.ask("SELECT CAST(0.1 AS REAL) AS a, REAL '0.1' AS b, 16777217::float4 AS c").to_pylist()
+    assert [tuple(r.values()) for r in constants] == [(rounded[0], rounded[0], 16777216.0)]
+
+
 def test_a_check_that_is_no_condition_of_its_row_is_refused(world: SqlSession) -> None:
     for condition in ("a + 1", "x > 1", "a > (SELECT 1)", "COUNT(a) > 1", "a > random()", "1 / 0 > a"):
         with pytest.raises(CompileError):
