@@ -75,11 +75,9 @@ class GroupResults:
             made[name] = column_array(shown, p.type) if isinstance(shown, ValueColumn) else to_arrow(shown, p.type)
         return record_of([made[n] for n in schema.names], schema)
 
-    def batch(self, results: Sequence[Shown], values: RowValues, op: Any, seq: Ints, headers: Any = None) -> Batch:
+    def batch(self, results: Sequence[Shown], values: RowValues, op: Any, seq: Ints) -> Batch:
         """A row per group, at the time of the group. values: those that the results are of."""
-        return Batch(
-            self._plan.schema, arrow=self.record(results), rowtime=_times(values), op=op, seq=seq, headers=headers
-        )
+        return Batch(self._plan.schema, arrow=self.record(results), rowtime=row_times(values), op=op, seq=seq)
 
 
 def by_part(values: RowValues) -> list[list[Any]]:
@@ -95,28 +93,12 @@ def unchanged(before: Sequence[Shown], after: Sequence[Shown], n: int) -> Flags:
     return same
 
 
-def paired(after: Batch, before: pa.RecordBatch, changed: Flags, known: Flags) -> Batch | None:
-    """UPDATE_BEFORE rows put in front of the after-images of known groups; unchanged groups left out."""
-    n = len(after)
-    rows = np.concatenate([np.flatnonzero(changed & known) + n, np.flatnonzero(changed)])
-    if not len(rows):
-        return None
-    order = rows[np.argsort(rows % n + (rows < n) * 0.5, kind="stable")]
-    both = pa.Table.from_batches([after.arrow(), before]).combine_chunks().to_batches()[0]
-    twice: dict[str, Any] = {
-        "rowtime": np.concatenate([after.rowtime, after.rowtime]),
-        "op": np.concatenate([after.op, np.full(n, UPDATE_BEFORE, np.int8)]),
-        "seq": np.concatenate([after.seq, after.seq]),
-    }
-    headers = None if after.headers is None else [*after.headers, *after.headers]
-    return Batch(after.schema, arrow=both, headers=headers, **twice).take(order)
-
-
 def _in_type(column: pa.Array, t: SqlType) -> pa.Array:
     return column.cast(arrow_type(t)) if t.kind in TEMPORAL else column
 
 
-def _times(values: RowValues) -> Ints:
+def row_times(values: RowValues) -> Ints:
+    """The time of each group."""
     times = values.columns[-1].data
     if values.odd:
         times = times.copy()

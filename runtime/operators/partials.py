@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +28,6 @@ from flowql.runtime.batch import (
     DELETE,
     INSERT,
     TEMPORAL,
-    UPDATE_AFTER,
     Batch,
     Ints,
     to_python,
@@ -45,7 +45,7 @@ from flowql.runtime.operators.accumulate import (
 )
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
-from flowql.runtime.operators.group_results import GroupResults, by_part, paired, unchanged
+from flowql.runtime.operators.group_results import ChangedRows, GroupResults, Shown, by_part, row_times, unchanged
 from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
 from flowql.runtime.state.columns.packed import Flags, PackedKeys, key_columns, packed_keys
@@ -453,19 +453,20 @@ class _Merged:
         self, plan: Operator, results: GroupResults, source: Batch, last: Ints, run: MicroBatchContext
     ) -> Batch | None:
         """One after-image per group; if the output retracts, per group that changed, with its before-image where somebody reads it."""
-        known = self._known
-        seq = source.seq[last]
+        known, seq, retracts = self._known, source.seq[last], plan.change == "retract"
+        after, before, n = results.of(self._after, run, seq), list[Shown](), len(known)
+        lives = differs = np.ones(n, bool)
+        if retracts and known.any():
+            before = results.of(self._before, None, seq)
+            differs = ~unchanged(before, after, n)
         headers = None if source.headers is None else [source.headers[i] for i in last.tolist()]
-        after = results.of(self._after, run, seq)
-        op = np.where(known, UPDATE_AFTER, INSERT).astype(np.int8)
-        out = results.batch(after, self._after, op, seq, headers)
-        if plan.change != "retract" or not known.any():
-            return out
-        before = results.of(self._before, None, seq)
-        changed = ~(known & unchanged(before, after, len(known)))
-        if run.befores:
-            return paired(out, results.record(before), changed, known)
-        return out if changed.all() else out.take(np.flatnonzero(changed))
+        changes = ChangedRows(known, lives, differs, row_times(self._after), seq, np.arange(n), headers)
+
+        def rows(shown: Sequence[Shown], at: Ints) -> pa.RecordBatch:
+            record = results.record(shown)
+            return record if len(at) == n else record.take(pa.array(at))
+
+        return changes.batch(plan.schema, partial(rows, before), partial(rows, after), befores=retracts and run.befores)
 
 
 def extent_of(column: pa.Array) -> Extent:

@@ -16,7 +16,7 @@ from base64 import b85decode, b85encode
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Consumer as KafkaClient
@@ -26,6 +26,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import CommitTorn, LogError
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 
 CHARS_MAX = 3_600  # about 350 partitions; the text around it needs far less than the rest
@@ -98,18 +99,10 @@ Ends = Mapping[TopicPartition, WrittenEnd]
 Torn = dict[TopicPartition, CommitTorn]
 
 
-class Offsets(Protocol):
-    """The part of `KafkaAdmin` that is needed here."""
-
-    def begin_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]: ...
-    def end_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]: ...
-    def written_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]: ...
-
-
 class CommitCheck:
     """Checks the commits of one producer. suspects: written by commits that were answered, and not known to be visible. torn: the finding; belongs to the log."""
 
-    def __init__(self, connection: Connection, admin: Offsets, torn: Torn) -> None:
+    def __init__(self, connection: Connection, admin: KafkaAdmin, torn: Torn) -> None:
         self._connection, self._admin, self._torn = connection, admin, torn
         self._clock = SystemClock()
         self.suspects: dict[TopicPartition, WrittenEnd] = {}
