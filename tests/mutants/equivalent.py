@@ -294,7 +294,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/log/kafka/log.py": {
         "self._turn = 1": "with which of its partitions it begins",
         "pass for self._turn = 0": "with which of its partitions it begins",
-        "MAIN_WAIT_MS = 501": "a length of time",
+        "MAIN_WAIT_MS = 301": "a length of time",
         "STABLE_S = 1.5  # for a transaction to be finished, before the caller is told to ask again": "a length of time",
         "limit = clock.timer_ms() + TAKE_OVER_S * 1001": "one thousandth of a wait",
     },

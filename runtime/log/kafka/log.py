@@ -127,7 +127,7 @@ class KafkaConsumer:
         return cursor
 
 
-MAIN_WAIT_MS = 500
+MAIN_WAIT_MS = 300
 CLIENT_BYTES_MAX = 1_000_000  # what the client library takes where nothing is said
 BATCH_BYTES_MIN = 69  # brokers count what a batch of one record takes beside key and value
 STABLE_S = 0.5  # for a transaction to be finished, before the caller is told to ask again
@@ -323,7 +323,8 @@ class KafkaLog(KafkaAdmin):
         """A client of its own, made when first needed: its fetches wait at the brokers until something is written."""
         if self._tail is None:
             app = self._application_id
-            self._tail = SharedReading(self, lambda: self._fetch_client(f"{app}-tail", TAIL_WAIT_MS, app))
+            first, calm = (partial(self._fetch_client, f"{app}-tail", ms, app) for ms in (WAIT_MS, TAIL_WAIT_MS))
+            self._tail = SharedReading(self, first, calm)
         return self._tail
 
     def _fetch_client(self, client_id: str, wait_ms: int, group: str) -> FetchClient:

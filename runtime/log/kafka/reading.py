@@ -21,6 +21,7 @@ from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
 PARTITIONS_MAX = 64  # read on in the background at a time
 IDLE_MS = 10_000  # idle readers are closed after so long
 TAIL_WAIT_MS = 1_000  # beyond the time between two heartbeats, which end a wait
+CALM_MS = 3_000  # after the last new partition of a tail; until then fetches wait for WAIT_MS only
 WAIT_MS = 20  # a fetch that waits longer at a broker would hold up the next partition that is asked for
 
 
@@ -30,9 +31,18 @@ Batch = TypeVar("Batch", RawBatch, KeyValues)
 class SharedReading:
     """The one consumer behind all readers. Any thread; one at a time."""
 
-    def __init__(self, admin: KafkaAdmin, make_client: Callable[[], FetchClient]) -> None:
+    def __init__(
+        self,
+        admin: KafkaAdmin,
+        make_client: Callable[[], FetchClient],
+        make_calm: Callable[[], FetchClient] | None = None,
+    ) -> None:
+        """make_calm: of a tail, a client whose fetches wait for long. A broker answers nothing else on the connection of a fetch that waits, so a
+        new topic would be found only after that.
+        """
         self.admin = admin
-        self._make_client = make_client
+        self._make_client, self._make_calm = make_client, make_calm
+        self._calm_at_ms = 0
         self._client: FetchClient | None = None  # made when first needed
         self._lock = threading.Lock()  # guards the client and the order of use
         self._used: OrderedDict[TopicPartition, int] = OrderedDict()
@@ -53,12 +63,29 @@ class SharedReading:
             cursor = client.cursors.get(tp)
             if cursor is None or cursor.position != offset or cursor.error is not None:
                 cursor = client.start(tp, offset)
+                self._calm_at_ms = self._clock.timer_ms() + CALM_MS
             self._touch(client, tp)
             client.pump()
+            if self._make_calm is not None and self._clock.timer_ms() >= self._calm_at_ms:
+                client, cursor = self._calm(client, self._make_calm, tp)
             batch = self._first(cursor, lambda c: c.take(max_records, max_bytes))
             if batch is None:
                 self._check(client, cursor)
             return batch, cursor.position
+
+    def _calm(
+        self, client: FetchClient, make: Callable[[], FetchClient], tp: TopicPartition
+    ) -> tuple[FetchClient, Cursor]:
+        """The client that reads from now on, and its cursor of a partition. It takes over when nothing is prefetched."""
+        if any(c.batches or c.error is not None for c in client.cursors.values()):
+            return client, client.cursors[tp]
+        calm = self._client = make()
+        self._make_calm = None
+        try:
+            calm.start_all({tp: c.position for tp, c in client.cursors.items()})
+        finally:
+            client.close()
+        return calm, calm.cursors[tp]
 
     def arrived(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> bool:
         """Whether `read` (or `read_bare`) would return without waiting. Fetches the next records if no fetch is in progress."""

@@ -234,6 +234,38 @@ def test_the_last_partition_that_was_read_is_given_up_though_no_other_is_read(sh
     assert client.told("stop") == [[A0], [A1]]
 
 
+def test_fetches_of_a_tail_wait_for_long_when_no_new_partition_has_come_for_a_while() -> None:
+    """The first heartbeats of a member that started again waited a second for the end of a fetch of plans."""
+    first, calm, clock = Fetches(), Fetches(), VirtualClock(1_000_000)
+    tail = SharedReading(Brokers(A=10, B=10), lambda: first, lambda: calm)  # type: ignore[arg-type,return-value]
+    tail._clock = clock  # type: ignore[assignment]
+    readers = [KafkaReader(tail, tp, 2, lambda: tail) for tp in (A0, B0)]
+
+    def taken() -> list[list[int]]:
+        found = [reader.take(100, 1 << 20) for reader in readers]
+        return [[] if batch is None else batch.records.column(0).to_pylist() for batch in found]
+
+    readers[0].take(1, 1)
+    clock.advance(reading.CALM_MS - 1)
+    first.waiting = {A0: [records(A0, 2, 4)]}
+    assert taken() == [[2, 3], []]
+    clock.advance(reading.CALM_MS - 1)
+    assert taken() == [[], []]
+    assert calm.cursors == {}, "B began later"
+    first.waiting = {B0: [records(B0, 2, 3)]}
+    clock.advance(1)
+    assert taken() == [[], [2]]
+    assert calm.cursors == {}, "something is prefetched"
+    assert taken() == [[], []]
+    assert {tp: cursor.position for tp, cursor in calm.cursors.items()} == {A0: 4, B0: 3}
+    assert (first.closed, fetches(tail)) == (True, calm)
+    calm.waiting = {A0: [records(A0, 4, 5)]}
+    assert taken() == [[4], []]
+    clock.advance(reading.CALM_MS)
+    assert taken() == [[], []]
+    assert not calm.closed
+
+
 def test_a_topic_that_is_gone_is_forgotten_with_what_was_fetched_of_it(shared: SharedReading) -> None:
     shared.forget("A")
     assert shared._client is None
