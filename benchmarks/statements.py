@@ -120,6 +120,7 @@ def measure(folder: Path, rows: int, clients: Sequence[int], count: int) -> Iter
     instance = spawn(settings)
     try:
         instance.deploy(compile_project([SourceText("rows.sql", SQL)], dialect="standard").plan)
+        _await_gateway(port)  # or its start is measured
         process = psutil.Process(instance.address.pid)
         processes = [process, *process.children(recursive=True)]
         doors: dict[str, Callable[[], Door]] = {"http": lambda: OverHttp(instance), "pg": lambda: OverPg(port)}
@@ -135,6 +136,18 @@ def measure(folder: Path, rows: int, clients: Sequence[int], count: int) -> Iter
     finally:
         instance.close()
         end_instance(folder)
+
+
+def _await_gateway(port: int) -> None:
+    limit = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            OverPg(port).close()
+            return
+        except (OSError, BenchFailed):
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
 
 
 def _measured(

@@ -100,8 +100,12 @@ class Lookup(Protocol):
 class Committer(Protocol):
     """The part of a log that a producer commits with."""
 
+    def refresh(self) -> object:
+        """See what other processes have committed."""
+        ...
+
     def check_epoch(self, transactional_id: str, epoch: int) -> None:
-        """Fenced if a newer producer with this id exists."""
+        """Fenced if a newer producer with this id is known. `commit` refreshes before it checks."""
         ...
 
     def check_partition(self, tp: TopicPartition) -> None:
@@ -111,7 +115,7 @@ class Committer(Protocol):
     def topics(self) -> dict[str, TopicInfo]: ...
 
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions end that its only producer has just written to."""
+        """Where partitions end that its only producer has just written to: a `refresh` is not needed."""
         ...
 
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int: ...
@@ -367,6 +371,7 @@ class LogProducer:
         self._sequence: int | None = None  # of the last commit with this id, from the first transaction on
 
     def begin(self) -> None:
+        self._committer.refresh()
         self._check()
         if self._transaction is not None:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
@@ -522,6 +527,7 @@ class LocalLog(Log, Admin, Lookup):
         return self.bounds(tp)[0]
 
     def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self.refresh()
         return self._bounds(tps, 0)
 
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -532,11 +538,11 @@ class LocalLog(Log, Admin, Lookup):
         return self.bounds(tp)[1]
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self.refresh()
         return self._bounds(tps, 1)
 
     def _bounds(self, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
         """First offsets (0) or ends (1) of those that exist, as of one moment."""
-        self.refresh()
         found = {}
         with self._lock:
             for tp in tps:

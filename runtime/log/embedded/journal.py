@@ -146,7 +146,8 @@ class Journal:
         """
         if locked:
             self._check_not_rolled_back()
-        data = memoryview(self._file.pread(self.end, max(0, self._file.size() - self.end)))
+        size = self._file.size()
+        data = memoryview(self._file.pread(self.end, size - self.end) if size > self.end else b"")
         records: list[Record] = []
         at = 0
         while (frame := _frame(data, at, self._crc)) is not None:

@@ -361,13 +361,15 @@ class EmbeddedLog(LocalLog):
             self._partition(tp)
 
     def check_epoch(self, transactional_id: str, epoch: int) -> None:
-        with self._fresh():
+        with self._lock:
+            self._ledger.check_usable()
             newest = self._state.producers[transactional_id].epoch
         if newest != epoch:
             raise Fenced(f"producer {transactional_id} has epoch {epoch}, but a newer one has epoch {newest}")
 
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
         batches = transaction.batches()
+        self.refresh()
         self.check_epoch(transactional_id, epoch)
         check_sources(transaction)
         changed = (*(tp for tp, _ in batches), *transaction.starts, *transaction.ends)
@@ -441,7 +443,8 @@ class EmbeddedLog(LocalLog):
     def _owning(self, names: Collection[str], *, redo: bool = False) -> Iterator[None]:
         """Own topics as they are now, and the redo. TopicMissing."""
         while True:
-            self.refresh()
+            if any(name not in self._state.topics for name in names):
+                self.refresh()
             with self._lock:
                 topics = [self._topic(name) for name in names]
             with self._ledger.owning([*(t.owner_name for t in topics), *([REDO] if redo else [])]):

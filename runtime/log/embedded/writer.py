@@ -111,9 +111,10 @@ class Writer:
         last = partition.segments[-1] if partition.segments and behind is None else None
         end = partition.end_offset if behind is None else behind
         gone = partition.start_offset == partition.end_offset  # nothing of the last one is visible: let it go
-        newest = max((max_timestamp(part) for part in parts if part.num_rows), default=0)
+        newest = [max_timestamp(part) for part in parts]
         is_full = last is not None and (
-            last.length >= topic.policy.segment_limit or topic.policy.begins_segment(last.max_timestamp, newest)
+            last.length >= topic.policy.segment_limit
+            or topic.policy.begins_segment(last.max_timestamp, max(newest, default=0))
         )
         if last is not None and last.shift is None and not gone and not is_full and not partition.is_cut_off(last):
             base, committed = last.base, last.length
@@ -126,14 +127,14 @@ class Writer:
         start, offset = committed or HEADER.size, end
         firsts = accumulate((part.num_rows for part in parts), initial=offset)
         written = committed
-        for part, message in zip(parts, encode(map(numbered, firsts, parts)), strict=True):
+        for part, message, time in zip(parts, encode(map(numbered, firsts, parts)), newest, strict=True):
             if start - written >= PIECE_BYTES:
                 file.pwrite(written, buffers)
                 file.fsync()
                 written, buffers = start, []
             buffers += message
             size, rows = sum(map(len, message)), part.num_rows
-            appends.append(Append(topic.id, partition.number, base, start, size, offset, rows, max_timestamp(part)))
+            appends.append(Append(topic.id, partition.number, base, start, size, offset, rows, time))
             start, offset = start + size, offset + rows
         file.pwrite(written, buffers)
         self._segments.written(file_path)

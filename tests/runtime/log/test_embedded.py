@@ -14,6 +14,7 @@ from flowql.runtime.errors import Fenced, LogCorrupt, LogError
 from flowql.runtime.log import files, policy
 from flowql.runtime.log.base import EARLIEST, RECORD_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.embedded import ledger, segment
+from flowql.runtime.log.embedded.journal import Journal
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.records import decode, encode
 from flowql.runtime.log.embedded.state import LogState
@@ -266,6 +267,45 @@ def test_a_write_of_which_the_system_takes_a_part_goes_on_behind_it(tmp_path, mo
 
 
 # Two processes
+
+
+def test_a_transaction_looks_three_times_for_commits_of_other_processes(tmp_path, monkeypatch):
+    """Each look is a system call, after which the thread waits for the interpreter: a written row took 17 of them."""
+    log, looks, has_new = EmbeddedLog(tmp_path), list[None](), Journal.has_new
+    log.create_topic("A", 2)
+    producer = log.producer("p")
+    produce_one(producer, b"first")
+
+    def looked(journal: Journal) -> bool:
+        looks.append(None)
+        return has_new(journal)
+
+    monkeypatch.setattr(Journal, "has_new", looked)
+    produce_one(producer, b"second")
+    assert len(looks) == 3
+    assert producer.ends == {A0: 2}
+
+
+def produce_one(producer, value):
+    producer.begin()
+    producer.expect_partitions("A", 2)
+    producer.expect_end(A1, 0)
+    producer.send(A0, batch([value]))
+    producer.commit()
+
+
+def test_a_producer_that_another_process_has_replaced_since_it_began_writes_nothing(tmp_path):
+    log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
+    log.create_topic("A", 2)
+    old = log.producer("p")
+    old.begin()
+    old.send(A0, batch([b"old"]))
+    other.producer("p")
+    with pytest.raises(Fenced):
+        old.commit()
+    with pytest.raises(Fenced):
+        old.begin()
+    assert values(other, A0) == []
 
 
 def test_two_logs_on_one_directory_see_each_other(tmp_path, monkeypatch):
