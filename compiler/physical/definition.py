@@ -69,7 +69,9 @@ def _with_key(scan: Scan, sources: Sources) -> Scan:
 
 
 def _sorted(node: Node) -> Node:
-    rest = sorted((f for f in node.schema.fields if f.role != "key"), key=lambda f: f.name)
+    fields = sorted(
+        node.schema.fields, key=lambda f: "" if f.role == "key" else f.name
+    )  # the key stays first, in its order
     spec = node.spec
     if isinstance(spec, Project):
         spec = replace(spec, columns=tuple(sorted(spec.columns, key=lambda c: c.name)))
@@ -78,7 +80,7 @@ def _sorted(node: Node) -> Node:
         read = sorted((o for o in spec.on_error if o.column in (*node.schema.names, time)), key=lambda o: o.column)
         spec = replace(spec, on_error=tuple(read))
     inputs = tuple(map(_sorted, node.inputs))
-    return replace(node, spec=spec, inputs=inputs, schema=Schema((*node.schema.key, *rest), node.schema.window))
+    return replace(node, spec=spec, inputs=inputs, schema=Schema(tuple(fields), node.schema.window))
 
 
 def _hash(node: Node) -> str:

@@ -257,13 +257,13 @@ class QueryBinder(FromBinder):
         carried, binder = rel.carried, below
         parts = (select.items, select.having, tuple(order_by), select.distinct_on)
         grouped = select.group_by or select.having is not None or inside
+        subqueries = Subqueries(self, tables)
         if grouped or any(has_aggregates(n) for n in nodes(parts)):
-            rel, binder, parts = GroupBy(self, Subqueries(self, tables), below, inside).grouped(select, parts, rel)
+            rel, binder, parts = GroupBy(self, subqueries, below, inside).grouped(select, parts, rel)
             if parts[1] is not None:
                 binder.misnamed = self._misnamed(select, "HAVING", below.outer)
-                rel = self._having(parts[1], rel, binder, tables)
+                rel = filtered(*subqueries.conditions(rel, [parts[1]], binder))
                 binder.misnamed = below.misnamed
-        subqueries = Subqueries(self, tables)
         rel, parts = subqueries.values(rel, parts, binder)
         rel, parts = windowed(rel, parts, select.windows, binder, self.names, self.placeholders)
         rel, selected = unnested(rel, parts[0], binder, self.names, self.placeholders)
@@ -271,10 +271,6 @@ class QueryBinder(FromBinder):
         order = tuple(self._order(o, items, binder) for o in parts[2])
         binder.uses_outer |= below.uses_outer
         return _Body(rel, tuple(items), binder, order, carried)
-
-    def _having(self, node: t.Expr, rel: Rel, binder: RelBinder, tables: Tables) -> Rel:
-        rel, conditions = Subqueries(self, tables).conditions(rel, [node], binder)
-        return filtered(rel, conditions)
 
     def _order(self, item: t.OrderItem, items: Sequence[tuple[str, Expr]], binder: RelBinder) -> Order:
         """By position, by the name of an output column, or by an expression over the input."""

@@ -86,7 +86,8 @@ def _bound(
         return with_retention(node, binder.names.windows, retention, catalog)
 
     rel = whole(binder, with_own_aggregates(query, catalog), retained)
-    if not rel.shown:
+    own = rel.shown
+    if not own:
         raise mistake(
             "FQ2024", "the view has no columns", query.span, "nothing is selected", help="write  SELECT * FROM ..."
         )
@@ -115,7 +116,7 @@ def _bound(
             )
     node = with_identity(rel.node, binder.names)
     identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
-    values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.shown, strict=True)]
+    values = [NamedExpr(n, c.expr()) for n, c in zip(names, own, strict=True)]
     shown = projected(node, identity, values)
     shown, _ = followed(with_clock(shown, span), binder.names.windows)
     refuse_unbounded(query, shown, catalog)
