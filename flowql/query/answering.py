@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -67,6 +67,7 @@ def _by_duckdb(query: InteractiveQuery, statement: Statement, metadata: Mapping[
     first = list(islice(chunks, _HELD_CHUNKS))
     if len(first) == _HELD_CHUNKS:
         first.clear()
+        chunks.close()
         query.connection.execute(f"DROP TABLE IF EXISTS {quoted(_ANSWER)}")
         _declining(
             lambda: query.connection.execute(f"CREATE TEMP TABLE {quoted(_ANSWER)} AS {statement.sql}").fetchall()
@@ -80,10 +81,11 @@ def _may_decline(sql: str) -> bool:
     return DECLINED in sql or "(" in sql.partition(" FROM ")[0] or "@" in sql or "CAST(" in sql
 
 
-def _chunks(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatch]:
+def _chunks(connection: duckdb.DuckDBPyConnection, sql: str) -> Generator[pa.RecordBatch]:
     reader = _declining(lambda: connection.sql(sql).to_arrow_reader(CHUNK_ROWS))
-    while (chunk := _declining(lambda: next(reader, None))) is not None:
-        yield chunk
+    with closing(reader):  # the connection computes one result at a time
+        while (chunk := _declining(lambda: next(reader, None))) is not None:
+            yield chunk
 
 
 def _declining(call: Callable[[], T]) -> T:

@@ -25,7 +25,7 @@ from flowql.query.over_snapshot import Unrendered, first_unrendered, rendered
 from flowql.runtime.operators.kernels import with_field_names
 
 _ROWS = 10_000  # of a part
-_INPUT, _MADE, _PARTITION, _OFFSET = "!input", "!made", "!partition", "!offset"
+_INPUT, _MADE, _PARTITION, _OFFSET, _COUNTED = "!input", "!made", "!partition", "!offset", "!counted"
 _POSITION = (Field("ROWPARTITION", INT, "pseudo"), Field("ROWOFFSET", BIGINT, "pseudo"))
 _NO_FORMAT = Format("NONE")
 
@@ -38,7 +38,7 @@ def computed_in_parts(query: InteractiveQuery, asked: AskedQuery) -> tuple[Asked
     columns = [c.column for c in asked.columns]
     for number in count():
         if text := rendered(asked.node, columns, asked.order, {}).sql:
-            return asked, shown(asked, text)
+            return (asked, shown(asked, text)) if number else None
         part = first_unrendered(asked.node, columns, asked.order)
         if part is None:
             return None
@@ -94,6 +94,9 @@ def _over_input(part: Unrendered) -> Node:
     else:
         assert isinstance(spec, Project)
         exprs = [c for c in spec.columns if c.name in part.needed]
+    if not made:  # only how many rows there are is needed
+        made = (Field(_COUNTED, BIGINT),)
+        exprs = [NamedExpr(_COUNTED, Column(BIGINT, _OFFSET))]
     return Node(Project((*passed, *exprs)), (node,), Schema((*own, *made)), "retract")
 
 

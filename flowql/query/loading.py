@@ -10,8 +10,17 @@ import pyarrow as pa
 
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.query.interactive import Heavy, InteractiveQuery, QueryLocation, Rows
+from flowql.query.last_records import KEYS, is_large, keys_schema, numbered_keys, with_last_records
 from flowql.query.pace import Pace
-from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, as_shown, zoned_schema
+from flowql.query.relations import (
+    Relation,
+    Replaced,
+    StoreRelation,
+    TopicRelation,
+    arrow_schema,
+    as_shown,
+    zoned_schema,
+)
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
@@ -45,6 +54,7 @@ def load(query: InteractiveQuery, name: str, relation: Relation, statement: Stat
 
 def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement: Statement) -> None:
     before = query.room.taken
+    relation = last_known(query, relation, statement.columns)
     rest = _read(query, relation, statement)
     first: list[pa.RecordBatch] = []
     size = 0
@@ -61,18 +71,32 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
     begun: list[Iterator[pa.RecordBatch]] = [chain(first, paced(query, rest))]
     del first  # it is in memory until DuckDB has it, and no longer
     again = lambda: begun.pop() if begun else paced(query, _read(query, relation, statement))  # noqa: E731
-    rows = Rows(_schema(relation, statement), again)
     query.connection.unregister(name)  # it was smaller when this query began for the first time
+    _fill(query, name, Rows(_schema(relation, statement), again))
+    query.room.back(before)  # DuckDB counts them now
+
+
+def last_known(query: InteractiveQuery, relation: Relation, columns: frozenset[str] | None) -> Relation:
+    """A large table with the last records of its keys known; another relation as it is. columns: those that are read. Raises OffsetOutOfRange, Heavy."""
+    if not is_large(relation):
+        return relation
+    assert isinstance(relation, TopicRelation)
+    query.begin_heavy()
+    rows = Rows(keys_schema(relation), lambda: paced(query, numbered_keys(relation, columns)))
+    _fill(query, KEYS, rows)
+    return with_last_records(query, relation)
+
+
+def _fill(query: InteractiveQuery, table: str, rows: Rows) -> None:
     query.connection.register(_LOADING, rows)
     try:
-        query.connection.execute(f"CREATE TEMP TABLE {quoted(name)} AS SELECT * FROM {_LOADING}").fetchall()
+        query.connection.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(table)} AS FROM {_LOADING}").fetchall()
     except (duckdb.Error, OSError):
         if rows.trouble is not None:
             raise rows.trouble from None
         raise
     finally:
         query.connection.unregister(_LOADING)
-    query.room.back(before)  # DuckDB counts them now
 
 
 def paced(query: InteractiveQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -92,14 +92,17 @@ def first_unrendered(node: Node, columns: Sequence[str], order: Sequence[SortKey
     """The first node of a plan, inputs first, without a SELECT. It is None if that node is no projection or filter."""
     made = _Renderer(node, {*columns, *(k.column for k in order)}, {})
     made.columns_read()
-    for n in reversed(_parents_first(node)):
+    for n in made.inputs_first():
         try:
-            made.select(n)
+            made.have(n)
         except NotRendered:
             if not isinstance(n.spec, Project | Filter):
                 return None
             (below,) = n.inputs
-            return Unrendered(n, made.select(below), frozenset(made.needed[id(below)]), frozenset(made.needed[id(n)]))
+            sql = made.with_tables(made.select(below))
+            if len(sql) > _CHARS_MAX:
+                return None
+            return Unrendered(n, sql, frozenset(made.needed[id(below)]), frozenset(made.needed[id(n)]))
     return None
 
 
@@ -113,6 +116,7 @@ class _Renderer:
     needed: dict[int, set[str]] = field(default_factory=dict)
     tables: dict[int, str] = field(default_factory=dict)
     bodies: list[str] = field(default_factory=list)
+    readers: Counter[int] = field(default_factory=Counter)
 
     def columns_read(self) -> frozenset[str]:
         """Finds the columns that are read of each node; those of relations."""
@@ -124,14 +128,24 @@ class _Renderer:
         return frozenset(name.casefold() for n in scans for name in self.needed[id(n)])
 
     def statement(self) -> str:
+        for n in self.inputs_first():
+            if self.readers[id(n)] > 1:
+                self.have(n)
+        return self.with_tables(self.select(self.root))
+
+    def inputs_first(self) -> list[Node]:
         nodes = _parents_first(self.root)
-        readers = Counter(id(i) for n in nodes for i in n.inputs)
-        for n in reversed(nodes):
-            if readers[id(n)] > 1 and not isinstance(n.spec, Scan):
-                body = self.select(n)
-                self.tables[id(n)] = name = f'"!{len(self.tables)}"'
-                self.bodies.append(f"{name} AS MATERIALIZED ({body})")
-        body = self.select(self.root)
+        self.readers = Counter(id(i) for n in nodes for i in n.inputs)
+        return nodes[::-1]
+
+    def have(self, n: Node) -> None:
+        """Renders a node; one that several others read is a table for them. Raises NotRendered."""
+        body = self.select(n)
+        if self.readers[id(n)] > 1 and not isinstance(n.spec, Scan):
+            self.tables[id(n)] = name = f'"!{len(self.tables)}"'
+            self.bodies.append(f"{name} AS MATERIALIZED ({body})")
+
+    def with_tables(self, body: str) -> str:
         return f"WITH {', '.join(self.bodies)} {body}" if self.bodies else body
 
     # --- which columns are read ---

@@ -104,7 +104,7 @@ class _Run:
         outputs = call(run)
         if run.dead_letters:
             first = run.dead_letters[0]
-            if "MemoryError" in first.message:  # of the process, for which the row is not to blame
+            if first.message.removesuffix(": ").endswith("MemoryError"):  # the row is not to blame
                 raise MemoryError(first.message)
             raise QueryError(first.message, code=first.code)
         with self._manager.epoch_lock:

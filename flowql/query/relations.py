@@ -31,6 +31,7 @@ from flowql.runtime.state.values import encode_value
 
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
 _KEY_BYTES = 250  # of a key and its place in a dictionary
+_OFFSET = Field("ROWOFFSET", BIGINT, "pseudo")
 
 
 class Relation(Protocol):
@@ -113,6 +114,7 @@ class TopicRelation:
     Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them. Where a batch has replaced
     them meanwhile, what took their place is read. columns: those of the source, if nothing else is said. A relation of standard
     SQL shows its visible columns as declared, and nothing else. bounds: offsets that the spans end at, because of a tick.
+    last: whether the record at each offset of a span is the last of its key and no removal (`flowql.query.last_records`); None: not known yet.
     """
 
     name: str
@@ -121,6 +123,7 @@ class TopicRelation:
     spans: Mapping[TopicPartition, tuple[int, int]]
     columns: Schema | None = None
     bounds: Mapping[TopicPartition, int] = field(default_factory=dict)
+    last: Mapping[TopicPartition, np.ndarray] | None = None
 
     @classmethod
     def newest(
@@ -155,7 +158,7 @@ class TopicRelation:
 
     def again(self) -> TopicRelation:
         """Raises OffsetOutOfRange if there are none before the bounds any more."""
-        return replace(self, spans=self.spans_again())
+        return replace(self, spans=self.spans_again(), last=None)
 
     def spans_again(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """Raises OffsetOutOfRange."""
@@ -170,10 +173,25 @@ class TopicRelation:
     ) -> Iterator[pa.RecordBatch]:
         """Raises OffsetOutOfRange where a rebuild has replaced its records meanwhile."""
         del conditions
+        if self.last is not None:
+            for tp, batch in self.numbered(columns):
+                kept = self.last[tp][offsets_of(batch) - self.spans[tp][0]]
+                if kept.any():
+                    yield self.shown(batch.take(np.flatnonzero(kept)))
+            return
         decoder = Decoder(scan_of(self.source), self._wanted(columns))
         for tp, (begin, end) in sorted(self.spans.items()):
             found = (b for raw in records(self.log, tp, begin, end) if len(b := decode(decoder, raw)))
             yield from map(self.shown, _latest(found, room) if self.source.kind == "table" else found)
+
+    def numbered(self, columns: frozenset[str] | None) -> Iterator[tuple[TopicPartition, Batch]]:
+        """All records that can be read, with their offsets (`offsets_of`)."""
+        wanted = self._wanted(columns)
+        decoder = Decoder(scan_of(self.source), Schema((*wanted.fields, _OFFSET), wanted.window))
+        for tp, (begin, end) in sorted(self.spans.items()):
+            for raw in records(self.log, tp, begin, end):
+                if len(batch := decode(decoder, raw)):
+                    yield tp, batch
 
     def _wanted(self, columns: frozenset[str] | None) -> Schema:
         """Columns to decode: those asked for, and those of the key that tell rows of a table apart."""
@@ -362,6 +380,11 @@ def records(log: Log, tp: TopicPartition, begin: int, end: int) -> Iterator[RawB
 def decode(decoder: Decoder, raw: RawBatch) -> Batch:
     """Records that cannot be read are left out."""
     return decoder.decode(raw, MicroBatchContext(NO_STATE))
+
+
+def offsets_of(batch: Batch) -> np.ndarray:
+    """The offsets of a batch of `TopicRelation.numbered`."""
+    return np.asarray(batch.arrow().column(_OFFSET.name))
 
 
 def _latest(found: Iterable[Batch], room: Room) -> list[Batch]:

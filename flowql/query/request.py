@@ -12,7 +12,7 @@ import pyarrow as pa
 from flowql.query.committed import Commit
 from flowql.query.errors import query_error
 from flowql.query.interactive import InteractiveQuery
-from flowql.query.loading import paced
+from flowql.query.loading import last_known, paced
 from flowql.query.query_process import CopyPlace, ProcessFailed, WorkerRequest
 from flowql.query.relations import Relation, StoreRelation, arrow_schema
 from flowql.query.statement import Statement
@@ -80,6 +80,7 @@ def _functions(query: InteractiveQuery) -> dict[str, InteractiveFunction]:
 def _rows(query: InteractiveQuery, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:
     """Rows as the relation has them."""
     conditions = statement.conditions.get(relation.name.casefold(), ())
+    relation = last_known(query, relation, statement.columns)
     for batch in query.room.passing(paced(query, relation.batches(conditions, statement.columns, query.room))):
         query.check()
         yield batch

@@ -24,6 +24,9 @@ SELECT DISTINCT md5(s) FROM t
 SELECT a.id, b.id FROM t a JOIN t b ON md5(a.s) = md5(b.s) AND a.id < b.id
 SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t u WHERE md5(u.s) = md5(t.s) AND u.id > t.id)
 SELECT id FROM t WHERE s IN (SELECT s FROM t WHERE sqrt(id) > 1.5)
+SELECT count(*) FROM t WHERE md5(s) < 'c'
+SELECT 1 FROM t WHERE sqrt(id) > 1.5
+WITH a AS (SELECT md5(s) AS m FROM t), b AS (SELECT x.m FROM a x JOIN a y ON x.m = y.m), c AS (SELECT x.m FROM b x JOIN b y ON x.m = y.m) SELECT count(*), md5(max(c.m)) FROM c JOIN c d ON c.m = d.m
 SELECT md5(s) FROM t UNION SELECT s FROM t
 SELECT md5(s) FROM t UNION ALL SELECT md5(s) FROM t
 SELECT md5(s) FROM t EXCEPT ALL SELECT md5(s) FROM t WHERE id < 3
@@ -68,15 +71,21 @@ def test_parts_give_what_the_operators_of_views_give(
     world: SqlSession, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
     made: list[Any] = []
+    compute = in_parts.computed_in_parts
+
+    def computed(*given: Any) -> Any:
+        made.append("failed")
+        made[-1] = compute(*given)
+        return made[-1]
+
     with monkeypatch.context() as patched:
         patched.setattr(in_parts, "_ROWS", 2)
-        compute = in_parts.computed_in_parts
-        patched.setattr(in_parts, "computed_in_parts", lambda *given: made.append(compute(*given)) or made[-1])
+        patched.setattr(in_parts, "computed_in_parts", computed)
         found = _rows(world, sql)
     with monkeypatch.context() as patched:
         patched.setattr(in_parts, "computed_in_parts", lambda *_: None)
         whole = _rows(world, sql)
-    assert None not in made
+    assert not any(m is None or m == "failed" for m in made)
     assert made or sql == "SELECT g FROM generate_series(1, 7) AS g"
     assert found == whole if sql in ORDERED else sorted(found) == sorted(whole)
 
@@ -87,6 +96,12 @@ def test_an_error_is_one_of_a_row_that_is_read(world: SqlSession, monkeypatch: p
         world.ask("SELECT sqrt(n) FROM t")
     assert world.ask("SELECT sum(sqrt(n)) AS s FROM t WHERE n IN (0, 1)").to_pylist() == [{"s": 1.0}]
     assert len(_rows(world, "SELECT CASE WHEN n > 0 THEN sqrt(n) END FROM t")) == 6
+
+
+def test_a_row_that_duckdb_declines_is_no_lack_of_memory(world: SqlSession) -> None:
+    with pytest.raises(QueryError, match="MemoryError") as refused:
+        world.ask("SELECT CAST(CASE WHEN md5(s) > '' THEN 'MemoryError' END AS INT) FROM t")
+    assert refused.value.code != "FQ5108"
 
 
 def test_a_long_series_needs_little_memory(world: SqlSession) -> None:
