@@ -15,31 +15,28 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold, SwapGroup, running_plan
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold, SwapGroup
 from flowql.compiler.plan.diff import PlanChange, QueryChange, decide_change
 from flowql.compiler.plan.generations import runtime_name, topic_of, topics_read
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app import plan_topic
+from flowql.runtime.app.announcing import announced
 from flowql.runtime.app.comparing import side_by_side
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.deployment import (
     NO_HISTORIES,
     Deployment,
     Histories,
-    create_staging,
-    inserted,
     is_same,
     refuse_compacted,
     refuse_outside_records,
-    refuse_rebuild,
-    with_names_for,
 )
 from flowql.runtime.app.forwarding import refuse_forward
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
-from flowql.runtime.app.hosts import DeploymentHost, PlanHost, QueryHost
+from flowql.runtime.app.hosts import DeploymentHost, PlanHost
 from flowql.runtime.app.plan_topic import other_applications, read_deployed, read_others
-from flowql.runtime.app.plan_writer import write_after, writer_of
+from flowql.runtime.app.plan_writer import writer_of
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import CoroutineRequest, Reconciler
 from flowql.runtime.app.recovery import check_deployment_lost
@@ -58,9 +55,8 @@ from flowql.runtime.errors import (
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.serde.registry import KNOWN
-from flowql.runtime.topology.log_facts import LogFacts, scanned
 from flowql.runtime.topology.partitions import check_partitions, planned_partitions
-from flowql.runtime.topology.query import ensure_changelogs, ensure_repartitions, ensure_sources, ensure_topics
+from flowql.runtime.topology.query import ensure_sources, ensure_topics
 from flowql.runtime.topology.table_statements import check_tables
 
 LOOK_S = 0.02  # between two looks at a request
@@ -404,35 +400,6 @@ def _only_pauses(before: Deployed, plan: Plan) -> bool:
 def _building(deployed: Deployed) -> set[str]:
     """Names under which the queries run that are being built."""
     return {runtime_name(q) for q in deployed.building}
-
-
-# A deployment for all members of a group: its record goes to the plan topic, from where each of them takes it (rule R11).
-
-
-def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange | None:
-    """Records the change and returns it; None if the deployment on which it was decided is no longer the newest record."""
-    before, app = host.deployed, host.config.application_id
-    change = replace(change, deployed=with_names_for(host.log, change.deployed, app))
-    after = change.deployed
-    refuse_rebuild(host, after)
-    refuse_forward(after)
-    ensure_topics(after.plan, host.admin)
-    create_staging(host, after)
-    runs = {q.id for q in running_plan(before).queries}
-    queries = running_plan(after).queries
-    facts = LogFacts(host.admin, app, queries)
-    whole = [q for q in queries if q.id not in runs or not _reads_missing(q, facts)]
-    # Only for new queries: an empty topic must not take the place of a lost changelog.
-    ensure_changelogs([q for q in queries if q.id not in runs], host, facts)
-    ensure_repartitions(whole, host, facts, runs)
-    records = inserted(host, after)
-    return change if write_after(host, before, after, entry, records) else None
-
-
-def _reads_missing(query: QueryPlan, facts: LogFacts) -> bool:
-    """Whether a topic that it reads is missing: the query is stalled."""
-    read = scanned(query)
-    return len(facts.partitions(read)) < len(set(read))
 
 
 # Committed positions of the application's group that another program has moved, such as `kafka-consumer-groups --reset-offsets`.

@@ -19,21 +19,19 @@ from flowql.compiler.plan.generations import (
     inserts_into,
     runtime_name,
     staging_name,
-    topics_read,
     under_own_name,
     user_id,
 )
 from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.app import forwarding, handover
 from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
 from flowql.runtime.app.internal_topics import unneeded
 from flowql.runtime.app.plan_topic import deployed_records, other_applications, write_deployed
-from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.query_tasks import QueryTasks
+from flowql.runtime.app.recomputing import STATE_LOST, outside_writers, unrecoverable
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.commit.replacement import PartitionChange
@@ -47,7 +45,6 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Admin, Log, NewTopic, TopicInfo, TopicPartition
-from flowql.runtime.log.compacted import removed_from
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
@@ -57,7 +54,6 @@ from flowql.runtime.topology.query import build_inserts
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
 Histories = Mapping[str, ComputedHistory]  # by the id of a query that begins: where its generation goes on
 NO_HISTORIES: Histories = {}
-STATE_LOST = "its state is lost"
 # The whole history of a generation, as its readers begin with it; and by what such a topic is known, where that can be said.
 WHOLE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STAGING = {**WHOLE, "flowql.staging": "true"}
@@ -115,13 +111,7 @@ class Deployment:
             text = f"all results are computed with the text deployed with --forward in deployment {forward.deployment}"
             say(WARNING, "query.remade", text, query=forward.query)
         host.serve(stored, host.commit.next_sequence - 1)
-        known = host.admin.topics()
-        gone = {
-            q.id: why
-            for q in plan.queries
-            if (why := self._unreadable_history(plan, q) or _kept_result(host, q, known))
-        }
-        gone = _with_upstream(plan, gone)
+        gone = unrecoverable(host, plan)
         unbuilt = replace(stored, wanted=None)  # no generation goes on whose tasks have lost their positions
         change = decide_change(unbuilt, plan, refresh=[q.id for q in plan.queries if q.id not in gone], why=STATE_LOST)
         lost = tuple((runtime_name(q), gone.get(q.id, "")) for q in change.deployed.serving.queries)
@@ -136,19 +126,6 @@ class Deployment:
                 self._tasks.add([under_own_name(query)], ())
                 remedy = f"to drop it alone:  flowql deploy --select {query.id} --prune  without it in the project"
                 host.query_states.stop(runtime_name(query), StateLost(f"its state is lost, and {why}; {remedy}"))
-
-    def _unreadable_history(self, plan: Plan, query: QueryPlan) -> str:
-        """Which input of a query is not whole (any more), or nothing. Results that are rebuilt count as whole."""
-        written, admin, known = plan.writers, self._host.admin, self._host.admin.topics()
-        by_version = topics_read_by_version(query)
-        for topic in topics_read(query):
-            for p in range(0 if topic in written else known[topic].partitions):
-                begin = admin.begin_offset(TopicPartition(topic, p))
-                if begin > self._host.deployed.begin(topic, p):
-                    return f"records of {topic}-{p} before offset {begin} are gone (retention)"
-            if topic not in written and topic in by_version and (tp := removed_from(self._host.log, known[topic])):
-                return f"records of {tp} that it has read are gone (compaction)"
-        return ""
 
     def changed(self, after: Deployed, entry: Entry | None = None, histories: Histories = NO_HISTORIES) -> Coroutine:
         """From what is deployed to `after`. Until its commit nothing has changed but that what goes has been stopped.
@@ -454,43 +431,13 @@ def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
         for topic, number in group.topics.items():
             if topic not in known or begun.get(topic) == number:
                 continue
-            if others := _outside_writers(host, topic, known[topic].partitions):
+            if others := outside_writers(host, topic, known[topic].partitions):
                 queries = ", ".join(q.id for q in group.queries if q.topic == topic)
                 raise OutsideRecords(
                     f"{topic} holds records that {others} has written, not its queries: to rebuild {queries} would lose them; "
                     "flowql deploy --forward  applies the change to new records and keeps them, or give the result another topic "
                     "(KAFKA_TOPIC)"
                 )
-
-
-def _with_upstream(plan: Plan, gone: Mapping[str, str]) -> dict[str, str]:
-    """Adds the queries whose results these read: a rebuild of those would rebuild these, too."""
-    found = dict(gone)
-    while more := {
-        q.id: f"{reader.id} reads its results and cannot be rebuilt (afterwards:  flowql deploy --full-refresh {q.id})"
-        for q in plan.queries
-        for reader in plan.queries
-        if q.id not in found and reader.id in found and q.topic in topics_read(reader)
-    }:
-        found |= more
-    return found
-
-
-def _kept_result(host: PlanHost, query: QueryPlan, known: Mapping[str, TopicInfo]) -> str:
-    """Why the result of a query cannot be replaced, or nothing: others have written to its topic, too. known: the topics of the log."""
-    topic = query.topic
-    others = _outside_writers(host, topic, known[topic].partitions) if topic in known else ""
-    if not others:
-        return ""
-    return f"{topic} holds records that {others} has written, which a rebuild would lose: give the result another topic (KAFKA_TOPIC)"
-
-
-def _outside_writers(host: PlanHost, topic: str, partitions: int) -> str:
-    """Who else has written to a topic, for messages. Empty on Kafka, whose brokers do not say it."""
-    own, found = {host.config.application_id, writer_id(host.config.application_id)}, set[str]()
-    for p in range(partitions):
-        found |= host.admin.writers(TopicPartition(topic, p)) or frozenset()
-    return ", ".join(sorted(found - own))
 
 
 def is_same(a: Deployed, b: Deployed) -> bool:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
-from flowql.compiler.plan.generations import user_id
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import delete_leftovers
@@ -23,6 +22,7 @@ from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.kept_rows import kept_rows
+from flowql.runtime.app.lost_rows import LostRows
 from flowql.runtime.app.member_copies import MemberCopies
 from flowql.runtime.app.member_plans import MemberPlans
 from flowql.runtime.app.planned_tasks import PlannedTasks
@@ -32,15 +32,13 @@ from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.upstream import CommittedProgress, UpstreamWaits
 from flowql.runtime.app.watchdog import StuckStep
-from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
+from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicDescription, TopicPartition
 from flowql.runtime.placement.record import PlacementChange, PlacementEvent
 from flowql.runtime.state.changelog import (
     WrittenTask,
     WrittenTasks,
-    changelogs_of,
-    lost_records,
 )
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.positions import StorePartition
@@ -94,6 +92,7 @@ class GroupStep(Reconciler):
         self._applied_at_ms = 0
         self._keep_topics: Sequence[str] = ()  # members for which topics of removed queries are kept
         self.swap = GroupSwap(host)
+        self._lost_rows = LostRows(host)
         self._copies = MemberCopies(
             host,
             lambda: self.planned,
@@ -201,6 +200,8 @@ class GroupStep(Reconciler):
             return self._give_up(surplus)
         if self._next_plan is not None:
             return self._apply_plan(self._next_plan)
+        if recomputing := self._lost_rows.next():
+            return recomputing
         if parking := self.swap.to_park(self._tasks):
             return self._park(parking)
         if standing := self._standing_still():
@@ -458,7 +459,7 @@ class GroupStep(Reconciler):
         if self._next_plan is not None or any(self.swap.forbids(t) for t in wanted):
             return
         rebuild, drop = self._compare(wanted, written)
-        if self._stop_without_rows({t: r for t, r in rebuild.items() if r is not None and t not in drop}):
+        if self._lost_rows.stop({t: r for t, r in rebuild.items() if r is not None and t not in drop}):
             return  # the next step begins the others
         if self._stop_of_other_partitions({t.query for t in wanted}, written):
             self._learn_plan(host.running)  # without them: partitions of their repartitions may not exist
@@ -537,18 +538,6 @@ class GroupStep(Reconciler):
         )  # a clock that was set back lets nothing look young
         sequences = known.sequences
         return kept_rows(host.admin, host.state, self._group, restored, sequences=sequences, now_ms=now_ms)
-
-    def _stop_without_rows(self, restored: Mapping[str, TaskRecord]) -> bool:
-        """Stops the queries of tasks whose rows are neither here nor in the log; True if there are any."""
-        held = {task: changelogs_of(self._group, record) for task, record in restored.items()}
-        lost = lost_records(self._host.admin, (tp for tps in held.values() for tp in tps))
-        gone = {task: lost[tp] for task, tps in held.items() for tp in tps if tp in lost}
-        for task, why in gone.items():
-            query = self._host.running.by_id.get(task.rpartition("/")[0])
-            assert query is not None, f"the query of {task} is not in the plan"
-            way = f"flowql deploy --full-refresh {user_id(query.id, query.generation)}  recomputes it"
-            self._host.query_states.stop(query.id, StateLost(f"rows of {task} are not here, and {why}; {way}"))
-        return bool(gone)
 
     def _stop_of_other_partitions(self, queries: Collection[str], written: Mapping[str, WrittenTask]) -> bool:
         """Stops those whose tasks, on whichever member, were of another number than there are partitions now; True if there are any."""

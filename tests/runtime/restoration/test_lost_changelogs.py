@@ -132,24 +132,58 @@ def left_by_a_member(records: int) -> MemoryLog:
 
 
 @DAMAGE
-def test_a_member_stops_the_query_whose_rows_are_gone(damage: Callable[[Log, str], None]) -> None:
+def test_a_member_computes_the_query_again_whose_rows_are_gone(damage: Callable[[Log, str], None]) -> None:
     log, changelog = left_by_a_member(records=2), "flowql-CTAS_COUNTS-aggregate-1-changelog"
     damage(log, changelog)
     before = dict(log.topics())
     second, driver = member(log)
     second.deploy(plan(ONE_GROUP, OTHERS))  # which makes topics for what is new, and none for what is gone
+    assert (changelog in log.topics()) == (changelog in before)
+    produce(log, "input", 1)
+    produce(log, "other", 1)
+    rounds(driver)
+    assert not second.query_states.having(STOPPED)
+    assert [q.generation for q in second.plan.queries] == [2, 1]
+    assert read(log, "counts")[-1] == {"N": 3}
+    assert read(log, "others") == [{"V": 2}]
+    assert dict(second.deployed.last)["CTAS_COUNTS"] == 2, "one new generation, however often a member looks"
+
+
+def test_a_member_that_starts_during_the_recomputation_goes_on_with_it() -> None:
+    """It misses the same rows, and the generation that takes the old one's place is on record."""
+    log = left_by_a_member(records=2)
+    deleted(log, "flowql-CTAS_COUNTS-aggregate-1-changelog")
+    second, driver = member(log)
+    while second.deployed.wanted is None:
+        driver.round()
+    second.close()
+    third, driver = member(log)
+    rounds(driver)
+    assert third.deployed.wanted is None
+    assert dict(third.deployed.last)["CTAS_COUNTS"] == 2
+    assert read(log, "counts")[-1] == {"N": 2}
+
+
+@DAMAGE
+def test_a_member_stops_the_query_whose_rows_and_inputs_are_gone(damage: Callable[[Log, str], None]) -> None:
+    log, changelog = left_by_a_member(records=2), "flowql-CTAS_COUNTS-aggregate-1-changelog"
+    damage(log, changelog)
+    log.admin().drop_before(TopicPartition("input", 0), 1)
+    second, driver = member(log)
+    second.deploy(plan(ONE_GROUP, OTHERS))
     produce(log, "input", 1)
     produce(log, "other", 1)
     rounds(driver)
     assert second.query_states.of("CTAS_COUNTS").state is STOPPED
-    assert "--full-refresh CTAS_COUNTS" in second.query_states.of("CTAS_COUNTS").reason
+    reason = second.query_states.of("CTAS_COUNTS").reason
+    assert "records of input-0 before offset 1 are gone (retention)" in reason
+    assert "--full-refresh CTAS_COUNTS" in reason
     assert read(log, "counts")[-1] == {"N": 2}
     assert read(log, "others") == [{"V": 2}]
-    assert (changelog in log.topics()) == (changelog in before)
     second.deploy(plan(ONE_GROUP, OTHERS), refresh=["CTAS_COUNTS"])
     rounds(driver)
     assert not second.query_states.having(STOPPED)
-    assert read(log, "counts")[-1] == {"N": 3}
+    assert read(log, "counts")[-1] == {"N": 2}, "of the records that are left"
 
 
 @pytest.mark.parametrize("damage", [emptied, replaced, altered])
