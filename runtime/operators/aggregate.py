@@ -163,11 +163,24 @@ class AggregateOperator:
         partials = self._partials
         if partials is not None and use_vector(batch, run, silent=self._final) and not partials.declines(batch):
             with suppress(RowsRefused):
-                return partials.unwindowed(batch, self.plan, run.state.store(self._store), run, self._closing)
+                return self._by_columns(partials, batch, run)
         run.took_by_row(self.plan.id, len(batch))
         if not self._table and (run.coalesce or self._final):
             return self._coalesced(batch, run)
         return self._rows(batch, run)
+
+    def _by_columns(self, partials: Partials, batch: Batch, run: MicroBatchContext) -> Batch | None:
+        """Raises RowsRefused."""
+        rows = partials.taken(batch)
+        if not len(rows):
+            return None
+        groups = partials.grouped(batch, rows, rows, None)
+        merged = partials.merge(groups, run.state.store(self._store))
+        if self._closing is not None:
+            self._closing.note(*merged.new_groups, run)
+        if self._final:
+            return None
+        return merged.batch(self.plan, partials.results(self.plan, merged.columns), batch, groups.last, run)
 
     def _coalesced(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         """Rows of a stream, where one change per group is shown: results are made once per group."""

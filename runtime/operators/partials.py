@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +46,6 @@ from flowql.runtime.operators.accumulate import (
 from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
 from flowql.runtime.operators.group_results import ChangedRows, GroupResults, Shown, by_part, row_times, unchanged
-from flowql.runtime.operators.open_keys import OpenKeys
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
 from flowql.runtime.state.columns.packed import Flags, PackedKeys, key_columns, packed_keys
 from flowql.runtime.state.columns.values import (
@@ -69,6 +68,7 @@ COLUMN_KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind
 )
 _LISTED, _EXACT = "__listed_", "__exact_"
 _NO_EXTENT: Extent = (0, 0)
+BoundsOf = Callable[[Ints], tuple[Ints, Ints]]  # from the starts of windows to their starts and ends
 _NEGATIVE_ZERO = -(2**63)  # the bits of -0.0, which Arrow takes for 0.0
 
 
@@ -77,28 +77,6 @@ def use_vector(batch: Batch, run: MicroBatchContext, *, silent: bool = False) ->
     if not (run.coalesce or silent):
         return False
     return run.vector if run.vector is not None else batch.is_columns and len(batch) >= VECTOR_ROWS
-
-
-class Windowed(Protocol):
-    """The part of a windowed operator that grouping needs; durations in ms. step: the last window of a row begins at a multiple of it."""
-
-    plan: Operator
-    size: int
-    advance: int
-    step: int
-    grace: int
-    over_1970: bool
-    open: OpenKeys | None  # with EMIT FINAL
-
-    def bounds_of(self, starts: Ints) -> tuple[Ints, Ints]: ...
-
-
-class Closing(Protocol):
-    """The part of groups that a watermark closes that grouping needs. is_final: they have no results before."""
-
-    is_final: bool
-
-    def note(self, keys: PackedKeys, columns: Sequence[pa.Array], run: MicroBatchContext) -> None: ...
 
 
 class _Part:
@@ -217,22 +195,6 @@ class Partials:
             for p, d in doubles
         )
 
-    def unwindowed(
-        self, batch: Batch, plan: Operator, store: Store, run: MicroBatchContext, closing: Closing | None
-    ) -> Batch | None:
-        """Updates of groups; none if they are given when they are closed. Raises RowsRefused."""
-        rows = self.taken(batch)
-        if not len(rows):
-            return None
-        groups = self.grouped(batch, rows, rows, None)
-        merged = self._merge(groups, store)
-        if closing is not None:
-            closing.note(*merged.new_groups, run)
-            if closing.is_final:
-                return None
-        results = GroupResults(plan, self._fold, self.parts, merged.columns, None)
-        return merged.batch(plan, results, batch, groups.last, run)
-
     def closed(
         self,
         plan: Operator,
@@ -240,64 +202,22 @@ class Partials:
         values: RowValues,
         seq: Ints,
         run: MicroBatchContext,
-        window: Windowed | None = None,
+        bounds_of: BoundsOf | None = None,
     ) -> Batch | None:
-        """The results of groups or windows, by their keys; None where there are none, or a key has no columnar form."""
+        """The results of groups or windows, by their keys. None if `keys` is empty, or a key has no columnar form."""
         types = self._fold.key.types
-        columns = key_columns(types if window is None else (*types, BIGINT), keys)
+        columns = key_columns(types if bounds_of is None else (*types, BIGINT), keys)
         if columns is None or not len(keys):
             return None
-        if window is None:
-            results = GroupResults(plan, self._fold, self.parts, columns, None)
-        else:
-            results = self._windows(window, columns)
+        results = self.results(plan, columns, bounds_of)
         return results.batch(results.of(values, run, seq), values, np.full(len(seq), INSERT, np.int8), seq)
 
-    def _windows(self, window: Windowed, columns: Sequence[pa.Array]) -> GroupResults:
-        *keys, starts = columns
-        return GroupResults(window.plan, self._fold, self.parts, keys, window.bounds_of(starts.to_numpy()))
-
-    def windowed(
-        self, batch: Batch, run: MicroBatchContext, window: Windowed, store: Store
-    ) -> tuple[Ints, Ints, Batch | None]:
-        """(stream time of each row taken, their seqs, updates): as the row path of the windowed operator. Raises RowsRefused."""
-        taken = self.taken(batch)
-        times = run.times(window.plan.id, batch.rowtime[taken])
-        seqs = batch.seq[taken]
-        rowtime = batch.rowtime[taken]
-        copies = -(-window.size // window.advance)
-        newest = rowtime - rowtime % window.step
-        rows, starts, order = [], [], []
-        late = behind = 0
-        for back in range(copies):
-            start = newest - back * window.advance
-            falls = start > rowtime - window.size
-            if not window.over_1970:
-                falls &= np.where(rowtime < 0, start + window.size <= 0, start >= 0)
-            open_ = falls & (start + window.size + window.grace > times)
-            dropped = int(falls.sum() - open_.sum())
-            if dropped:
-                late += dropped
-                behind = max(behind, int((times - rowtime)[falls & ~open_].max()))
-            rows.append(taken[open_])
-            starts.append(start[open_])
-            order.append(taken[open_] * copies + (copies - 1 - back))  # rows in order, windows rising within
-        at = np.concatenate(rows)
-        merged = groups = None
-        if len(at):
-            groups = self.grouped(batch, at, np.concatenate(order), np.concatenate(starts))
-            merged = self._merge(groups, store)
-        run.advance(window.plan.id, rowtime)
-        run.drop_late(window.plan.id, late, behind)
-        if merged is None or groups is None:
-            return times, seqs, None
-        if window.open is not None:
-            new, _ = merged.new_groups
-            window.open.add(new.last_times(), new)
-            run.hold(window.plan.id, len(new))
-            return times, seqs, None
-        results = self._windows(window, merged.columns)
-        return times, seqs, merged.batch(window.plan, results, batch, groups.last // copies, run)
+    def results(self, plan: Operator, keys: Sequence[pa.Array], bounds_of: BoundsOf | None = None) -> GroupResults:
+        """Groups, to be given as rows. keys: the columns of their keys. bounds_of: for windows, whose starts are the last of these columns."""
+        if bounds_of is None:
+            return GroupResults(plan, self._fold, self.parts, keys, None)
+        *keys, starts = keys
+        return GroupResults(plan, self._fold, self.parts, keys, bounds_of(starts.to_numpy()))
 
     def taken(self, batch: Batch) -> Ints:
         """Rows with a value and a key (one whose parts are not all null, unless NULL is a group)."""
@@ -366,7 +286,7 @@ class Partials:
             found[best] = column if pick is None else column.take(pick)
         return found
 
-    def _merge(self, groups: _Groups, store: Store) -> _Merged:
+    def merge(self, groups: _Groups, store: Store) -> _Merged:
         """State after the batch is staged; one look-up and one write for all keys."""
         columns = store.columns(self.layout)
         arrays = [groups.array(i) for i in range(groups.keys)]

@@ -113,8 +113,49 @@ class WindowedAggregateOperator:
         if partials is None or not use_vector(batch, run, silent=self.emits_final) or partials.declines(batch):
             return None
         with suppress(RowsRefused):
-            return partials.windowed(batch, run, self, store)
+            return self._fold_columns(partials, batch, run, store)
         return None
+
+    def _fold_columns(
+        self, partials: Partials, batch: Batch, run: MicroBatchContext, store: Store
+    ) -> tuple[Ints, Ints, Batch | None]:
+        """(stream time of each row taken, their seqs, updates). Raises RowsRefused."""
+        taken = partials.taken(batch)
+        rowtime, seqs = batch.rowtime[taken], batch.seq[taken]
+        times = run.times(self.plan.id, rowtime)
+        copies = -(-self.size // self.advance)
+        newest = rowtime - rowtime % self.step
+        rows, starts, order = [], [], []
+        late = behind = 0
+        for back in range(copies):
+            start = newest - back * self.advance
+            falls = start > rowtime - self.size
+            if not self.over_1970:
+                falls &= np.where(rowtime < 0, start + self.size <= 0, start >= 0)
+            open_ = falls & (start + self.size + self.grace > times)
+            dropped = int(falls.sum() - open_.sum())
+            if dropped:
+                late += dropped
+                behind = max(behind, int((times - rowtime)[falls & ~open_].max()))
+            rows.append(taken[open_])
+            starts.append(start[open_])
+            order.append(taken[open_] * copies + (copies - 1 - back))  # rows in order, windows rising within
+        at = np.concatenate(rows)
+        merged = groups = None
+        if len(at):
+            groups = partials.grouped(batch, at, np.concatenate(order), np.concatenate(starts))
+            merged = partials.merge(groups, store)
+        run.advance(self.plan.id, rowtime)
+        run.drop_late(self.plan.id, late, behind)
+        if merged is None or groups is None:
+            return times, seqs, None
+        if self.open is not None:
+            new, _ = merged.new_groups
+            self.open.add(new.last_times(), new)
+            run.hold(self.plan.id, len(new))
+            return times, seqs, None
+        results = partials.results(self.plan, merged.columns, self.bounds_of)
+        return times, seqs, merged.batch(self.plan, results, batch, groups.last // copies, run)
 
     def _rows(self, batch: Batch, run: MicroBatchContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
         run.took_by_row(self.plan.id, len(batch))
@@ -232,7 +273,7 @@ class WindowedAggregateOperator:
         values = store.columns(partials.layout).find(due).values
         shown = self._give(values.known, lost, run)
         due, values, seqs = due.take(shown), values.take(shown), seqs[shown]
-        made = partials.closed(self.plan, due, values, seqs, run, self)
+        made = partials.closed(self.plan, due, values, seqs, run, self.bounds_of)
         return self._result_rows(due, values.to_list(), seqs, run) if made is None else made
 
     def _give(self, held: Flags, lost: Flags, run: MicroBatchContext) -> Ints:

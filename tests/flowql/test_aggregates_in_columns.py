@@ -117,10 +117,10 @@ def windows(instance: flowql.Connection, sql: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize("isolation", ["inline", "process"])
 def test_every_row_is_added_in_its_order(tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent, merged = records(), Partials._merge
+    sent, merged = records(), Partials.merge
     good = [r for r in sent if r["WEIGHT"] != 13.0]
     in_columns: list[int] = []
-    monkeypatch.setattr(Partials, "_merge", lambda *a: in_columns.append(made_of := merged(*a)) or made_of)
+    monkeypatch.setattr(Partials, "merge", lambda *a: in_columns.append(made_of := merged(*a)) or made_of)
     made(tmp_path, YAML, SQL, mine=MINE.format(isolation=isolation))
     with running(tmp_path) as instance:
         instance.produce("S", sent)
