@@ -1,4 +1,4 @@
-"""Projections and filters that DuckDB has no words for, computed by the operators of views over some thousand rows at a time.
+"""Projections and filters that DuckDB has no form of, computed by the operators of views over some thousand rows at a time.
 
 They keep no state, so their rows can be computed in parts. DuckDB computes the rest of the query over their results, which it can put on disk.
 """
@@ -24,7 +24,7 @@ from flowql.query.interactive import InteractiveQuery
 from flowql.query.over_snapshot import Unrendered, first_unrendered, rendered
 from flowql.runtime.operators.kernels import with_field_names
 
-_ROWS = 10_000  # of a part
+_ROWS = 2_000  # of a part
 _INPUT, _MADE, _PARTITION, _OFFSET, _COUNTED = "!input", "!made", "!partition", "!offset", "!counted"
 _POSITION = (Field("ROWPARTITION", INT, "pseudo"), Field("ROWOFFSET", BIGINT, "pseudo"))
 _NO_FORMAT = Format("NONE")
@@ -57,17 +57,19 @@ def _compute(query: InteractiveQuery, part: Unrendered, name: str) -> None:
     connection, node = query.connection, _over_input(part)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(_INPUT)} AS {part.below}").fetchall()
     into = f"CREATE OR REPLACE TEMP TABLE {quoted(name)} AS"
-    for rows in _slices(connection, [f for f in part.node.inputs[0].schema if f.name in part.read]):
-        query.check()
-        connection.register(_MADE, computed(node, {_INPUT: rows}))
-        connection.execute(f"{into} FROM {quoted(_MADE)}").fetchall()
+    try:
+        for rows in _slices(connection, [f for f in part.node.inputs[0].schema if f.name in part.read]):
+            query.check()
+            connection.register(_MADE, computed(node, {_INPUT: rows}))
+            connection.execute(f"{into} FROM {quoted(_MADE)}").fetchall()
+            into = f"INSERT INTO {quoted(name)}"
+    finally:
         connection.unregister(_MADE)
-        into = f"INSERT INTO {quoted(name)}"
-    connection.execute(f"DROP TABLE {quoted(_INPUT)}").fetchall()
+        connection.execute(f"DROP TABLE {quoted(_INPUT)}").fetchall()
 
 
 def _slices(connection: duckdb.DuckDBPyConnection, fields: Sequence[Field]) -> Iterator[pa.Table]:
-    """The rows of the input in their order; at least one slice. Without fields it has a column that has no meaning."""
+    """The rows of the input in their order; at least one slice. If no field is read, the rows have one unused column."""
     ((number,),) = connection.execute(f"SELECT count(*) FROM {quoted(_INPUT)}").fetchall()
     for at in range(0, max(number, 1), _ROWS):
         text = f"FROM {quoted(_INPUT)} WHERE rowid >= {at} AND rowid < {at + _ROWS}"

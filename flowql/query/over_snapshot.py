@@ -77,7 +77,7 @@ def rendered(
 
 @dataclass(frozen=True, slots=True)
 class Unrendered:
-    """A projection or filter that DuckDB has no words for, over rows that it can give.
+    """A projection or filter that DuckDB has no form of, over rows that it can give.
 
     below: the SELECT of its input. read, needed: the columns that it reads of it, and those that are read of its own.
     """
