@@ -1,15 +1,19 @@
 """The process of the gateway: `python -P -m flowql.gateway.child`, with settings and a `GatewayStart` as two lines on its standard input.
 
-It writes a line when it serves. It ends with the instance: its standard input ends then.
+It writes a line when it serves, and then figures as JSON. It ends with the instance: its standard input ends then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
 import threading
+import time
+from contextlib import suppress
+from typing import TextIO
 
 from flowql.deploy.settings import Settings
 from flowql.gateway.gateway import Gateway
@@ -17,6 +21,7 @@ from flowql.query.query_worker import TENTH, killed_first, killed_with_parent
 from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.server.gateway_process import GatewayStart
 
+FIGURES_S = 2.0
 SWITCH_S = 0.001  # of the interpreter, between the loops and the threads of queries
 
 
@@ -31,13 +36,23 @@ def main() -> int:
     threading.Thread(target=_await_end, args=(gateway,), name="parent", daemon=True).start()
     if settings.api is not None:
         gateway.serve_api(settings.api, socket.socket(fileno=start.sockets["api"]))
-    sys.stdout.write("serving\n")
-    sys.stdout.close()
+    told = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    sys.stdout.close()  # or functions could write to it
+    told.write("serving\n")
+    threading.Thread(target=_tell, args=(gateway, told), name="figures", daemon=True).start()
     if settings.pg is not None:
         asyncio.run(gateway.serve_pg(settings.pg, socket.socket(fileno=start.sockets["pg"])))
     else:
         threading.Event().wait()
     return 0
+
+
+def _tell(gateway: Gateway, told: TextIO) -> None:
+    """Tells the instance figures of the process, until the instance ends."""
+    with suppress(OSError):
+        while True:
+            told.write(json.dumps(gateway.figures()) + "\n")
+            time.sleep(FIGURES_S)
 
 
 def _await_end(gateway: Gateway) -> None:

@@ -32,6 +32,7 @@ class Gateway:
         self.relay = Relay(*instance, self.reading.ends.answered, lambda: self.reading.nearby.seen)
         self.readers = Readers(settings, self.reading.record, self.reading.ends)
         self.ports: list[Port] = []
+        self._connections: Connections | None = None  # of PostgreSQL's protocol
 
     def serve_api(self, api: ApiSettings, listener: socket.socket) -> None:
         """listener: bound."""
@@ -43,10 +44,19 @@ class Gateway:
 
     async def serve_pg(self, pg: PgSettings, listener: socket.socket) -> None:
         """Until it is cancelled. listener: bound."""
-        connections = Connections(Shared(self.reading), access_of(pg), pg.connections)
+        self._connections = connections = Connections(Shared(self.reading), access_of(pg), pg.connections)
         server = await asyncio.start_server(connections.serve, sock=listener, backlog=BACKLOG)
         async with server:
             await server.serve_forever()
+
+    def figures(self) -> dict[str, int]:
+        """connections: open ones of all ports. requests: of HTTP since the start."""
+        states = [port.server.server_state for port in self.ports]
+        of_pg = 0 if self._connections is None else self._connections.count
+        return {
+            "connections": sum(len(s.connections) for s in states) + of_pg,
+            "requests": sum(s.total_requests for s in states),
+        }
 
     def end(self) -> None:
         """Takes no more requests of HTTP, and returns when those that run are answered or time is up."""

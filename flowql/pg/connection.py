@@ -45,16 +45,16 @@ class Connections:
         """at_once: how many there may be."""
         self._shared, self._access, self._at_once = shared, access, at_once
         self._running: dict[int, tuple[int, Execution]] = {}  # by number: the secret that cancels
-        self._count = 0
+        self.count = 0
         self._nobody = Verifier.of(secrets.token_hex())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it ends."""
-        if self._count >= self._at_once + STARTING_MAX:
+        if self.count >= self._at_once + STARTING_MAX:
             writer.transport.abort()
             return
         client = _Client(reader, writer)
-        self._count += 1
+        self.count += 1
         try:
             await self._serve(client)
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, ssl.SSLError):
@@ -67,7 +67,7 @@ class Connections:
                 messages.failure(PgError("XX000", f"internal error: {type(error).__name__}: {error}"), "FATAL")
             )
         finally:
-            self._count -= 1
+            self.count -= 1
             writer.close()
 
     async def _serve(self, client: _Client) -> None:
@@ -75,7 +75,7 @@ class Connections:
             given = await self._startup(client)
             if given is None:
                 return
-            if self._count > self._at_once:
+            if self.count > self._at_once:
                 title, help_ = (
                     "sorry, too many clients already",
                     "close others, or set  connections  of  pg  in flowql.yaml",

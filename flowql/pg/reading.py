@@ -413,7 +413,7 @@ class Reading:
         if source is None or source.is_hidden:
             hint = did_you_mean(subscribe.name, [s.name for s in sources])
             raise QueryError(f"there is no table, stream or view {subscribe.name}", code=UNKNOWN, help=hint)
-        look = partial(self._looked, source.name, Whole(self._log, self.whole_ends), with_files=subscribe.progress)
+        look = partial(self._looked, source.name, Whole(self._log, self.ends), with_files=subscribe.progress)
         relation = TopicRelation(source.name, source, self._repaired, {})
         return Changes(subscribe, relation, self.plan(), look, Room(self.database.memory))
 
@@ -424,7 +424,7 @@ class Reading:
 
     def _looked(self, name: str, whole: Whole, *, with_files: bool) -> Looked | None:
         """A relation between two commits, up to the end of a tick: its topic and the number of the commit are read one after the other. None if commits
-        come too fast, or no tick is finished since the start. Raises CommandError where no instance runs.
+        come too fast, no tick is finished since the start, or no instance runs.
         """
         app, limit = self.settings.application_id, time.monotonic() + SETTLE_S
         while True:

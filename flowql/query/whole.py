@@ -15,6 +15,7 @@ from flowql.runtime.log.base import Log, TopicPartition
 
 STEP_S = 0.02  # between two looks
 SETTLED_S, QUIET_S = 1.0, 5.0
+FORGOTTEN_S = 60.0  # after the last question about some topics
 T = TypeVar("T")
 
 
@@ -42,22 +43,24 @@ class _Told:
 
 
 class SharedEnds:
-    """What an instance in another process tells of whole ends, for all readers in this one. It is asked at most every `STEP_S`, and once in `QUIET_S`
-    while nothing is committed; those that wait share what it tells. Answers of one client never go back: `known` tells nothing that is older than an
-    answer of the instance, or than ends that it has told together with others.
+    """Asks an instance in another process for whole ends, for all readers in this one: at most every `STEP_S`, and once in `QUIET_S` while nothing is
+    committed. Readers that wait share what it tells. Answers of one client never go back: `known` tells nothing that is older than an answer of the
+    instance, or than ends that it has told together with others.
     """
 
     def __init__(self, ask: WholeEnds, sequence: Callable[[], int] | None) -> None:
         """sequence: of the newest commit; None where a broker would have to be asked."""
         self._ask, self._sequence = ask, sequence
         self._told = defaultdict[tuple[str, ...], _Told](_Told)
-        self._asked_s = dict[
-            str, float
-        ]()  # by topic, when it was asked last; "": when it answered a request, or told all ends
+        self._lock = threading.Lock()  # guards the times, and forgetting
+        # By topic, when it was asked last; "": when it answered a request, or told all ends.
+        self._asked_s = dict[str, float]()
+        self._forgot_s = time.monotonic()
 
     def answered(self) -> None:
         """The instance has answered a request, and the client does not have the answer yet."""
-        self._asked_s[""] = time.monotonic()
+        with self._lock:
+            self._asked_s[""] = time.monotonic()
 
     def __call__(self, *topics: str) -> Mapping[TopicPartition, int] | None:
         """Any thread. None if it is not known yet."""
@@ -67,7 +70,9 @@ class SharedEnds:
                 time.sleep(max(0.0, told.asked_s + STEP_S - time.monotonic()))
                 self._note_sequence(told)
                 told.asked_s = time.monotonic()
-                self._asked_s.update(dict.fromkeys(topics or ("",), told.asked_s))
+                with self._lock:
+                    self._asked_s.update(dict.fromkeys(topics or ("",), told.asked_s))
+                    self._forget(told.asked_s)
                 try:
                     told.ends = self._ask(*topics)
                 except CommandError:  # it does not answer now
@@ -84,6 +89,15 @@ class SharedEnds:
             return told.ends if (is_newest and time.monotonic() - told.asked_s < STEP_S) or self._holds(told) else None
         finally:
             told.lock.release()
+
+    def _forget(self, now_s: float) -> None:
+        """Forgets the topics of results that no one reads any more. What was told so long ago is out of date for `known`."""
+        if now_s - self._forgot_s > FORGOTTEN_S:
+            self._forgot_s = now_s
+            for topics in [t for t, told in list(self._told.items()) if now_s - told.asked_s > FORGOTTEN_S]:
+                self._told.pop(topics, None)
+            for topic in [t for t, asked_s in self._asked_s.items() if now_s - asked_s > FORGOTTEN_S]:
+                del self._asked_s[topic]
 
     def _holds(self, told: _Told) -> bool:
         """Whether nothing was committed since a while before it was asked: an instance knows what it has finished a moment after the commit."""

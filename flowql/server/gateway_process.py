@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+import psutil
+
 from flowql.deploy.settings import Settings
 from flowql.runtime.events import WARNING, say
 from flowql.server.access import Tokens
@@ -53,6 +55,7 @@ class GatewayProcess:
         self._lock = threading.Lock()  # guards the process
         self._process: subprocess.Popen[str] | None = None
         self._is_serving = False
+        self._restarts, self._figures = 0, dict[str, int]()  # of the running process
         self._thread = threading.Thread(target=self._keep, name="gateway", daemon=True)
 
     def bind(self) -> None:
@@ -74,6 +77,16 @@ class GatewayProcess:
         """The number of the process; None while none runs."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
+
+    def status(self) -> dict[str, int | None]:
+        """Its part of the status. connections, requests: see `Gateway.figures`. They are a few seconds old."""
+        pid = self.pid
+        try:
+            memory = 0 if pid is None else int(psutil.Process(pid).memory_info().rss)
+        except psutil.Error:  # it has just ended
+            memory = 0
+        figures = {"connections": 0, "requests": 0, **(self._figures if pid is not None else {})}
+        return {"pid": pid, "memory_bytes": memory, "restarts": self._restarts, **figures}
 
     def begin(self, port: int, token: str) -> None:
         """Clients are answered as soon as the process has loaded. port, token: of the instance's local port."""
@@ -121,6 +134,7 @@ class GatewayProcess:
                 "gateway.ended",
                 f"the process for the ports of `api` and `pg` ended ({said}); its connections ended, and another one starts in {wait_s:g} s",
             )
+            self._restarts, self._figures = self._restarts + 1, {}
             self._ending.wait(wait_s)
 
     def _run(self) -> str:
@@ -143,6 +157,8 @@ class GatewayProcess:
             process.stdin.write(f"{self._settings.dumps()}\n{self._start.dumps()}\n")
             process.stdin.flush()
             self._is_serving = process.stdout.readline() != ""
+            for line in process.stdout:
+                self._figures = json.loads(line)
         status = process.wait()
         with suppress(OSError):
             process.stdin.close()

@@ -41,6 +41,7 @@ class Listening:
         self.database = QueryDatabase(limits)
         self.service = service = Service(engine, self.database, settings.project_dir, settings.prefix)
         self.rows = RowService(service, settings)
+        service.more_status.append(lambda: {"gateway": None if self.gateway is None else self.gateway.status()})
         self.readers = Readers(settings, lambda: (service.deployed, service.topics()), service.whole_ends)
         own = Own(service, self.rows, request_stop)
         self._server = Server(service, self.readers, own, AuditLog(settings.data_dir))

@@ -66,6 +66,14 @@ def _instance(name: str, kind: Literal["counter", "gauge"], key: str, help_: str
     return Metric(f"flowql_{name}", kind, (), help_, samples)
 
 
+def _gateway(name: str, kind: Literal["counter", "gauge"], key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        if found := status["instance"].get("gateway"):
+            yield (), found[key]
+
+    return Metric(f"flowql_gateway_{name}", kind, (), help_, samples)
+
+
 def _state(name: str, kind: Literal["counter", "gauge"], key: str, help_: str) -> Metric:
     def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
         if (found := status["instance"].get("state")) and key in found:
@@ -176,6 +184,10 @@ METRICS = (
     _instance("cpu_seconds_total", "counter", "cpu_s", "Processor time of the process."),
     _instance("memory_bytes", "gauge", "memory_bytes", "Resident memory of the process."),
     _instance("query_processes_memory_bytes", "gauge", "query_processes_memory_bytes", "Memory of query processes."),
+    _gateway("memory_bytes", "gauge", "memory_bytes", "Gateway memory."),
+    _gateway("restarts_total", "counter", "restarts", "Gateway restarts."),
+    _gateway("connections", "gauge", "connections", "Open connections."),
+    _gateway("requests_total", "counter", "requests", "HTTP requests."),
     _instance("tables_memory_bytes", "gauge", "tables_memory_bytes", "Memory of kept rows of local tables."),
     _instance("tables_memory_max_bytes", "gauge", "tables_memory_bytes_max", "Limit of the memory of kept rows."),
     _instance("commits_total", "counter", "commits", "Commits since the start."),

@@ -68,7 +68,7 @@ class RowService:
         self._tables = LocalTables(
             self._opened, settings.application_id, writer_here("api"), folder, settings.memory_bytes
         )
-        service.more_status = self._tables.status
+        service.more_status.append(self._tables.status)
         self.replays = Replays()
 
     async def run(self, call: Callable[[], T]) -> T:

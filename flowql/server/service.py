@@ -38,12 +38,14 @@ class Service:
         """root: the project's folder, where modules with functions are. prefix: of the target."""
         self._engine, self.database, self._root, self._prefix = engine, database, root, prefix
         self._deploying = threading.Lock()
-        self.more_status: Callable[[], Mapping[str, Any]] = dict  # of what is no part of the engine
+        self.more_status: list[Callable[[], Mapping[str, Any]]] = []  # of parts outside the engine
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         found = self._engine.status(detail=detail)
         processes, size = self.database.pool.memory() if self.database.pool is not None else (0, 0)
-        found["instance"] |= {"query_processes": processes, "query_processes_memory_bytes": size, **self.more_status()}
+        found["instance"] |= {"query_processes": processes, "query_processes_memory_bytes": size}
+        for more in self.more_status:
+            found["instance"] |= more()
         return found
 
     @property

@@ -61,11 +61,11 @@ class FollowedState:
         return self._retained() if self._reached >= newest else None
 
     def has_more(self, store: str, rows: int) -> bool:
-        """Whether a store has more rows than this, as far as that can be told without reading them all."""
+        """Whether a store has more rows than this, as far as that can be told without reading them all. Runs may have the same keys, so the largest one counts."""
         left, entry = rows, self._stores.get(store)
         for partition in () if entry is None else entry.partitions:
             prefix = entry.prefix(partition) if entry is not None else b""
-            left -= sum(run.head.rows for run in self._physical.runs(prefix).runs)
+            left -= max((run.head.rows for run in self._physical.runs(prefix).runs), default=0)
             if left >= 0:
                 left -= sum(1 for _ in islice(self._physical.inner.scan(prefix, prefix + AREA), left + 1))
             if left < 0:

@@ -329,6 +329,31 @@ def test_a_large_view_is_read_in_the_background(host: Host, monkeypatch: pytest.
         until(is_near)
 
 
+def test_the_status_tells_about_the_process(tmp_path: Path) -> None:
+    api = ApiSettings(free_port(), TOKEN)
+    host = Host(Settings(tmp_path, "demo", 1, 128 << 20, api=api))
+    host.start()
+    try:
+        host.service.deploy(compile_project([SourceText("shop.sql", KSQL)]).plan)
+
+        def gateway() -> dict[str, Any]:
+            found: dict[str, Any] = host.service.status()["instance"]["gateway"]
+            return found
+
+        until(lambda: gateway()["pid"] is not None)
+        with httpx.Client(base_url=f"http://127.0.0.1:{api.port}") as client:
+            for _ in range(3):
+                client.get("/health", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=WAIT_S)
+            until(lambda: gateway()["requests"] == 3 and gateway()["connections"] == 1)
+        assert gateway()["memory_bytes"] > 10 << 20
+        assert gateway()["restarts"] == 0
+        os.kill(gateway()["pid"], signal.SIGKILL)
+        until(lambda: gateway()["restarts"] == 1 and gateway()["pid"] is not None)
+        assert gateway()["requests"] == 0
+    finally:
+        host.close()
+
+
 def test_a_relayed_request_is_that_of_its_sender(host: Host, port: int) -> None:
     """In the audit log, and for the rights. The header of the gateway means nothing from other clients."""
     said = ask(port, "POST", "/v1/pause", ADAS, json={"queries": [], "paused": True})

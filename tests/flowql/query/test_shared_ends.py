@@ -40,3 +40,17 @@ def test_a_look_up_is_not_older_than_an_answer_before_it(
     assert ends.known("a") is None
     monkeypatch.undo()
     assert ends("a") == {TopicPartition("a", 0): 2}
+
+
+def test_topics_that_no_one_asks_about_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(whole.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(whole.time, "sleep", lambda _: None)
+    ends = SharedEnds(Instance().whole_ends, None)
+    for n in range(100):
+        ends(f"gone {n}")
+    now_s += whole.FORGOTTEN_S + 1
+    ends("a")
+    assert list(ends._told) == [("a",)]
+    assert list(ends._asked_s) == ["a"]
+    assert ends.known("a") == {TopicPartition("a", 0): 1}
