@@ -435,8 +435,8 @@ class Binder:
             return json_order(left), json_order(right)
         if not ordered and Kind.NULL not in (a.kind, b.kind):
             left, right = equality_value(left), equality_value(right)
-        orders = self.standard and has_sql_order(a)
-        simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a) and not orders))
+        has_order = not ordered or not _unordered(a) or (self.standard and has_sql_order(a))
+        simple = (a.is_numeric and b.is_numeric) or (a == b and has_order)
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
         if not simple and not nested and Kind.NULL not in (a.kind, b.kind):
             title = f"error in {self._clause} expression: cannot compare {text_of(node.args[0])} ({a}) to {text_of(node.args[1])} ({b}) with {_COMPARISONS[node.name]}"

@@ -25,11 +25,9 @@ def aggregate(
     >>> total.result(total.add(total.part((5,), 1), total.part((3,), -1))), total.result(total.zero)
     (2, None)
     """
-    if is_users(function):
-        return _of_project(function, args, result)
     found = OVER_RELATIONS.get(function)
     if found is None:
-        return None
+        return _of_project(function, args, result) if is_users(function) else None
     return found.ordered(init) if found.ordered is not None else found.linear and found.linear(args, result)
 
 
@@ -41,7 +39,7 @@ def result_type(function: str, args: tuple[SqlType, ...]) -> SqlType | None:
 def needs_values(function: str) -> bool:
     """Whether an aggregate needs the values themselves."""
     found = OVER_RELATIONS.get(function)
-    return is_users(function) or (found is not None and found.ordered is not None)
+    return is_users(function) if found is None else found.ordered is not None
 
 
 def shows_one(function: str, init: Init) -> bool:
