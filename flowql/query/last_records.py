@@ -1,7 +1,7 @@
 """Which records of a table in a topic are the last of their keys, found by DuckDB for tables of many records.
 
-A first reading gives DuckDB the keys and offsets, which it can put on disk. A second one passes on the records whose offsets are left, one bit of
-knowledge for each offset. So a query over a table needs no memory for all of its keys.
+A first reading gives DuckDB the keys and offsets, which it can put on disk. A second one passes on the records whose offsets are left, so a query needs
+eight bytes of memory for each key of a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from flowql.runtime.batch import DELETE, Batch
 from flowql.runtime.state.values import encode_value
 
 RECORDS_MAX = 50_000  # of which the keys are held in memory
-_KEYS_AT_ONCE = 100_000
+_KEYS_AT_ONCE = 1_000_000  # DuckDB groups as many in 32 MB
+_OFFSET_BYTES = 8
 _ENCODED = (Kind.DOUBLE, Kind.ARRAY, Kind.MAP, Kind.STRUCT)  # DuckDB has another equality of these
 _FIXED = 3  # columns in front of those of keys
 KEYS = "!keys"
@@ -31,28 +32,31 @@ def is_large(relation: Relation) -> bool:
     """Whether the last records of a table are still to be found, and its keys would need much memory."""
     if type(relation) is not TopicRelation or relation.source.kind != "table" or relation.last is not None:
         return False
-    return _records(relation) > RECORDS_MAX and relation.source.schema.get("ROWOFFSET") is None
+    offsets = sum(end - begin for begin, end in relation.spans.values())
+    return offsets > RECORDS_MAX and relation.source.schema.get("ROWOFFSET") is None
 
 
 def with_last_records(query: InteractiveQuery, relation: TopicRelation) -> TopicRelation:
     """The relation with its last records known. The table `KEYS` of the query's connection has its `numbered_keys`, and is dropped. Raises QueryError."""
-    records, connection = _records(relation), query.connection
-    query.room.take(records)
-    last = {tp: np.zeros(max(0, end - begin), np.bool_) for tp, (begin, end) in relation.spans.items()}
+    connection = query.connection
     names = ", ".join(f"k{n}" for n in range(len(keys_schema(relation)) - _FIXED))
+    ((records,),) = connection.execute(f"SELECT count(*) FROM {quoted(KEYS)}").fetchall()
     parts = 1 + records // _KEYS_AT_ONCE
+    tps = sorted(relation.spans)
+    found: list[list[np.ndarray]] = [[] for _ in tps]
     for part in range(parts):
         query.check()
         text = (
             f"SELECT place, max(number) AS number FROM {quoted(KEYS)} WHERE hash({names}) % {parts} = {part} "
             f"GROUP BY place, {names} HAVING NOT arg_max(removed, number)"
         )
-        found = connection.sql(text).to_arrow_table()
-        places, offsets = found.column(0).to_numpy(), found.column(1).to_numpy()
-        for number, tp in enumerate(sorted(relation.spans)):
-            last[tp][offsets[places == number] - relation.spans[tp][0]] = True
+        last = connection.sql(text).to_arrow_table()
+        query.room.take(_OFFSET_BYTES * last.num_rows)
+        places, offsets = last.column(0).to_numpy(), last.column(1).to_numpy()
+        for place, of_partition in enumerate(found):
+            of_partition.append(offsets[places == place])
     connection.execute(f"DROP TABLE {quoted(KEYS)}").fetchall()
-    return replace(relation, last=last)
+    return replace(relation, last={tp: np.sort(np.concatenate(of)) for tp, of in zip(tps, found, strict=True)})
 
 
 def keys_schema(relation: TopicRelation) -> pa.Schema:
@@ -75,10 +79,6 @@ def numbered_keys(relation: TopicRelation, columns: frozenset[str] | None) -> It
         removed = pa.array(np.asarray(batch.op) == DELETE)
         arrays = [place, pa.array(offsets_of(batch)), removed, *_columns(batch, keys)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _records(relation: TopicRelation) -> int:
-    return sum(end - begin for begin, end in relation.spans.values())
 
 
 def _keys_of(relation: TopicRelation) -> tuple[Field, ...]:

@@ -54,7 +54,9 @@ def load(query: InteractiveQuery, name: str, relation: Relation, statement: Stat
 
 def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement: Statement) -> None:
     before = query.room.taken
-    relation = last_known(query, relation, statement.columns)
+    if is_large(relation):
+        query.begin_heavy()
+        relation = last_known(query, relation, statement.columns)
     rest = _read(query, relation, statement)
     first: list[pa.RecordBatch] = []
     size = 0
@@ -77,11 +79,10 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
 
 
 def last_known(query: InteractiveQuery, relation: Relation, columns: frozenset[str] | None) -> Relation:
-    """A large table with the last records of its keys known; another relation as it is. columns: those that are read. Raises OffsetOutOfRange, Heavy."""
+    """A large table with the last records of its keys known; another relation as it is. columns: those that are read. Raises OffsetOutOfRange."""
     if not is_large(relation):
         return relation
     assert isinstance(relation, TopicRelation)
-    query.begin_heavy()
     rows = Rows(keys_schema(relation), lambda: paced(query, numbered_keys(relation, columns)))
     _fill(query, KEYS, rows)
     return with_last_records(query, relation)

@@ -114,7 +114,7 @@ class TopicRelation:
     Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them. Where a batch has replaced
     them meanwhile, what took their place is read. columns: those of the source, if nothing else is said. A relation of standard
     SQL shows its visible columns as declared, and nothing else. bounds: offsets that the spans end at, because of a tick.
-    last: whether the record at each offset of a span is the last of its key and no removal (`flowql.query.last_records`); None: not known yet.
+    last: the offsets, in order, of the last record of each key that is no removal (`flowql.query.last_records`); None: not known yet.
     """
 
     name: str
@@ -174,15 +174,26 @@ class TopicRelation:
         """Raises OffsetOutOfRange where a rebuild has replaced its records meanwhile."""
         del conditions
         if self.last is not None:
-            for tp, batch in self.numbered(columns):
-                kept = self.last[tp][offsets_of(batch) - self.spans[tp][0]]
-                if kept.any():
-                    yield self.shown(batch.take(np.flatnonzero(kept)))
+            yield from self._last_rows(self.last, columns)
             return
         decoder = Decoder(scan_of(self.source), self._wanted(columns))
         for tp, (begin, end) in sorted(self.spans.items()):
             found = (b for raw in records(self.log, tp, begin, end) if len(b := decode(decoder, raw)))
             yield from map(self.shown, _latest(found, room) if self.source.kind == "table" else found)
+
+    def _last_rows(
+        self, last: Mapping[TopicPartition, np.ndarray], columns: frozenset[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        missing = sum(map(len, last.values()))
+        for tp, batch in self.numbered(columns):
+            offsets, wanted = offsets_of(batch), last[tp]
+            places = np.minimum(np.searchsorted(wanted, offsets), len(wanted) - 1)
+            kept = np.flatnonzero(wanted[places] == offsets) if len(wanted) else places[:0]
+            if len(kept):
+                missing -= len(kept)
+                yield self.shown(batch.take(kept))
+        if missing:  # compaction has removed records because of ones beyond the spans
+            raise OffsetOutOfRange(f"{self.name} has lost {missing} records while it was read")
 
     def numbered(self, columns: frozenset[str] | None) -> Iterator[tuple[TopicPartition, Batch]]:
         """All records that can be read, with their offsets (`offsets_of`)."""

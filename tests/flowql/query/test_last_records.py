@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from flowql.query import last_records
+from flowql.query import last_records, loading
+from flowql.query.interactive import InteractiveQuery
+from flowql.query.relations import TopicRelation
 from tests.slt.session import Shape, SqlSession
 
 TABLES = {
@@ -48,3 +52,28 @@ def test_the_rows_are_those_of_a_small_table(kind: str, monkeypatch: pytest.Monk
         monkeypatch.setattr(last_records, "_KEYS_AT_ONCE", 7)
         for q, rows in zip(QUERIES, expected, strict=True):
             assert Counter(map(str, world.ask(q).to_pylist())) == rows, (q, seed)
+
+
+def test_what_compaction_removes_between_two_readings_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reading is of a record that the second one no longer finds."""
+    found: list[int] = []
+    known = loading.with_last_records
+
+    def stale(query: InteractiveQuery, relation: TopicRelation) -> TopicRelation:
+        made = known(query, relation)
+        found.append(1)
+        assert made.last is not None
+        beyond = {
+            tp: np.append(of, end + 7)
+            for (tp, of), (_, end) in zip(made.last.items(), made.spans.values(), strict=True)
+        }
+        return replace(made, last=beyond) if len(found) == 1 else made
+
+    monkeypatch.setattr(last_records, "RECORDS_MAX", 0)
+    monkeypatch.setattr(loading, "with_last_records", stale)
+    world = SqlSession(Shape())
+    with closing(world):
+        world.execute(TABLES["one"])
+        world.execute("INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
+        assert world.ask("SELECT sum(k) AS s FROM t").to_pylist() == [{"s": 3}]
+    assert len(found) == 2
