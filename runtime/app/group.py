@@ -51,7 +51,8 @@ from flowql.runtime.topology.query import check_tasks, input_topics
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
 MORE_MS = 5_000  # between two looks whether topics have more partitions
-# Between two looks at what comes next: while tasks wait for channels, or a generation is built, and else. Events and requests wake the step.
+# Between two looks at what comes next: while tasks wait for channels, a generation is built or swapped in, or copies warm up, and else. Events and
+# requests wake the step.
 BUSY_MS, QUIET_MS = 30, 100
 FRONTIER_MS = 30  # interval of polling the upstream tasks of channels that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
@@ -163,7 +164,9 @@ class GroupStep(Reconciler):
             return
         self._look_at_ms = now_ms + FRONTIER_MS
         channels = [i for task in list(self._tasks.values()) for i in task.logs.values() if i.channel is not None]
-        self.look_ms = BUSY_MS if channels or self._host.deployed.wanted is not None else QUIET_MS
+        deployed = self._host.deployed
+        changes = deployed.wanted is not None or deployed.swap is not None or self._copies.are_cold
+        self.look_ms = BUSY_MS if channels or changes else QUIET_MS
         with self._another_time():
             if self._frontier.probe(channels):
                 self._host.manager.signal()

@@ -32,16 +32,19 @@ class MemberCopies:
     ) -> None:
         self._host, self._planned, self._written, self._rebuild = host, planned, written, rebuild
         self._look_at_ms = 0
+        self.are_cold = False  # some are not near the end yet
 
     def next(self) -> Coroutine | None:
         """Begins and ends copies, as the newest placement says. Called when all tasks of this member run."""
         copied, standbys = self._host.placement.copied, self._host.restoration.standbys
         followed = standbys.followed
         if not copied and not followed:
+            self.are_cold = False
             return None
         reads = {t: of for t, of in self._planned().reads.items() if of <= copied}
         wanted = {str(t): t for t in reads if self.stores_of(t)}
         cold = {of for name, t in wanted.items() if not self._is_warm(name) for of in reads[t]}
+        self.are_cold = bool(cold)
         self._host.placement.tell_warm(min(unit) for unit in units_of(reads.values()) if unit.isdisjoint(cold))
         now_ms = self._host.clock.timer_ms()
         if ended := (followed - wanted.keys()) | (followed & self._host.state.incomplete().keys()):

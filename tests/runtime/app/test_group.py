@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from flowql.compiler.plan.deployed import Swap
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.group import BUSY_MS, QUIET_MS
 from flowql.runtime.app.instance import Instance
@@ -176,6 +177,31 @@ def test_a_member_looks_less_often_while_no_task_waits_for_others(sql, look_ms):
     first.deploy(plan(sql))
     settle(first, driver)
     assert first.group.run_once(first.clock.timer_ms()) == look_ms
+
+
+def test_a_member_looks_often_while_something_is_swapped_in_and_while_its_copies_warm_up():
+    """Each step waited for 100 ms."""
+    log = MemoryLog()
+    for topic in ("input", "other"):
+        log.create_topic(topic, 1)
+    first, driver = member(log, "one")
+    first.deploy(plan(COUNTS))
+    settle(first, driver)
+
+    def looked():
+        first.clock.advance(QUIET_MS)
+        first.group.observe(first.clock.timer_ms())
+        return first.group.look_ms
+
+    deployed = first.deployed
+    assert looked() == QUIET_MS
+    for changed in (replace(deployed, swap=Swap(1, "Q")), replace(deployed, wanted=deployed.plan)):
+        first.deployed = changed
+        assert looked() == BUSY_MS
+    first.deployed = deployed
+    assert looked() == QUIET_MS
+    first.group._copies.are_cold = True
+    assert looked() == BUSY_MS
 
 
 def test_a_fenced_member_starts_over(expected):
