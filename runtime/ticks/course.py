@@ -147,7 +147,9 @@ class Course:
             p.ends[tick] = ends
             p.ends = {n: p.ends[n] for n in remembered(p.ends)}
             self._learned[name] = tick, ends
-        self.advance()
+        for reader in self._stages.values():
+            if reader is p or name in reader.stage.upstream:
+                self._advance(reader)
 
     def news(self, *, everything: bool = False) -> Lines | None:
         """Lines, finished ticks and their ends that came since the last call, or all lines and the newest ends."""

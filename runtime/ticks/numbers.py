@@ -7,6 +7,7 @@ lies a multiple of a higher one, so the number of most trailing zeros in a range
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from flowql.runtime.log.base import TopicPartition
@@ -16,6 +17,7 @@ Ends = Mapping[TopicPartition, int]
 COMPACTED_MS = 60_000
 KEPT = 2  # of each power of two
 NEWEST_MAX = 64  # ticks that are all kept
+SETS_KEPT = 32  # of numbers whose answer is known: most stages finish the same ticks
 
 
 def aligned(numbers: Iterable[int]) -> int | None:
@@ -35,9 +37,14 @@ def worth_keeping(numbers: Iterable[int]) -> set[int]:
     return kept
 
 
-def remembered(numbers: Collection[int]) -> set[int]:
+def remembered(numbers: Collection[int]) -> frozenset[int]:
     """The newest, as stages far downstream are many ticks behind those that read sources; of older ones a few."""
-    return {*worth_keeping(numbers), *sorted(numbers)[-NEWEST_MAX:]}
+    return _remembered(frozenset(numbers))
+
+
+@lru_cache(SETS_KEPT)
+def _remembered(numbers: frozenset[int]) -> frozenset[int]:
+    return frozenset((*worth_keeping(numbers), *sorted(numbers)[-NEWEST_MAX:]))
 
 
 def whole_of(

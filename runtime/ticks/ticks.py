@@ -264,7 +264,8 @@ class StageTicks(ABC):
                 f.ends = {n: f.ends[n] for n in f.ends.keys() & (remembered(f.ends) | f.whole.keys())} | {tick: ends}
                 self._known_ms.setdefault(tick, now_ms)
         self._known_ms = {n: self._known_ms[n] for n in remembered(self._known_ms)}
-        at = {n for f in self._followers.values() for n in (*f.whole, *f.ends, *f.finished, f.tick)}
+        stages = self._followers.values()
+        at = {f.tick for f in stages}.union(*(numbers for f in stages for numbers in (f.whole, f.ends, f.finished)))
         self._cuts = {n: self._cuts[n] for n in self._cuts.keys() & (at | remembered(self._cuts))}
 
     def _take_up(self) -> None:
