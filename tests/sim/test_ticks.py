@@ -153,9 +153,9 @@ def before_the_commit(self: MemberTicks, at_cut: Callable[..., Any] = MemberTick
 PLANTS: dict[str, tuple[int, type, str, Callable[..., Any]]] = {
     "a mark by one writer of two": (1, Course, "take", one_of_several),
     "ends with rows of a later tick": (0, Course, "learn", ends_too_far),
-    "a line that a task passes": (1, MemberTicks, "_set_line", passed),
+    "a line that a task passes": (11, MemberTicks, "_set_line", passed),
     "NOW() of each member": (0, MemberTicks, "_set_line", own_clock),
-    "a mark before the commit": (18, MemberTicks, "at_cut", before_the_commit),
+    "a mark before the commit": (24, MemberTicks, "at_cut", before_the_commit),
 }
 
 
