@@ -90,7 +90,7 @@ class Cursor:
         self._positions = positions
         self._last = len(tokens) - 1
         self.pos = 0
-        self.depth = 0
+        self._depth = 0
 
     @property
     def pos(self) -> int:
@@ -228,15 +228,18 @@ class Cursor:
         self.expected("the end of the statement", label="not expected here")
 
     def enter(self, levels: int = 1) -> None:
-        """Adds to `depth`. A rule that may contain itself calls it and subtracts the levels at its end, so that no text exhausts the stack."""
-        self.depth += levels
-        if self.depth > self.depth_max:
+        """Called where a rule may contain itself, with `leave` after it, so that no text exhausts the stack."""
+        self._depth += levels
+        if self._depth > self.depth_max:
             self.fail("FQ1013", "this is nested too deeply", label=f"more than {self.depth_max} levels")
 
     def check_chain(self, length: int) -> None:
         """Called per operator of a row of them."""
         if length > CHAIN_MAX:
             self.fail("FQ1013", f"more than {CHAIN_MAX} operators in a row", help="group some of them in parentheses")
+
+    def leave(self, levels: int = 1) -> None:
+        self._depth -= levels
 
     # Spans.
 

@@ -25,7 +25,7 @@ def parse_expr(cur: Cursor) -> Ast:
     """A whole expression, up to OR."""
     cur.enter()
     expr = _words(cur, "OR", _and)
-    cur.depth -= 1
+    cur.leave()
     return expr
 
 
@@ -61,7 +61,7 @@ def _not(cur: Cursor) -> Ast:
     cur.next()
     cur.enter()
     operand = _not(cur)
-    cur.depth -= 1
+    cur.leave()
     return Func("not", (operand,), cur.span_since(start))
 
 
@@ -162,13 +162,13 @@ def _unary(cur: Cursor) -> Ast:
             return _postfix(cur, start, parse_number(cur, start, negative=True))
         cur.enter()
         operand = _unary(cur)
-        cur.depth -= 1
+        cur.leave()
         return Func("neg", (operand,), cur.span_since(start))
     while cur.accept_op("+"):
         pass
     cur.enter()
     operand = _unary(cur)
-    cur.depth -= 1
+    cur.leave()
     return operand
 
 

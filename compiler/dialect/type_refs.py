@@ -32,7 +32,7 @@ def parse_type_ref(cur: Cursor) -> TypeRef:
     start = cur.tok
     cur.enter()
     ref = _base(cur, start)
-    cur.depth -= 1
+    cur.leave()
     while cur.tok.upper == "ARRAY":  # the older spelling `INT ARRAY`
         cur.next()
         ref = container_of("ARRAY", (ref,), cur.span_since(start))

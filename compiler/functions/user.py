@@ -372,7 +372,7 @@ def module_name(name: str) -> str:
 
 
 def is_users(name: str) -> bool:
-    """Whether this is the name of a user-defined function in plans."""
+    """Whether a function in plans is user-defined: its name contains `@`, and no built-in name does."""
     return _MODULE in name
 
 

@@ -57,7 +57,7 @@ def parse_expr(cur: Reader, least: int = OR) -> Expr:
         expr = _infix(cur, start, expr, op, level)
         if level in _SINGLE:
             most = level - 1
-    cur.depth -= 1
+    cur.leave()
     return expr
 
 
@@ -71,7 +71,7 @@ def _prefixed(cur: Reader) -> Expr:
         op = cur.next().text
         cur.enter()
         operand = _prefixed(cur)
-        cur.depth -= 1
+        cur.leave()
         return Func("neg" if op == "-" else "plus", (operand,), cur.span_since(start))
     if cur.tok.op in PREFIXES:
         op = cur.next().text

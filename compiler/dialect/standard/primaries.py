@@ -267,7 +267,7 @@ def _elements(cur: Reader, start: Tok) -> Expr:
             cur.expect_op(",", label="a comma or `]` goes here")
         items.append(_elements(cur, cur.tok) if cur.tok.op == "[" else cur.rules.expr(cur))
     cur.expect_op("]", label="a comma or `]` goes here")
-    cur.depth -= 1
+    cur.leave()
     return Func("array", tuple(items), cur.span_since(start))
 
 

@@ -48,7 +48,7 @@ def parse_query(cur: Reader) -> Query:
     body = _body(cur)
     order_by = _optional(cur, parse_order_items, (), "ORDER", "BY")
     limit, offset, ties, emit = _tail(cur)
-    cur.depth -= 2
+    cur.leave(2)
     if isinstance(body, Query) and not (tables or order_by or limit or offset or emit):
         return body  # parentheses around a query that needs none
     return Query(body, tables, recursive, order_by, limit, offset, ties, emit, span=cur.span_since(start))
@@ -397,5 +397,5 @@ def _sets(cur: Reader, start: Tok, kind: Literal["sets", "rollup", "cube"]) -> G
     cur.expect_op("(")
     elements = cur.listed(_element)
     cur.expect_op(")", label="a comma or `)` goes here")
-    cur.depth -= 1
+    cur.leave()
     return Grouping(kind, elements, span=cur.span_since(start))

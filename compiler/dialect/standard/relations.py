@@ -116,8 +116,8 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
     while conditional and (more := _join_words(cur)):  # a JOIN b JOIN c ON ... ON ...
         cur.enter()  # as deep as with the parentheses that may stand around it
         right = parse_join(cur, right_start, right, more)
-        cur.depth -= 1
-    cur.depth -= 1
+        cur.leave()
+    cur.leave()
     within = parse_within(cur) if cur.tok.upper == "WITHIN" else None
     on: Expr | None = None
     using: tuple[str, ...] = ()
@@ -188,13 +188,13 @@ def _parenthesised(cur: Reader, start: Tok, *, lateral: bool) -> Relation:
     if cur.at_query() or lateral:
         query = cur.rules.query(cur)
         cur.expect_op(")", label="this `(` group is not closed here")
-        cur.depth -= 1
+        cur.leave()
         made = Derived(query, _alias(cur), lateral, span=cur.span_since(start))
         _refuse_clause(cur)
         return made
     relation = parse_joined(cur)
     cur.expect_op(")", label="this `(` group is not closed here")
-    cur.depth -= 1
+    cur.leave()
     if _alias(cur) is not None:
         cur.unsupported("an alias of a join", at=cur.span_since(start), help="give each of its relations an alias")
     return relation

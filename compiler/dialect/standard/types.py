@@ -111,7 +111,7 @@ def _container(cur: Reader, start: Tok) -> TypeRef:
     cur.enter()
     name = cur.next().name
     if cur.accept_op("<>"):
-        cur.depth -= 1
+        cur.leave()
         return TypeRef(name, span=cur.span_since(start))
     closer = ")" if cur.accept_op("(") else ">"
     if closer == ">":
@@ -127,7 +127,7 @@ def _container(cur: Reader, start: Tok) -> TypeRef:
         else:
             args.append(parse_type(cur))
     cur.expect_op(closer)
-    cur.depth -= 1
+    cur.leave()
     wanted = {"array": 1, "map": 2, "struct": len(args)}[name]
     if len(args) != wanted:
         cur.fail("FQ1007", f"{name} takes {wanted} types, found {len(args)}", at=cur.span_since(start))
