@@ -23,10 +23,8 @@ S = schema("k:BIGINT", "v")
 
 
 def counting(text="COUNT SUM:v", **options):
-    return Task(
-        *aggregate(S, text, **{k: v for k, v in options.items() if k != "coalesce"}),
-        coalesce=options.get("coalesce", False),
-    )
+    of_task = {k: options.pop(k) for k in ("coalesce", "vector") if k in options}
+    return Task(*aggregate(S, text, **options), **of_task)
 
 
 def test_every_row_gives_an_update_at_the_highest_time_of_its_group():
@@ -69,8 +67,9 @@ def test_a_removal_from_an_unknown_group_gives_nothing():
     assert counting(input_change="retract").run(batch(S, ("-", (1, 5), 0))) == []
 
 
-def test_coalesced_updates_are_one_per_key_and_nothing_when_nothing_changed():
-    task = counting("SUM:v", change="retract", coalesce=True)
+@pytest.mark.parametrize("vector", [False, True])
+def test_coalesced_updates_are_one_per_key_and_nothing_when_nothing_changed(vector):
+    task = counting("SUM:v", change="retract", coalesce=True, vector=vector)
     assert task.run(batch(S, ((1, 5), 0), ((2, 1), 1), ((1, 6), 2))) == [("+", (2, 1), 1), ("+", (1, 11), 2)]
     assert task.run(batch(S, ((1, 5), 3), ((1, -5), 4), ((2, 1), 5))) == [("<", (2, 1), 5), (">", (2, 2), 5)]
 
