@@ -85,7 +85,7 @@ def followed(
         for found in following:
             told += [found] if isinstance(found, Rebuilt) else found
             assert time.monotonic() < limit, told
-            if not done and not following.subscription._is_first and following.subscription.ready:
+            if not done and following.subscription.is_whole and following.subscription.ready:
                 done = True
                 then()
             boundary = next((n for n, f in enumerate(told) if isinstance(f, Rebuilt)), None)

@@ -379,6 +379,20 @@ def test_offsets_are_asked_for_at_the_right_end_and_isolation(admin: KafkaAdmin)
     ]
 
 
+def test_offsets_of_one_partition_are_those_of_a_partition_that_exists(
+    admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library(admin).topics, library(admin).ends = {"A": 1}, {A0: ["9"]}
+    assert admin.written_offset(A0) == 9
+    assert library(admin).told("list_offsets")[-1][2] is IsolationLevel.READ_UNCOMMITTED
+    monkeypatch.setattr(admin, "_offsets", lambda *_: {})  # the topic is deleted meanwhile
+    for offset in (admin.written_offset, admin.end_offset, admin.begin_offset):
+        with pytest.raises(TopicMissing, match="there is no topic partition A-0"):
+            offset(A0)
+    with pytest.raises(TopicMissing, match="there is no topic B"):
+        admin.written_offset(B0)
+
+
 def test_partitions_whose_leader_is_changing_are_asked_again_and_no_others(admin: KafkaAdmin) -> None:
     library(admin).topics = {"A": 2}
     library(admin).ends = {A0: ["7"], A1: [SETTLING, MISSING, "8"], B0: [MISSING]}
@@ -444,7 +458,7 @@ def test_ends_are_there_when_all_are_and_fail_for_partitions_that_exist(admin: K
 
 def test_records_are_deleted_up_to_an_offset(admin: KafkaAdmin) -> None:
     library(admin).topics, library(admin).ends = {"A": 1}, {A0: ["9"]}
-    admin.drop_before(A0, 9)
+    admin.drop_before(A0, 9)  # all records, as 9 is the end
     with pytest.raises(LogError, match="A-0: 10 is above the end 9"):
         admin.drop_before(A0, 10)
     assert library(admin).told("delete_records") == [[("A", 0, 9)]]
