@@ -36,8 +36,9 @@ def main() -> int:
     threading.Thread(target=_await_end, args=(gateway,), name="parent", daemon=True).start()
     if settings.api is not None:
         gateway.serve_api(settings.api, socket.socket(fileno=start.sockets["api"]))
-    told = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    sys.stdout.close()  # or functions could write to it
+    told = os.fdopen(os.dup(1), "w", buffering=1)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 1)  # functions and libraries may write to it
     told.write("serving\n")
     threading.Thread(target=_tell, args=(gateway, told), name="figures", daemon=True).start()
     if settings.pg is not None:

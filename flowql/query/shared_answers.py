@@ -1,4 +1,5 @@
-"""Answers that several readers get: equal queries that wait at the same time are computed once, and those between two commits.
+"""Answers that several readers get: equal queries that wait at the same time are computed once.
+An answer that depends on a commit alone is kept until the next commit.
 
 The commit of an answer is taken after all who get it have asked, so each of them sees what was committed before. One group of equal queries is
 computed at a time. Those that are asked meanwhile are the next group. While continuous queries have to wait for interactive ones, groups begin
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from flowql.query.errors import QueryError, broken_off
 from flowql.query.pace import Share
 
 BYTES_MAX = 1 << 20  # of an answer that several get; a longer one is computed for each
-KEPT_BYTES = 8 << 20  # of answers that are kept until the next commit
+KEPT_MAX, KEPT_BYTES = 256, 8 << 20  # answers that are kept, and their rows
 _LOOK_S = 0.5  # how often a reader that waits looks whether it is to end
 _CALLED = re.compile(r"([\w\"]*)\s*\(")
 _CHANGING = re.compile(
@@ -87,7 +87,7 @@ class SharedAnswers:
         self._lock = threading.Lock()  # guards the groups, and how many readers one has
         self._waiting = dict[Hashable, _Group]()
         self._running = dict[Hashable, _Group]()
-        self._kept = OrderedDict[Hashable, tuple[int, pa.Table]]()  # with their commits
+        self._kept, self._kept_bytes, self._kept_of = dict[Hashable, pa.Table](), 0, -1  # answers as of one commit
 
     @property
     def waiting(self) -> int:
@@ -98,8 +98,8 @@ class SharedAnswers:
     def kept(self, key: Hashable, commit: int) -> Answer | None:
         """An answer that depends on this commit alone, if it is known."""
         with self._lock:
-            found = self._kept.get(key)
-        return Answer.of(found[1]) if found is not None and found[0] == commit else None
+            found = self._kept.get(key) if self._kept_of == commit else None
+        return None if found is None else Answer.of(found)
 
     def get(
         self,
@@ -163,10 +163,12 @@ class SharedAnswers:
 
     def _keep(self, key: Hashable, commit: int, table: pa.Table) -> None:
         with self._lock:
-            self._kept.pop(key, None)
-            self._kept[key] = commit, table
-            while sum(kept.nbytes for _, kept in self._kept.values()) > KEPT_BYTES:
-                self._kept.popitem(last=False)
+            if commit > self._kept_of:
+                self._kept, self._kept_bytes, self._kept_of = {}, 0, commit
+            fits = len(self._kept) < KEPT_MAX and self._kept_bytes + table.nbytes <= KEPT_BYTES
+            if commit == self._kept_of and key not in self._kept and fits:
+                self._kept[key] = table
+                self._kept_bytes += table.nbytes
 
     def _begin(self, key: Hashable, group: _Group, before: _Group | None, reader: _Reader) -> None:
         """From now on readers are of the next group."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,12 @@ from flowql.runtime.state.snapshot import StateSnapshot
 LOOK_S = 0.5  # between two looks at the log, which keeps redo for two flushes of the state
 IDLE_S = 30.0  # after the last query
 RENEWED_S = 600.0  # an older copy keeps files from being deleted that the instance has replaced
-AGAIN_S = 2.0  # after a copy that could not be followed
+AGAIN_S, BROKEN_S = 2.0, 60.0  # after a copy that could not be followed, and after an error that no one expects
 SMALL_S = 10.0  # for how long a store of some size is taken to have it
 
 
 class StateNearby:
-    """One thread takes a copy of the state once a query asks, and follows it until none has asked for `IDLE_S`. Any thread may call its methods."""
+    """Has a thread that takes a copy of the state once a query asks, and follows it until no query has asked for `IDLE_S`. Any thread may call its methods."""
 
     def __init__(self, log: Log, application_id: str, copied: Callable[[], Path | None]) -> None:
         """copied: makes a copy of the instance's state. Returns None where it cannot be followed; raises CommandError where the instance does not answer."""
@@ -57,7 +58,10 @@ class StateNearby:
         followed, now = self._followed, time.monotonic()
         until_s, is_larger = self._large.get((store, rows), (0.0, False))
         if followed is not None and now > until_s:
-            is_larger = followed.has_more(store, rows)
+            try:
+                is_larger = followed.has_more(store, rows)
+            except StateError:  # it was just closed
+                return False
             self._large[store, rows] = now + SMALL_S, is_larger
         return is_larger
 
@@ -86,23 +90,32 @@ class StateNearby:
             self._followed = None
 
     def _follow(self) -> None:
+        followed, rest_s = None, AGAIN_S
         try:
             followed = self._begun()
             if followed is not None:
-                self._followed, begun_s = followed, time.monotonic()
-                while (
-                    not self._ended.wait(LOOK_S)
-                    and self._followed is followed
-                    and time.monotonic() < min(self._asked_s + IDLE_S, begun_s + RENEWED_S)
-                ):
-                    if (found := self._read_on(followed)) is not None:
-                        found.close()
+                self._followed = followed
+                self._read_until_idle(followed)
+        except Exception:  # of a file, say: the instance answers
+            traceback.print_exc()
+            rest_s = BROKEN_S
+        finally:
+            if followed is not None:
                 self._leave(followed)
                 followed.close()
-        finally:
             with self._lock:
-                self._not_before_s = time.monotonic() + AGAIN_S
+                self._not_before_s = time.monotonic() + rest_s
                 self._thread = None
+
+    def _read_until_idle(self, followed: FollowedState) -> None:
+        begun_s = time.monotonic()
+        while (
+            not self._ended.wait(LOOK_S)
+            and self._followed is followed
+            and time.monotonic() < min(self._asked_s + IDLE_S, begun_s + RENEWED_S)
+        ):
+            if (found := self._read_on(followed)) is not None:
+                found.close()
 
     def _read_on(self, followed: FollowedState) -> StateSnapshot | None:
         """The newest commit of a followed copy. Returns None, and leaves the copy, if it does not lead there."""

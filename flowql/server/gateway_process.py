@@ -55,7 +55,8 @@ class GatewayProcess:
         self._lock = threading.Lock()  # guards the process
         self._process: subprocess.Popen[str] | None = None
         self._is_serving = False
-        self._restarts, self._figures = 0, dict[str, int]()  # of the running process
+        self._restarts = 0  # since the start of the instance
+        self._figures = dict[str, int]()  # of the running process
         self._thread = threading.Thread(target=self._keep, name="gateway", daemon=True)
 
     def bind(self) -> None:
@@ -158,7 +159,8 @@ class GatewayProcess:
             process.stdin.flush()
             self._is_serving = process.stdout.readline() != ""
             for line in process.stdout:
-                self._figures = json.loads(line)
+                with suppress(ValueError):  # a killed process may have written a part of a line
+                    self._figures = json.loads(line)
         status = process.wait()
         with suppress(OSError):
             process.stdin.close()

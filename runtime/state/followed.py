@@ -26,7 +26,7 @@ MERGE_MS = 20  # for merges of runs after commits
 
 
 class FollowedState:
-    """The state in `path`, at the newest commit that `snapshot` was called with. Any thread may call its methods.
+    """The state in `path`, as of the newest commit passed to `snapshot`. Any thread may call its methods.
 
     It has the stores that the copy has. If a commit adds or drops a store, or restores rows, which no redo contains, it cannot follow.
     """

@@ -11,11 +11,14 @@ from functools import partial
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from flowql.config.api import ApiSettings, TokenSettings
 from flowql.query import session, shared_answers
-from flowql.query.shared_answers import SharedAnswers, is_repeatable
+from flowql.query.answer import Answer
+from flowql.query.pace import Share
+from flowql.query.shared_answers import KEPT_MAX, SharedAnswers, is_repeatable
 from flowql.server.access import hash_of
 from tests.flowql.pg.conftest import Shop
 from tests.flowql.pg.inside import served_with
@@ -204,3 +207,16 @@ def test_functions_that_give_something_else_each_time_are_called_for_each_reader
         assert not is_repeatable(sql), sql
     for sql in ("SELECT COUNT(*), sum(x) FROM t WHERE y IN (1, 2)", "SELECT UPPER(s) FROM t ORDER BY (1)"):
         assert is_repeatable(sql), sql
+
+
+def test_few_answers_are_kept_and_of_one_commit_only() -> None:
+    shared = SharedAnswers(Share(yields=False))
+    empty = pa.table({"n": pa.array([], pa.int64())})
+    for commit in (1, 2):
+        for n in range(KEPT_MAX * 2):
+            shared.get(n, lambda _: Answer.of(empty), lambda _: None, lambda commit=commit: commit)  # type: ignore[misc]
+        assert len(shared._kept) == KEPT_MAX
+        assert shared.kept(0, commit) is not None
+    assert shared.kept(0, 1) is None
+    shared.get("late", lambda _: Answer.of(empty), lambda _: None, lambda: 1)
+    assert shared.kept(0, 2) is not None
