@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 
 import duckdb
 import pyarrow as pa
@@ -36,17 +35,22 @@ def computed_in_parts(query: InteractiveQuery, asked: AskedQuery) -> tuple[Asked
     Raises QueryError for a row that fails or if the query was broken off, and errors of DuckDB.
     """
     columns = [c.column for c in asked.columns]
-    for number in count():
-        if text := rendered(asked.node, columns, asked.order, {}).sql:
-            return (asked, shown(asked, text)) if number else None
+    parts: list[Unrendered] = []
+    while not (text := rendered(asked.node, columns, asked.order, {}).sql):
         part = first_unrendered(asked.node, columns, asked.order)
         if part is None:
             return None
-        name = f"!part{number}"
-        _compute(query, part, name)
         fields = tuple(replace(f, role="value") if f.role == "pseudo" else f for f in part.node.schema)
-        asked = replace(asked, node=_replaced(asked.node, part.node, _scan(name, fields), {}))
-    raise AssertionError
+        scan = _scan(_name(len(parts)), fields)
+        asked = replace(asked, node=_replaced(asked.node, part.node, scan, {}))
+        parts.append(part)
+    for number, part in enumerate(parts):  # which may read those before it
+        _compute(query, part, _name(number))
+    return (asked, shown(asked, text)) if parts else None
+
+
+def _name(number: int) -> str:
+    return f"!part{number}"
 
 
 def _compute(query: InteractiveQuery, part: Unrendered, name: str) -> None:

@@ -90,6 +90,13 @@ def test_parts_give_what_the_operators_of_views_give(
     assert found == whole if sql in ORDERED else sorted(found) == sorted(whole)
 
 
+def test_nothing_is_computed_in_parts_if_the_rest_cannot_be(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The condition of the join is of both sides, and no filter."""
+    monkeypatch.setattr(in_parts, "_compute", lambda *_: pytest.fail("computed in vain"))
+    said = "SELECT count(*) FROM (SELECT id, md5(s) AS m FROM t) a JOIN t b ON sqrt(a.id) < sqrt(b.id) AND a.m <> ''"
+    assert _rows(world, said) == ["(13,)"]
+
+
 def test_an_error_is_one_of_a_row_that_is_read(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_parts, "_ROWS", 2)
     with pytest.raises(QueryError, match="square root"):
