@@ -14,7 +14,7 @@ from flowql.runtime.app.announcing import announced
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.recomputing import STATE_LOST, unrecoverable
-from flowql.runtime.errors import RebuildUnsupported, StaleMember, StateLost
+from flowql.runtime.errors import LogError, StaleMember, StateLost
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.state.changelog import changelogs_of, lost_records
 from flowql.runtime.state.layout import TaskRecord
@@ -62,6 +62,8 @@ class LostRows:
             try:
                 if announced(host, change) is None:
                     raise StaleMember("another member has deployed")
-            except RebuildUnsupported as error:
+            except LogError as error:
+                if error.retriable:
+                    raise
                 say(WARNING, "query.kept", f"{', '.join(lost)}: {STATE_LOST}, and {error}")
         self._queries.clear()

@@ -31,6 +31,8 @@ def _unreadable_history(host: PlanHost, plan: Plan, query: QueryPlan, known: Map
     written, admin = plan.writers, host.admin
     by_version = topics_read_by_version(query)
     for topic in topics_read(query):
+        if topic not in written and topic not in known:
+            return f"the topic {topic} is missing"
         for p in range(0 if topic in written else known[topic].partitions):
             begin = admin.begin_offset(TopicPartition(topic, p))
             if begin > host.deployed.begin(topic, p):

@@ -164,6 +164,21 @@ def test_a_member_that_starts_during_the_recomputation_goes_on_with_it() -> None
     assert read(log, "counts")[-1] == {"N": 2}
 
 
+def test_a_member_that_misses_rows_goes_on_beside_a_query_whose_input_is_gone() -> None:
+    log = left_by_a_member(records=2)
+    first, driver = member(log)
+    first.deploy(plan(ONE_GROUP, OTHERS))
+    produce(log, "other", 1)
+    rounds(driver)
+    first.close()
+    deleted(log, "flowql-CTAS_COUNTS-aggregate-1-changelog")
+    deleted(log, "other")
+    second, driver = member(log)
+    rounds(driver)
+    assert second.query_states.of("CTAS_COUNTS").state is STOPPED, "nothing can be deployed without the topic"
+    assert read(log, "counts")[-1] == {"N": 2}
+
+
 @DAMAGE
 def test_a_member_stops_the_query_whose_rows_and_inputs_are_gone(damage: Callable[[Log, str], None]) -> None:
     log, changelog = left_by_a_member(records=2), "flowql-CTAS_COUNTS-aggregate-1-changelog"
