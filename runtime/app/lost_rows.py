@@ -1,7 +1,7 @@
 """Rows of a member's tasks that are neither here nor in the log: their queries stop, and their results are computed again from the inputs.
 
-A generation takes the place of the one that has lost rows, as with `flowql deploy --full-refresh`. Any member that misses rows announces it. The
-first record counts: the others find the generation on record. Tasks of the old generation that have their rows go on until the swap.
+A generation takes the place of the one that has lost rows, as with `flowql deploy --full-refresh`. Any member that misses rows announces it. Members
+that miss rows later find the generation in the plan topic. Tasks of the old generation that have their rows go on until the swap.
 """
 
 from __future__ import annotations
