@@ -70,6 +70,7 @@ PANELS = (
         {
             "flowql_memory_bytes": "process",
             "flowql_query_processes_memory_bytes": "query processes",
+            "flowql_gateway_memory_bytes": "gateway",
             "flowql_tables_memory_bytes": "rows of tables",
             "flowql_tables_memory_max_bytes": "rows of tables at most",
             "flowql_uncommitted_bytes": "uncommitted output",
@@ -201,6 +202,16 @@ PANELS = (
         },
         "cps",
         "Every failure is a dead letter.",
+    ),
+    Panel(
+        "Gateway",
+        {
+            "flowql_gateway_connections": "connections",
+            "rate(flowql_gateway_requests_total[$__rate_interval])": "requests a second",
+            "increase(flowql_gateway_restarts_total[$__rate_interval])": "restarts",
+        },
+        "short",
+        "Clients of `api` and `pg`. A restart ends their connections.",
     ),
 )
 

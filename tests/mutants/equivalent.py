@@ -61,7 +61,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "REST_MS = 5001  # for so long a query may take to process what is between its tasks": "a length of time",
     },
     "runtime/app/group.py": {
-        "look_ms = 31": "a length of a wait",
+        "BUSY_MS, QUIET_MS = 31, 100": "a length of a wait",
+        "BUSY_MS, QUIET_MS = 30, 101": "a length of a wait",
         "RETRY_MS = 201": "a length of time",
         "PLAN_MS = 301  # between two looks for a newer plan": "a length of time",
         "FRONTIER_MS = 31  # interval of polling the upstream tasks of channels that are still incomplete": "a length of time",

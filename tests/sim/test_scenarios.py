@@ -1,6 +1,7 @@
 """Named stories on the simulated cluster: bugs that the simulation found here, and themes of those of Kafka Streams."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -311,21 +312,29 @@ def test_a_task_that_fails_is_revoked_and_fails_nobody_else(world):
     ends_well(world)
 
 
+def instead_of_runs(process, call):
+    """Calls this for micro-batches of one query, single and joint ones, with the function that would be called and its arguments."""
+    for task in process.group._tasks.values():
+        if str(task.id).startswith("CTAS_TOTALS/0_"):
+            program = task.program.program
+            program.execute = partial(call, program.execute)
+            program.execute_jointly = partial(call, program.execute_jointly)
+
+
 def test_a_run_that_hangs_holds_up_a_rebalance_and_nothing_else(world):
     """The race of a task that is given back with one that is taken away: whoever waits for it gets it when the run has ended."""
     first = running(world)
-    hanging = next(t for t in first.group._tasks.values() if str(t.id) == "CTAS_TOTALS/0_0")
-    execute, calls = hanging.program.program.execute, []
+    calls = []
 
-    def slow(batches, run):
+    def slow(execute, *given):
         if not calls:
             calls.append(tasks(first))
             world.start()
             world.interlude(first, 1_500, freeze=False)
             calls.append(world.outside.end_offset(TopicPartition("big", 0)))
-        return execute(batches, run)
+        return execute(*given)
 
-    hanging.program.program.execute = slow
+    instead_of_runs(first, slow)
     feed(world)
     assert calls[1] > 0  # others went on and were committed
     ends_well(world)
@@ -424,8 +433,7 @@ def test_a_revoke_as_an_instance_stops_holds_up_nobody(world):
 def test_a_task_that_calls_the_log_is_noticed(world):
     """PR 14226's theme: calls of a client from where tasks are processed."""
     first = running(world)
-    leaking = next(t for t in first.group._tasks.values() if str(t.id) == "CTAS_TOTALS/0_0")
-    leaking.program.program.execute = lambda batches, run: first.log.end_offset(TopicPartition("big", 0))
+    instead_of_runs(first, lambda *_: first.log.end_offset(TopicPartition("big", 0)))
     with pytest.raises(Violation, match=r"processing-[01] calls the log: end offset"):
         feed(world)
 

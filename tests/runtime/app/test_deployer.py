@@ -148,7 +148,8 @@ def test_a_member_whose_brokers_go_away_while_it_starts_says_so_and_may_be_start
 
     admin = SimpleNamespace(end_offset=lambda _: 3)
     host: Any = SimpleNamespace(wait=wait, admin=admin, log=MemoryLog(), config=InstanceConfig())
-    group: Any = SimpleNamespace(swap=None, applied=lambda _: None, trouble="brokers do not answer")
+    plans = SimpleNamespace(at_start=None)
+    group: Any = SimpleNamespace(swap=None, plans=plans, applied=lambda _: None, trouble="brokers do not answer")
     nothing: Any = None
     with pytest.raises(LogUnavailable, match=r"flowql-plan cannot be read up to its end.*brokers do not answer"):
         Deployer(host, nothing, nothing, nothing, group).resume()

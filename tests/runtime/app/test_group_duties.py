@@ -71,7 +71,7 @@ def test_a_member_learns_what_hangs_before_it_begins_tasks(monkeypatch: pytest.M
 def test_a_member_learns_now_and_then_what_hangs_and_what_was_released() -> None:
     world = member()
     write_hung(world.log, "flowql", [hangs(world, "CTAS_OTHER")], 1)
-    rounds(world, hung.LOOK_MS // 10 + 2)
+    rounds(world, hung.ABSENT_MS // 10 + 2)  # there was no topic when it looked last
     assert state_of(world.instance, "CTAS_OTHER") == "hung"
     world.send("s", sent(40, 20))
     rounds(world, 20)
