@@ -81,7 +81,7 @@ def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlTyp
 def cast_type(ref: TypeRef, catalog: Catalog, span: Span) -> tuple[SqlType, int | None]:
     """The type that a CAST names, and how many digits of a second it keeps.
 
-    The number is ANY_DIGITS for TIMESTAMP and TIMESTAMPTZ without a parameter. It is None for other types and in ksqlDB's dialect.
+    A TIMESTAMP or TIMESTAMPTZ without a parameter has ANY_DIGITS. Other types, and all types of ksqlDB's dialect, have None.
     """
     known = _KNOWN.get(ref.name) if catalog.standard else None
     digits = ref.parameters[0] if ref.parameters else ANY_DIGITS

@@ -124,7 +124,7 @@ class ApiSettings(Named):
 
 
 def api_settings(given: Mapping[str, Item]) -> tuple[ApiSettings | None, list[Diagnostic]]:
-    """Reads the section `api`. Returns the settings and the mistakes in them. The settings are None if a required value is missing."""
+    """Reads the section `api`: its settings and its mistakes. Without a port or a token there are no settings (None)."""
     if "port" not in given or "token" not in given:
         return None, []
     token = given["token"]

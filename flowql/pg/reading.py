@@ -472,7 +472,7 @@ class Reading:
         if any(name.casefold() not in known for name in relations):
             store = _stores(plan).get(relations[0].casefold()) if len(relations) == 1 and holder is None else None
             if store is None or (near and self.nearby.has_more(store, NEAR_RECORDS)):
-                raise NeedsInstance  # it tells what there is
+                raise NeedsInstance  # it answers, or lists the names that exist
             if (commit := self._in_state(plan, relations[0], StateNearby.snapshot)) is None:
                 raise NeedsInstance
             return commit

@@ -89,7 +89,7 @@ class Unrendered:
 
 
 def first_unrendered(node: Node, columns: Sequence[str], order: Sequence[SortKey]) -> Unrendered | None:
-    """The first node of a plan, inputs first, without a SELECT. It is None if that node is no projection or filter."""
+    """Finds the first node, inputs first, that has no SELECT. Returns None unless it is a projection or a filter."""
     made = _Renderer(node, {*columns, *(k.column for k in order)}, {})
     made.columns_read()
     for n in made.inputs_first():

@@ -45,7 +45,7 @@ _WITHOUT = ("TEMP", "TEMPORARY", "UNLOGGED")
 
 
 def remedy(verb: str) -> str:
-    """The text that says what to write in place of a statement of another system; empty for a verb that is none of these."""
+    """Suggests what to write instead of a statement that only other systems have. Unknown verbs give an empty text."""
     return _VERBS.get(verb, "")
 
 
