@@ -33,6 +33,7 @@ def _impatient(monkeypatch):
     for name, ms in (("LOOK_MS", 50), ("STUCK_MS", 200), ("LEAVE_MS", LEAVE_MS), ("TELL_MS", TELL_MS)):
         monkeypatch.setattr(watchdog, name, ms)
     monkeypatch.setattr(hung, "LOOK_MS", 100)
+    monkeypatch.setattr(hung, "ABSENT_MS", 100)
 
 
 class Hanging:
