@@ -84,6 +84,7 @@ def _place(
         if tp not in placed and tp.topic in wanted.topics:
             left.setdefault(tp.partition, set()).add(tp)
     units += map(frozenset, left.values())
+    releasing = _releasing(now, alive)
     current: dict[Unit, str] = {}
     for unit in units:
         at = Counter(m for tp in sorted(unit) if (m := _heading_for(now, tp, alive)) is not None)
@@ -94,7 +95,9 @@ def _place(
     load = Counter[str]()
     for unit, member in sorted(balanced(units, alive, current).items(), key=lambda of: min(of[0])):
         stateful = not unit.isdisjoint(wanted.stateful)
-        target = current[unit] if stateful and _is_cold(now, unit, current.get(unit), member, alive) else member
+        target = (
+            current[unit] if stateful and _stays(now, unit, current.get(unit), member, alive, releasing) else member
+        )
         for tp in unit:
             places[tp] = _towards(now, tp, target, alive)
         if stateful:
@@ -117,10 +120,20 @@ def _holder(now: Placement, unit: Unit, alive: Mapping[str, Heartbeat]) -> str |
     return min(holders, key=lambda m: (first not in alive[m].warm, m), default=None)
 
 
-def _is_cold(now: Placement, unit: Unit, at: str | None, member: str, alive: Mapping[str, Heartbeat]) -> bool:
-    """Whether a member has to read state before it can take a unit over from who has it, or a copy, and goes on with it meanwhile (KIP-441)."""
+def _stays(
+    now: Placement, unit: Unit, at: str | None, member: str, alive: Mapping[str, Heartbeat], releasing: Collection[str]
+) -> bool:
+    """Whether a living member goes on with a unit that is to move: until the next owner has its state (KIP-441) and the present one has
+    released the units that are in transit, as a new record would keep those in transit.
+    """
     moves = any(tp in now.places and now.places[tp].in_transit and _owner(now, now.places[tp], alive) for tp in unit)
-    return at not in (None, member) and not moves and min(unit) not in alive[member].warm
+    return at not in (None, member) and not moves and (min(unit) not in alive[member].warm or at in releasing)
+
+
+def _releasing(now: Placement, alive: Mapping[str, Heartbeat]) -> set[str]:
+    """Members that have not yet released all partitions that are in transit."""
+    owners = {_owner(now, place, alive) for place in now.places.values() if place.in_transit}
+    return {m for m in owners if m is not None and alive[m].applied < now.number}
 
 
 def _standbys(

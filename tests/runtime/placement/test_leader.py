@@ -103,6 +103,20 @@ def test_state_moves_when_its_next_owner_is_near_the_end_of_it() -> None:
     assert following(after, alive(beat("a", 5), warm), want).places[A1] == Place("a", "b")
 
 
+def test_a_second_copy_that_gets_warm_does_not_keep_the_first_partition_in_transit() -> None:
+    tps = [TopicPartition("A", p) for p in range(4)]
+    want = replace(wanted(*({tp} for tp in tps)), stateful=frozenset(tps))
+    now = Placement(4, "a", 1, {tp: Place("a", "a") for tp in tps})
+    now = following(now, alive(beat("a", 4), beat("b")), want)
+    first, second = sorted(now.copied_by("b"))
+    now = following(now, alive(beat("a", 5), replace(beat("b", 5), warm=(first,))), want)
+    assert now.places[first] == Place("a", "b")
+    both = replace(beat("b", 6), warm=(first, second))
+    assert next_placement(now, alive(beat("a", 5), both), want, "a") is None, "a new record would delay the release"
+    now = following(now, alive(beat("a", 6), both), want)
+    assert (now.places[first], now.places[second]) == (Place("b", "b"), Place("a", "b"))
+
+
 def test_standbys_keep_copies_and_follow_their_owner() -> None:
     want = replace(wanted({A0}, {A1}), stateful=frozenset({A0, A1}), standbys=1)
     now = Placement(4, "a", 1, {A0: Place("a", "a"), A1: Place("b", "b")})
