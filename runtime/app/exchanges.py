@@ -27,7 +27,7 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rows import Key, Value
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batches
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.channels import ExchangeInput
 
 Channel = tuple[int, int]  # partition, source
 ChannelKey = tuple[str, int, int]  # topic, partition, source

@@ -71,6 +71,7 @@ class PollingStep:
         self._inputs: dict[TopicPartition, list[LogInput]] = {}
         self._heads: dict[TopicPartition, int] = {}
         self._arrivals: dict[TopicPartition, Arrivals] = {}
+        self._ends: dict[TopicPartition, int] = {}  # see `_see_end`
         self._now_ms = 0
         self._ends_at_ms = -END_REFRESH_MS
         self._quiet_at_ms = 0
@@ -158,6 +159,7 @@ class PollingStep:
         tps = list(dict.fromkeys(i.tp for i in inputs))
         for i in (i for tp in tps for i in self._inputs[tp]):
             i.end_offset = END_UNKNOWN  # before their tasks may run: none looks idle that is not
+            self._ends.pop(i.tp, None)
         self._ask_ends(tps)
         self._assign()
 
@@ -334,6 +336,8 @@ class PollingStep:
         self.troubles.over(None)
         for tp in tps:
             end = ends.get(tp)
+            if end is not None and end == self._ends.get(tp) == self._heads.get(tp):
+                continue
             if end is None:
                 self._on_unreadable(tp, TopicMissing(f"there is no topic partition {tp}"))
                 continue
@@ -345,6 +349,14 @@ class PollingStep:
                         i.deletions.reach(i.position, end)
             self._begin_anew_if_stalled(tp, end)
             self._stop_if_above(tp, end)
+            self._see_end(tp, end)
+
+    def _see_end(self, tp: TopicPartition, end: int) -> None:
+        """Notes the end of a partition with which nothing is to be done until it or the head moves: all of it is fetched."""
+        if end == self._heads.get(tp) and not any(i.deletions is not None for i in self._inputs.get(tp, ())):
+            self._ends[tp] = end
+        else:
+            self._ends.pop(tp, None)
 
     def _stop_if_above(self, tp: TopicPartition, end: int) -> None:
         """Readers of a partition that has long had fewer records than they have read stop: the records that come there later would be skipped.

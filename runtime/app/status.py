@@ -20,7 +20,8 @@ from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import BUILT
 from flowql.runtime.latency import Latencies, octaves
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.channels import ExchangeInput
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.remaining import Committed, records_left, remaining
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery

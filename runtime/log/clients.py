@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
@@ -546,8 +546,10 @@ class LocalLog(Log, Admin, Lookup):
         found = {}
         with self._lock:
             for tp in tps:
-                with suppress(TopicMissing):
+                try:  # `suppress` takes longer than the look
                     found[tp] = self.bounds(tp)[which]
+                except TopicMissing:
+                    continue
         return found
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:

@@ -21,6 +21,7 @@ from itertools import islice
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import SLICE_NS_DEFAULT
 from flowql.runtime.scheduler.policy import POLICIES, FairClock, TaskFacts, weighted_fair
+from flowql.runtime.task.channels import Known
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
 
@@ -83,7 +84,7 @@ class Look:
 
     backlogged: set[str]
     ready: dict[str, TaskFacts] = field(default_factory=dict)
-    known: dict[TaskId, bool] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
 
 
 class TaskManager:
@@ -297,7 +298,7 @@ class TaskManager:
         others = self._join(entry, look.known)
         return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight, others)
 
-    def _join(self, lead: Entry, known: dict[TaskId, bool]) -> tuple[Task, ...]:
+    def _join(self, lead: Entry, known: Known) -> tuple[Task, ...]:
         """Tasks of the same sub-topology that run now as well, granted to the same thread. Each thread gets its share of the partitions."""
         task, found = lead.task, list[Task]()
         if not task.joins or task.id.query in self._alone:
@@ -395,7 +396,7 @@ class TaskManager:
         self.accounts.set_backlogged(look.backlogged)
         return look
 
-    def _runnable(self, query: str, known: dict[TaskId, bool]) -> Iterator[TaskFacts]:
+    def _runnable(self, query: str, known: Known) -> Iterator[TaskFacts]:
         """Its tasks that could run. Those asked that cannot are asked last next time, or before they get rows not at all."""
         tasks = self._awake[query]
         for name, e in list(tasks.items()):
@@ -409,7 +410,7 @@ class TaskManager:
                     tasks[name] = e
 
     def _in_order(
-        self, query: str, known: dict[TaskId, bool], wanted: Callable[[Task], bool] = lambda _task: True
+        self, query: str, known: Known, wanted: Callable[[Task], bool] = lambda _task: True
     ) -> Iterator[TaskFacts]:
         """Its tasks that are wanted and could run, by precedence. Facts cost far less than asking whether a task can run: it asks those upstream."""
         tasks, found = self._awake[query], list[TaskFacts]()

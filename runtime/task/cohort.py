@@ -14,6 +14,7 @@ from functools import partial
 from flowql.runtime.clock import Clock
 from flowql.runtime.functions.runs import run_of
 from flowql.runtime.log.base import RawBatch
+from flowql.runtime.task.channels import Known
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.input_slice import Taken
@@ -38,9 +39,10 @@ class Cohort:
             left_ns = budget_ns - (self._clock.cost_ns() - start)
             if rows and left_ns <= 0:
                 break
-            members = self._members((t for t in waiting if t.id not in alone), budget_ns)
+            known = Known()
+            members = self._members((t for t in waiting if t.id not in alone), budget_ns, known)
             if len(members) > 1:
-                rows += self._run_jointly(members, budget_ns, begins, alone)
+                rows += self._run_jointly(members, budget_ns, begins, alone, known)
                 joined = {t.id for t in members} - alone
                 waiting = deque(t for t in waiting if t.id not in joined)
             else:
@@ -48,9 +50,9 @@ class Cohort:
                 rows += self.current.process(left_ns, begins)
         return rows
 
-    def _members(self, tasks: Iterable[Task], budget_ns: int) -> list[Task]:
+    def _members(self, tasks: Iterable[Task], budget_ns: int, known: Known) -> list[Task]:
         """The first tasks whose rows fit into one micro-batch together."""
-        found, known, rows, inputs, most = list[Task](), dict[TaskId, bool](), 0, 0, 0
+        found, rows, inputs, most = list[Task](), 0, 0, 0
         for task in tasks:
             if not (task.joins and task.runnable_with(known)):
                 continue
@@ -61,7 +63,9 @@ class Cohort:
             found.append(task)
         return found
 
-    def _run_jointly(self, members: Sequence[Task], budget_ns: int, begins: Begins, alone: set[TaskId]) -> int:
+    def _run_jointly(
+        self, members: Sequence[Task], budget_ns: int, begins: Begins, alone: set[TaskId], known: Known
+    ) -> int:
         """One micro-batch of the rows of these tasks. alone: gets those that are to be processed alone instead."""
         lead = members[0]
         measured, taken = lead.measure(), list[tuple[Task, Taken]]()
@@ -69,7 +73,7 @@ class Cohort:
         try:
             _decode(members)
             for task in members:
-                mine = task.take(lead.rows_max(budget_ns))
+                mine = task.take(lead.rows_max(budget_ns), known)
                 if mine.rows:
                     taken.append((task, mine))
                 else:

@@ -1,6 +1,6 @@
-"""The waiting input of a task: fetched records of a log partition, or batches of a local exchange.
+"""The waiting input of a task from the log: fetched records of a partition. `flowql.runtime.task.channels` has those of other tasks.
 
-Buffers are filled by the polling thread (log) or by publishing tasks (exchange) and consumed by the thread that holds the task.
+The polling thread fills buffers, and the thread that holds the task consumes them.
 Nothing is taken out before the run that used it is published: a failed run finds its input again.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -21,20 +21,15 @@ from flowql.runtime.batch import Batch, Ints, concat
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.task.arrivals import Arrivals
+from flowql.runtime.task.channels import Known, nothing_waits
 from flowql.runtime.task.deletions import Deletions
-from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
+from flowql.runtime.task.peeked import EMPTY, PeekedRows
 from flowql.runtime.task.position_names import numbered
-from flowql.runtime.task.producer_channels import ProducerChannels
 
 # Who falls behind while records come one by one has as many batches as records: small ones are gathered, so that a run costs the
 # same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
 GATHERED_ROWS, GATHERED_BATCHES = 1_024, 32
 SEEN_MIN = 100  # offsets from which one can tell how many are records
-
-
-def nothing_waits() -> None:
-    """Called after rows were added, where no task manager has the task."""
 
 
 @dataclass(slots=True)
@@ -241,7 +236,7 @@ class LogInput:
             return self.at_line
         return not self.queue and self.next_fetch >= self.end_offset and (self.channel is None or self._is_complete)
 
-    def idle_with(self, _known: dict[TaskId, bool]) -> bool:
+    def idle_with(self, _known: Known) -> bool:
         """As `idle`, since a log input waits for nothing but its topic."""
         return self.idle
 
@@ -267,7 +262,8 @@ class LogInput:
         """A channel that others wait for, since it may be incomplete. In a tick all rows of it are there."""
         return self.line is None and self.complete < self._needed_by_siblings
 
-    def more_to_come(self, _known: dict[TaskId, bool]) -> bool:
+    @property
+    def more_to_come(self) -> bool:
         """Whether rows may follow the ones that are decoded or will be decoded next."""
         if (line := self.line) is not None:
             return self.next_fetch < line or self._second_offset() < line
@@ -435,166 +431,3 @@ class LogInput:
 
 def _row_of(raw: RawBatch, offset: int) -> int:
     return int(np.searchsorted(raw.records.column(0).to_numpy(), offset))
-
-
-def beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
-    """Whether the next row is known to have a later time."""
-    if ms is None:
-        return False
-    next_ms = source.next_ms  # read once: the caller need not be the thread that holds the task
-    return next_ms is not None and next_ms > ms
-
-
-@dataclass(slots=True)
-class ConsumerChannels:
-    """All channels into one task, counted as they change, because asking each of many channels for work is slow.
-
-    rows: in all of them; waiting: how many have some; wake: called when a channel gets its first rows. Written under the epoch lock, read by any thread.
-    """
-
-    channels: Sequence[ExchangeInput] = ()
-    rows: int = 0
-    waiting: int = 0
-    wake: Callable[[], object] = nothing_waits
-
-    @staticmethod
-    def joined(channels: Sequence[ExchangeInput]) -> ConsumerChannels:
-        """Those of one task, from now on counted together."""
-        rows, waiting = sum(c.rows for c in channels), sum(bool(c.queue) for c in channels)
-        joined = ConsumerChannels(channels, rows, waiting)
-        for channel in channels:
-            channel.consumer = joined
-        return joined
-
-    def idle_with(self, known: dict[TaskId, bool], ms: int | None) -> bool:
-        """Whether nothing waits, at least up to the time `ms`, and nothing comes. known: tasks that are asked already (`Task.idle_with`)."""
-        if ms is not None:
-            return all(c.idle_with(known) or beyond(c, ms) for c in self.channels)
-        # `waiting` is read twice: a task that publishes becomes idle after its rows have arrived.
-        return not self.waiting and all(c.upstream_idle(known) for c in self.channels) and not self.waiting
-
-    def rows_or_idle(self, known: dict[TaskId, bool]) -> bool:
-        """Whether each channel has rows or gets none soon. known: tasks that are asked already (`Task.idle_with`)."""
-        if self.waiting == len(self.channels):
-            return True
-        return all(channel.queue or channel.upstream_idle(known) for channel in self.channels)
-
-
-@dataclass(slots=True)
-class ExchangeInput:
-    """Batches that one upstream task sends to one partition of a repartition, in memory (rule R7).
-
-    One ordered channel per upstream partition: merged by time downstream, so that skew between partitions makes no row late.
-    `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the channel was made. consumed: rows
-    of it that are processed and published. next_ms: the time of the next row, for anyone to read.
-    since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
-    that is not known. consumer: all channels into the same task. producer: all out of one task. changed: gets topic, partition and source.
-    """
-
-    operator: str
-    topic: str
-    partition: int
-    source: int
-    rows_max: int = 200_000
-    queue: deque[Batch] = field(default_factory=deque)
-    since: deque[int | None] = field(default_factory=deque)
-    samples: list[tuple[int, int]] = field(default_factory=list)  # what `take_latency_samples` gives next
-    first: int = 0
-    consumed: int = 0
-    rows: int = 0
-    next_ms: int | None = None
-    upstream_idle: Callable[[dict[TaskId, bool]], bool] = lambda _known: True
-    consumer: ConsumerChannels = field(default_factory=ConsumerChannels)
-    producer: ProducerChannels = field(default_factory=ProducerChannels)
-    changed: set[tuple[str, int, int]] = field(default_factory=set)
-
-    def push(self, batch: Batch, since_ms: int | None = None) -> None:
-        assert len(batch), "a batch in a channel has rows"
-        self.changed.add((self.topic, self.partition, self.source))
-        self.queue.append(batch)
-        self.since.append(since_ms)
-        self.rows += len(batch)
-        self.consumer.rows += len(batch)
-        self.producer.rows += len(batch)
-        if len(self.queue) == 1:
-            self.consumer.waiting += 1
-            self.next_ms = int(batch.rowtime[0])
-            self.consumer.wake()
-
-    @property
-    def full(self) -> bool:
-        return self.rows >= self.rows_max
-
-    @property
-    def starving(self) -> bool:
-        """The consumer has rows of other channels and waits for this one: it must be filled even if others are full."""
-        return not self.queue and self.consumer.waiting > 0
-
-    @property
-    def has_rows(self) -> bool:
-        return bool(self.queue)
-
-    @property
-    def idle(self) -> bool:
-        return self.idle_with({})
-
-    def idle_with(self, known: dict[TaskId, bool]) -> bool:
-        """As `idle`. known: tasks that are asked already (`Task.idle_with`)."""
-        return not self.queue and self.upstream_idle(known)
-
-    def more_to_come(self, known: dict[TaskId, bool]) -> bool:
-        """Whether rows may follow the waiting ones. Called before these are read: rows that are published later are later input."""
-        return not self.upstream_idle(known)
-
-    def peek(self, rows_max: int) -> PeekedRows:
-        """The next rows, from as many batches as needed: large micro-batches cost less per row."""
-        batches: list[Batch] = []
-        rows = -self.consumed
-        while rows < rows_max and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used
-            batches.append(self.queue[len(batches)])
-            rows += len(batches[-1])
-        return peeked_rows(batches, self.consumed, rows_max, more=len(batches) < len(self.queue)) if batches else EMPTY
-
-    def consume(self, rows: int) -> None:
-        """The next `rows` are published."""
-        if not rows:
-            return
-        self.changed.add((self.topic, self.partition, self.source))
-        self.rows -= rows
-        self.consumer.rows -= rows
-        self.producer.rows -= rows
-        while rows:
-            head, since = self.queue[0], self.since[0]
-            n = min(rows, len(head) - self.consumed)
-            if since is not None:
-                self.samples.append((since, n))
-            rows -= n
-            self.consumed += n
-            if self.consumed == len(head):
-                self.queue.popleft()
-                self.since.popleft()
-                self.first += 1
-                self.consumed = 0
-        if self.queue:
-            self.next_ms = int(self.queue[0].rowtime[self.consumed])
-        else:
-            self.next_ms = None
-            self.consumer.waiting -= 1
-
-    def take_latency_samples(self) -> list[tuple[int, int]]:
-        """As `LogInput.take_latency_samples`; rows count, and each as the oldest of its batch."""
-        samples, self.samples = self.samples, []
-        return samples
-
-    def resume(self, first: int, batches: Sequence[Batch], consumed: int) -> None:
-        """Begin with what a commit left waiting: `batches` from number `first` on, `consumed` rows of the oldest done."""
-        assert not self.queue
-        self.first = first
-        for batch in batches:
-            self.push(batch)
-        self.consume(consumed)
-
-
-def has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> bool:
-    """Whether one has a row that is not known to have a later time than `ms`."""
-    return any(i.has_rows and not beyond(i, ms) for i in inputs)

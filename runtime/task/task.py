@@ -23,19 +23,12 @@ from flowql.runtime.operators.base import HELD, MicroBatchContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task import dead_letters
+from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput, Known, beyond, has_rows, nothing_waits
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.deletions import known_times
 from flowql.runtime.task.delivery import Delivery, DeliveryResult
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import (
-    ConsumerChannels,
-    DecodedRows,
-    ExchangeInput,
-    LogInput,
-    beyond,
-    has_rows,
-    nothing_waits,
-)
+from flowql.runtime.task.input_buffer import DecodedRows, LogInput
 from flowql.runtime.task.input_slice import (
     InputSlice,
     Taken,
@@ -131,15 +124,15 @@ class Task:
     @property
     def runnable(self) -> bool:
         """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
-        return self.runnable_with({})
+        return self.runnable_with(Known())
 
-    def runnable_with(self, known: dict[TaskId, bool]) -> bool:
+    def runnable_with(self, known: Known) -> bool:
         """As `runnable`. known: the tasks that are asked already whether they are idle (`idle_with`)."""
         if self.is_due and not any(i.stopped for i in self.logs.values()):
             return self._has_room
         return self._takes_input(known)
 
-    def _takes_input(self, known: dict[TaskId, bool]) -> bool:
+    def _takes_input(self, known: Known) -> bool:
         if self.program.room == 0:
             return False
         if any(i.stopped for i in self.logs.values()):
@@ -209,9 +202,9 @@ class Task:
         With a read-up-to time: nothing up to it. In a tick: no timer is due before its end. A task that publishes is not idle. Any thread: publishing is looked at last, as it
         begins before the input is consumed and ends when the output is where the next task finds it.
         """
-        return self.idle_with({})
+        return self.idle_with(Known())
 
-    def idle_with(self, known: dict[TaskId, bool]) -> bool:
+    def idle_with(self, known: Known) -> bool:
         """As `idle`. known: the tasks that are asked already. Each is asked once: there are as many ways to one as partitions per stage."""
         found = known.get(self.id)
         if found is None:
@@ -252,7 +245,7 @@ class Task:
                 rows += self._start()
                 continue
             if self.is_due and not (
-                ticked and self._takes_input({})
+                ticked and self._takes_input(Known())
             ):  # in turns: calls that end must not keep others from being begun
                 rows, ticked = rows + self._tick(), True
                 continue
@@ -459,7 +452,7 @@ class Task:
         return rows
 
     def _run_decoded(self, rows_max: int, bad: Exception | None) -> int | None:
-        taken = self.take(rows_max)
+        taken = self.take(rows_max, Known())
         self._tried = taken.rows
         if not taken.slices or (bad is not None and taken.ends != self._tried_ends):
             return None  # of an input that was empty a row has come that is first: it has not failed
@@ -471,9 +464,9 @@ class Task:
         self.publish(taken, run, outputs)
         return max(1, self._tried)
 
-    def take(self, rows_max: int) -> Taken:
-        """The rows of the next micro-batch, which stay buffered."""
-        slices, metadata = self._take(rows_max), self.state.metadata
+    def take(self, rows_max: int, known: Known) -> Taken:
+        """The rows of the next micro-batch, which stay buffered. known: tasks that are asked already (`idle_with`)."""
+        slices, metadata = self._take(rows_max, known), self.state.metadata
         return Taken(slices, by_operator(slices), metadata, partial(self._context, metadata, slices))
 
     def publish(self, taken: Taken, run: MicroBatchContext, outputs: list[Output]) -> None:
@@ -541,7 +534,8 @@ class Task:
 
     def take_latency_samples(self) -> list[tuple[int, int]]:
         """(ms since when it was known, how many) of what runs have used up since the last call. The epoch lock is held."""
-        return [known for i in self.inputs.values() for known in i.take_latency_samples()]
+        own = [known for i in self.logs.values() for known in i.take_latency_samples()]
+        return own + self.channels.take_latency_samples()
 
     @property
     def losses(self) -> Mapping[str, Any]:
@@ -560,12 +554,13 @@ class Task:
         within = {"within": {i.name: i.rows_within for i in channels if i.rows_within}} if channels else {}
         return {**self.marks, "positions": self.positions, **within, **known_times(self.logs.values())}
 
-    def _take(self, rows_max: int) -> list[InputSlice]:
+    def _take(self, rows_max: int, known: Known) -> list[InputSlice]:
         """The rows of the next micro-batch, in merged order."""
         ms = self.read_up_to.ms  # read before `more_to_come`: it only ever grows
-        inputs = self.inputs
-        known: dict[TaskId, bool] = {}
-        more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before peeking: later arrivals are later input
+        channels = list(self.exchanges)
+        more = {n: i.more_to_come for n, i in self.logs.items()}  # before peeking: later arrivals are later input
+        more |= {channels[n]: is_more for n, is_more in self.channels.to_merge(known).items()}
+        inputs = {n: self.logs[n] if n in self.logs else self.exchanges[n] for n in more}
         decoded = {n: s for n, source in self.logs.items() if (s := self._decoded(source)) is not None}
         passed = [
             InputSlice(n, self.logs[n].operator, s.cursor, NOTHING)

@@ -21,7 +21,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.snapshot import StateSnapshot
-from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.channels import Known
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.course import Course
@@ -96,7 +96,7 @@ class StageTicks(ABC):
         """Whether tasks have finished a tick, and no cut has said so: they may have got there without a row."""
         with self._lock.join():
             self._refresh()
-            known = dict[TaskId, bool]()
+            known = Known()
             return any(self._is_here(task, known) for f in self._followers.values() for task in self._coming(f))
 
     def at_cut(self) -> list[tuple[str, int]]:
@@ -302,13 +302,13 @@ class StageTicks(ABC):
         """Whether all tasks have finished the tick of their line."""
         return f.line is not None and bool(self._tasks(f)) and not self._is_under_way(f)
 
-    def _is_here(self, task: Task, known: dict[TaskId, bool]) -> bool:
+    def _is_here(self, task: Task, known: Known) -> bool:
         return task.status is TaskStatus.RUNNING and task.idle_with(known)
 
     def _may_run(self, task: Task) -> bool:
         return self._host.may_run(task.id.query)
 
-    def _is_on_its_way(self, f: Follower, known: dict[TaskId, bool]) -> bool:
+    def _is_on_its_way(self, f: Follower, known: Known) -> bool:
         """Whether a commit should wait for a stage."""
         for task in () if f.late else self._coming(f):
             if task.status is TaskStatus.RUNNING and str(task.id) not in f.here:
@@ -320,7 +320,7 @@ class StageTicks(ABC):
 
     def _found_here(self) -> list[tuple[str, int]]:
         """Tasks that have finished the tick of their line, and have not told so yet."""
-        found, known = list[tuple[str, int]](), dict[TaskId, bool]()
+        found, known = list[tuple[str, int]](), Known()
         for f in self._followers.values():
             here = [str(task.id) for task in self._coming(f) if self._is_here(task, known)]
             f.told.update(here)
@@ -329,7 +329,7 @@ class StageTicks(ABC):
 
     def _waits_no_more(self, waited_ms: int, bound: str = "") -> bool:
         """Whether a commit that has waited so long is cut: nobody is on the way to a line, or it takes too long. bound: why it waits for nobody."""
-        room, late, known = self._host.publisher, list[Follower](), dict[TaskId, bool]()
+        room, late, known = self._host.publisher, list[Follower](), Known()
         if room.awaits_cut or (waited_ms >= self.grace_ms and not room.has_reserve()):
             bound = FULL
         is_first = not any(f.finished for f in self._followers.values())
@@ -498,7 +498,7 @@ class Ticks(StageTicks):
             self._known_ms[self._course.newest] = self._host.clock.timer_ms()
             self._cuts[self._course.newest] = dict(ends)
             self._follow()
-            known = dict[TaskId, bool]()
+            known = Known()
             here = not any(self._is_on_its_way(f, known) for f in self._followers.values())
         self._host.manager.signal()
         if here:
@@ -568,7 +568,7 @@ class Ticks(StageTicks):
 
     def _empty(self, *, free: bool) -> list[Follower]:
         """Stages that the cut found at rest, and that are at their next line already."""
-        stages, known = self._followers.values(), dict[TaskId, bool]()
+        stages, known = self._followers.values(), Known()
         read = {topic for f in stages for topic in f.writers.upstream}
         return [
             f

@@ -39,9 +39,10 @@ from flowql.runtime.placement.step import PlacementStep
 from flowql.runtime.state.changelog import CHANGELOG, changelog_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
+from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput, Upstream
 from flowql.runtime.task.deletions import KEPT_MS, Deletions
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.key_places import SEEN_MAX
 from flowql.runtime.task.position_names import positions_of_input
 from flowql.runtime.task.producer_channels import ProducerChannels
@@ -435,8 +436,10 @@ def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
     """Tell writers of repartitions about their channels, and channels about their writers."""
     by_id = {(t.id.subtopology, t.id.partition): t for t in tasks}
     filled: dict[TaskId, list[ExchangeInput]] = {t.id: [] for t in tasks}
+    upstream: dict[int, Upstream] = {}
     for task in tasks:
         task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
+        task.channels.upstream = upstream.setdefault(task.id.subtopology, task.channels.upstream)
         for channel in task.channels.channels:
             writer = by_id[writers[channel.topic], channel.source]
             filled[writer.id].append(channel)

@@ -29,7 +29,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.channels import ExchangeInput
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
 from tests.change.machine import Disk, Life, Machine, Memory, MortalPhysical

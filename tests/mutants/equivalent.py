@@ -405,13 +405,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/task/arrivals.py": {
         "while records and at < len(ends) and (ends[at] <= end):": "the mark that ends where the range does has all records that are left, either way",
     },
+    "runtime/task/channels.py": {
+        "rows_max: int = 200001": "a limit of memory",
+        "while (rows <= rows_max) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
+    },
     "runtime/task/dead_letters.py": {
         "row = raw.records.slice(i, 2).to_pylist()[0] if raw is not None else {}": "only the first of the rows is taken",
     },
     "runtime/task/input_buffer.py": {
         "if (batch.next_offset < self.next_fetch):": "all of a batch that ends where the buffered ones do is cut off below",
-        "rows_max: int = 200001": "a limit of memory",
-        "while (rows <= rows_max) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
     },
     "runtime/task/repartition.py": {
         "ENVELOPE_ROWS = 1001  # well below the megabyte that brokers take by default, unless rows are large": "a number of rows of one record",

@@ -58,8 +58,9 @@ from flowql.runtime.state.task_store import TaskStore
 from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
+from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.publisher import MicroBatchResult
 from flowql.runtime.task.task import Task

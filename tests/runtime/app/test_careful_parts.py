@@ -12,7 +12,7 @@ from flowql.runtime.errors import LogUnavailable, RecordRefused
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.frozen import UnwritableState
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.channels import ExchangeInput
 from flowql.runtime.task.program import ExchangeRows, SinkRecords
 from flowql.runtime.task.task import Task
 from tests.runtime.app.harness import InstanceHarness

@@ -19,7 +19,7 @@ from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.channels import ExchangeInput
 from tests.runtime.app.engine import make, produce
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))

@@ -13,6 +13,7 @@ from flowql.runtime.client.events import ClientFailed
 from flowql.runtime.errors import LogCorrupt, LogDenied, LogError, LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.input_buffer import LogInput
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, SOURCE, rows
@@ -130,6 +131,24 @@ def test_what_may_not_be_read_is_reported_and_the_rest_is_asked_for_again(site: 
     site.step.refresh_ends()
     assert site.unreadable == [(T, "LogDenied: not allowed")]
     assert (first.end_offset, other.end_offset) == (100, 7), "as they were known"
+
+
+def test_nothing_is_done_for_a_partition_that_is_read_to_an_end_that_has_not_moved(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many partitions most have nothing new when their ends are asked for."""
+    site.add(100)
+    (other,) = site.add(0, tp=T)
+    site.step.refresh_ends()
+    reached: list[int] = []
+    monkeypatch.setattr(Arrivals, "reach", lambda _arrivals, end, _now_ms: reached.append(end))
+    site.step.refresh_ends()
+    assert reached == [7], "of the other partition records are to be fetched"
+    site.world.send("s", rows(0, 3))
+    site.step.refresh_ends()
+    assert reached == [7, 103, 7]
+    (new,) = site.add(100)
+    assert (new.end_offset, other.end_offset) == (103, 7)
 
 
 def test_a_partition_that_is_gone_is_reported_and_others_learn_their_ends(site: Site) -> None:

@@ -208,7 +208,7 @@ def test_updates_are_merged_in_tables_whose_versions_nobody_needs() -> None:
 
 def test_rows_that_are_always_on_their_way_do_not_hold_it_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     world = InstanceHarness(SOURCES + LATEST + SOLD, log=filled_log())
-    monkeypatch.setattr("flowql.runtime.task.input_buffer.ExchangeInput.has_rows", True)
+    monkeypatch.setattr("flowql.runtime.task.channels.ExchangeInput.has_rows", True)
     for ms in (0, upstream.ON_THEIR_WAY_MS - 1, 1):
         assert world.instance.query_states.of("CSAS_SOLD").waits_for
         assert isinstance(world.clock, VirtualClock)

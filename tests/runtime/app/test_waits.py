@@ -10,7 +10,8 @@ import pytest
 from flowql.runtime.app.query_state import QueryRecord
 from flowql.runtime.app.status import Wait, wait_of
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.channels import ExchangeInput
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.producer_channels import ProducerChannels
 from tests.runtime.task.test_gathering import fetched
 

@@ -18,6 +18,7 @@ from flowql.runtime.config import SLICE_NS_DEFAULT
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.executor import IDLE_MS, QUIET_MS_MAX, ProcessingStep
 from flowql.runtime.scheduler.manager import ALONE_NS, LATELY_NS, SLOW_NS, Slice, TaskManager
+from flowql.runtime.task.channels import Known
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Begins, Task
 
@@ -43,7 +44,7 @@ class FakeTask:
 
     @property
     def runnable(self) -> bool:
-        return self.runnable_with({})
+        return self.runnable_with(Known())
 
     @property
     def sleeps(self) -> bool:
@@ -52,7 +53,7 @@ class FakeTask:
     def on_rows(self, wake: Callable[[], object]) -> None:
         self.wake = wake
 
-    def runnable_with(self, _known: dict[TaskId, bool]) -> bool:
+    def runnable_with(self, _known: Known) -> bool:
         self.asked += 1
         return self.buffered_rows > 0
 

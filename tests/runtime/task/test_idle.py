@@ -8,8 +8,8 @@ from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import from_rows
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
+from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput, Known
+from flowql.runtime.task.input_buffer import LogInput
 from tests.runtime.task.test_gathering import fetched
 from tests.slt.session import Shape, SqlSession
 
@@ -25,7 +25,7 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
         asked: list[ConsumerChannels] = []
         plain = ConsumerChannels.idle_with
 
-        def counted(channels: ConsumerChannels, known: dict[TaskId, bool], ms: int | None) -> bool:
+        def counted(channels: ConsumerChannels, known: Known, ms: int | None) -> bool:
             asked.append(channels)
             return plain(channels, known, ms)
 
@@ -55,21 +55,57 @@ def test_a_task_without_rows_asks_no_task_upstream(monkeypatch: pytest.MonkeyPat
         world.close()
 
 
+def test_a_task_looks_only_at_the_channels_that_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row goes to one of the 8 channels of one of the 8 tasks behind a repartition."""
+    world = SqlSession(Shape(partitions=8))
+    try:
+        world.execute("CREATE TABLE t (a INT, b INT)")
+        world.execute("CREATE MATERIALIZED VIEW v AS SELECT b, COUNT(*) AS n FROM t GROUP BY b")
+        world.execute("INSERT INTO t VALUES (1, 2)")
+        peeked: list[ExchangeInput] = []
+        plain = ExchangeInput.peek
+        monkeypatch.setattr(ExchangeInput, "peek", lambda x, rows: (peeked.append(x), plain(x, rows))[1])
+        world.execute("INSERT INTO t VALUES (1, 2)")
+        assert world.ask("SELECT b, n FROM v").to_pylist() == [{"b": 2, "n": 2}]
+        assert len(peeked) == 1
+    finally:
+        world.close()
+
+
+def test_tasks_of_a_sub_topology_ask_each_writer_once() -> None:
+    """Channels with the same number have the same writer."""
+    asked: list[int] = []
+    tasks = [[ExchangeInput("op", "x", partition, n) for n in range(3)] for partition in range(3)]
+    for channels in tasks:
+        for channel in channels:
+            channel.upstream_idle = lambda _known, n=channel.source: (asked.append(n), n != 1)[1]
+    joined = [ConsumerChannels.joined(channels) for channels in tasks]
+    for other in joined:
+        other.upstream = joined[0].upstream
+    row = from_rows(Schema((Field("MS", t.BIGINT),)), [(1,)], [1], [0], [0])
+    tasks[1][1].push(row)
+    tasks[2][2].push(row)
+    known = Known()
+    assert [channels.rows_or_idle(known) for channels in joined] == [False, True, False]
+    assert [channels.to_merge(known) for channels in joined] == [{1: True}, {1: True}, {1: True, 2: False}]
+    assert sorted(asked) == [0, 1, 2]
+
+
 def test_channels_are_idle_when_all_tasks_before_them_are_and_nothing_has_come_meanwhile() -> None:
     """A task that was publishing is idle only once its rows are here."""
-    assert ConsumerChannels().idle_with({}, None)
+    assert ConsumerChannels().idle_with(Known(), None)
     first, second = (ExchangeInput("op", "x", 0, n) for n in range(2))
     channels = ConsumerChannels.joined([first, second])
-    assert channels.idle_with({}, None)
+    assert channels.idle_with(Known(), None)
     second.upstream_idle = lambda _known: False
-    assert not channels.idle_with({}, None)
+    assert not channels.idle_with(Known(), None)
 
-    def publishes(_known: dict[TaskId, bool]) -> bool:
+    def publishes(_known: Known) -> bool:
         second.push(from_rows(Schema((Field("MS", t.BIGINT),)), [(1,)], [1], [0], [0]))
         return True
 
     second.upstream_idle = publishes
-    assert not channels.idle_with({}, None)
+    assert not channels.idle_with(Known(), None)
 
 
 def test_a_task_waits_for_channels_that_have_no_rows_now() -> None:
@@ -81,12 +117,12 @@ def test_a_task_waits_for_channels_that_have_no_rows_now() -> None:
     row = from_rows(Schema((Field("MS", t.BIGINT),)), [(1,)], [1], [0], [0])
     first.push(row)
     channels = ConsumerChannels.joined([first, second])
-    assert not channels.rows_or_idle({})
+    assert not channels.rows_or_idle(Known())
     second.push(row)
-    assert channels.rows_or_idle({})
+    assert channels.rows_or_idle(Known())
     assert asked == [1]
     first.consume(1)
-    assert not channels.rows_or_idle({})
+    assert not channels.rows_or_idle(Known())
     assert asked == [1, 0]
 
 
@@ -105,8 +141,8 @@ def test_rows_follow_those_of_the_first_batch_while_another_one_is_buffered() ->
     for first in (0, 1_000):
         source.add(fetched(first, 1_000))
     source.end_offset = source.next_fetch
-    assert source.more_to_come({})
+    assert source.more_to_come
     source.consume_raw(1_000)
-    assert not source.more_to_come({})
+    assert not source.more_to_come
     source.end_offset += 1
-    assert source.more_to_come({}), "a record is in the log and not fetched"
+    assert source.more_to_come, "a record is in the log and not fetched"

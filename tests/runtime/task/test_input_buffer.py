@@ -122,11 +122,11 @@ def test_a_channel_that_no_rows_of_others_wait_for_is_idle_at_its_end() -> None:
     channel.siblings = other.siblings = [channel, other]
     other.end_offset = 2
     channel.add(fetched(1, 1))
-    assert (other.waited_for, other.more_to_come({})) == (True, True)
+    assert (other.waited_for, other.more_to_come) == (True, True)
     other.complete, other.complete_at = 1, 2
     assert (other.waited_for, other.idle) == (False, False), "it is not read up to there"
     other.add(fetched(1, 0, after=1))
-    assert (other.idle, other.more_to_come({})) == (True, False)
+    assert (other.idle, other.more_to_come) == (True, False)
 
 
 def test_origins_of_rows_are_written_by_their_distance_from_the_lowest() -> None:

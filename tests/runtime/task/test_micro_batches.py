@@ -15,8 +15,9 @@ from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.base import Looks, MicroBatchContext
 from flowql.runtime.state.task_state import BatchRevoked
+from flowql.runtime.task.channels import ConsumerChannels
 from flowql.runtime.task.delivery import Delivery, DeliveryResult
-from flowql.runtime.task.input_buffer import ConsumerChannels, LogInput
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.lost import with_micro_batch
 from flowql.runtime.task.program import Output
 from flowql.runtime.task.publisher import MicroBatchResult

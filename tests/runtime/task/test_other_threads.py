@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import LogInput, beyond
+from flowql.runtime.task.channels import beyond
+from flowql.runtime.task.input_buffer import LogInput
 
 
 class Rows:

@@ -11,7 +11,8 @@ from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput
+from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput
+from flowql.runtime.task.input_buffer import DecodedRows, LogInput
 from flowql.runtime.task.peeked import peeked_rows
 from tests.runtime.task.test_gathering import fetched
 
@@ -62,7 +63,7 @@ def test_times_of_consumed_rows_are_those_of_their_batches() -> None:
     assert channel.next_ms == 0
     channel.consume(3)
     channel.consume(22)
-    assert channel.take_latency_samples() == [(5, 3), (5, 7), (7, 5)]
+    assert channel.consumer.take_latency_samples() == [(5, 3), (5, 7), (7, 5)]
     assert (channel.first, channel.consumed, channel.rows, channel.next_ms) == (2, 5, 5, 25)
 
 

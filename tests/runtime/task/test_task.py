@@ -17,8 +17,9 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
+from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import DecodedRows, LogInput
 from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import InputSpec, Output
 from flowql.runtime.task.publisher import MicroBatchResult

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.channels import Known
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.ticks import numbers
 from flowql.runtime.ticks.course import Course
@@ -27,7 +27,7 @@ def test_a_look_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bank.transact()
     bank.driver.run_until_caught_up()
 
-    def counted(self: LogInput, known: dict[TaskId, bool]) -> bool:
+    def counted(self: LogInput, known: Known) -> bool:
         asked[-1] += 1
         return idle_with(self, known)
 
