@@ -6,7 +6,7 @@ processor time without beating. Each thread of a step notes in a slot of its own
 
     0     magic, version, number of slots, pid, start of the process (`ProcessTimes.started`), inode: a copy of the file has another one
     64    number of beats, state, time of the last beat, processor time of the process then, number of beats again
-    4096  slots of 4096 bytes each: the round, the micro-batch with its positions, the text, and at the end the name of the step
+    16384 slots of 16384 bytes each: the round, the micro-batch with its positions, the text, and at the end the name of the step
 
 Times are of the monotonic clock in ns, which all processes of a machine share and which stands still while the machine sleeps. The round, the
 micro-batch and the text begin and end with their number (a seqlock, but of one call each): a reader tries again while the two numbers differ. A
@@ -33,13 +33,13 @@ SILENT_S = (
 )
 STARTING, RUNNING, STOPPING, ENDED = "starting", "running", "stopping", "ended"
 
-_MAGIC, _VERSION = b"FLOWQLBT", 3
+_MAGIC, _VERSION = b"FLOWQLBT", 4
 _STATES = (STARTING, RUNNING, STOPPING, ENDED)
 _HEADER = struct.Struct("=8sIIQdQ")
 _BEAT_AT, _BEAT = 64, struct.Struct("@QQQQQ")  # beats, state, time, processor time, beats
-_PAGE = 4096
+_PAGE = 16384
 _SLOTS = 64  # threads of an instance that run steps
-_POSITIONS = 32  # inputs whose positions are noted, as many as a joint micro-batch has
+_POSITIONS = 256  # inputs whose positions are noted, as many as a joint micro-batch has
 _NAME_CHARS = 200  # of a query or an input that are kept
 _ROUND_AT, _ROUND = 0, struct.Struct("@QQQQQ")  # round, its beginning, thread, its number, round
 _BATCH_AT = _ROUND.size

@@ -42,7 +42,7 @@ class ProcessingStep:
             return self._idle_ms
         self._idle_ms = IDLE_MS
         start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
-        cohort = Cohort((grant.task, *grant.others), self._clock)
+        cohort = Cohort((grant.task, *grant.others), self._clock, grant.known)
         try:
             with giving_way(grant.weight <= PRIORITY_WEIGHTS["batch"]):
                 rows = cohort.process(grant.limit_ns, self.begins)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import SLICE_NS_DEFAULT
@@ -56,7 +55,7 @@ class Entry:
 class Slice:
     """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already. weight: of its query.
 
-    others: tasks that it may process together with this one (`flowql.runtime.task.cohort`).
+    others: tasks that it may process together with this one (`flowql.runtime.task.cohort`). known: tasks that the look for work has asked.
     """
 
     task: Task
@@ -65,6 +64,7 @@ class Slice:
     limit_ns: int
     weight: int
     others: tuple[Task, ...] = ()
+    known: Known = field(default_factory=Known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,14 @@ class TaskFailure:
 class Look:
     """One look for work. ready: by query, a task that could run; backlogged: queries that have work, also those that have to wait.
 
-    known: tasks that were asked whether they are idle: with many partitions most tasks ask the same ones.
+    known: tasks that were asked whether they are idle: with many partitions most tasks ask the same ones. after: tasks of the chosen query that come
+    after the chosen one by precedence; None if they were not sorted.
     """
 
     backlogged: set[str]
     ready: dict[str, TaskFacts] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
+    after: list[TaskFacts] | None = None
 
 
 class TaskManager:
@@ -279,8 +281,12 @@ class TaskManager:
         if self._pick is not weighted_fair:
             return self._picked([t for q in list(look.ready) for t in self._runnable(q, look.known)] or found)
         chosen = self._picked(found)
-        # Another thread may have stopped an input since the look: then the slice of the task found before ends without rows.
-        return next(self._in_order(chosen.query, look.known), chosen)
+        order, tasks = self._in_order(chosen.query), self._awake[chosen.query]
+        for n, facts in enumerate(order):
+            if tasks[facts.task].task.runnable_with(look.known):
+                look.after = order[n + 1 :]
+                return facts
+        return chosen  # another thread has stopped an input since the look: the slice ends without rows
 
     def _picked(self, tasks: Sequence[TaskFacts]) -> TaskFacts:
         chosen = self._pick(tasks, self.accounts.queries, self.accounts.virtual_time)
@@ -295,22 +301,25 @@ class TaskManager:
         alone = look.backlogged <= {chosen.query}
         budget_ns = self.accounts.start(chosen.query)
         weight = self.accounts.queries[chosen.query].weight
-        others = self._join(entry, look.known)
-        return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight, others)
+        others = self._join(entry, look)
+        limit_ns = max(budget_ns, ALONE_NS) if alone else budget_ns
+        return Slice(entry.task, owner, budget_ns, limit_ns, weight, others, look.known)
 
-    def _join(self, lead: Entry, known: Known) -> tuple[Task, ...]:
+    def _join(self, lead: Entry, look: Look) -> tuple[Task, ...]:
         """Tasks of the same sub-topology that run now as well, granted to the same thread. Each thread gets its share of the partitions."""
         task, found = lead.task, list[Task]()
         if not task.joins or task.id.query in self._alone:
             return ()
 
-        def joins(other: Task) -> bool:
-            same = other.id.subtopology == task.id.subtopology
-            return same and (other.id.partition - task.id.partition) % self._threads == 0 and other.joins
-
-        for facts in islice(self._in_order(task.id.query, known, joins), task.sizer.tasks - 1):
-            entry = self._entries[facts.task]
-            if entry.is_free:
+        most = task.sizer.tasks - 1
+        for facts in self._in_order(task.id.query) if look.after is None else look.after:
+            if len(found) >= most:
+                break
+            entry, other = self._entries[facts.task], self._entries[facts.task].task.id
+            mine = (
+                other.subtopology == task.id.subtopology and (other.partition - task.id.partition) % self._threads == 0
+            )
+            if mine and entry.is_free and entry.task.joins and entry.task.runnable_with(look.known):
                 entry.owner, entry.since_ns = lead.owner, lead.since_ns
                 found.append(entry.task)
         return tuple(found)
@@ -409,20 +418,17 @@ class TaskManager:
                 if not e.task.sleeps:
                     tasks[name] = e
 
-    def _in_order(
-        self, query: str, known: Known, wanted: Callable[[Task], bool] = lambda _task: True
-    ) -> Iterator[TaskFacts]:
-        """Its tasks that are wanted and could run, by precedence. Facts cost far less than asking whether a task can run: it asks those upstream."""
+    def _in_order(self, query: str) -> list[TaskFacts]:
+        """Its tasks that may be runnable, by precedence. Facts cost far less than asking whether a task can run: it asks those upstream."""
         tasks, found = self._awake[query], list[TaskFacts]()
         for name, e in list(tasks.items()):
-            if not e.is_free:
-                continue
-            if not (rows := e.task.buffered_rows) and e.task.sleeps:
-                del tasks[name]
-            elif wanted(e.task):
-                found.append(TaskFacts(name, query, rows, e.task.rows_ahead))
+            if e.is_free:
+                if not (rows := e.task.buffered_rows) and e.task.sleeps:
+                    del tasks[name]
+                else:
+                    found.append(TaskFacts(name, query, rows, e.task.rows_ahead))
         found.sort(key=lambda t: t.precedence, reverse=True)
-        yield from (t for t in found if tasks[t.task].task.runnable_with(known))
+        return found
 
     def _wake(self) -> None:
         """Lets tasks be asked that got rows since the last look."""

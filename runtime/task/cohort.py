@@ -21,15 +21,17 @@ from flowql.runtime.task.input_slice import Taken
 from flowql.runtime.task.program import JointPart
 from flowql.runtime.task.task import Begins, Task
 
-INPUTS_MAX = 32  # of a joint micro-batch: so many positions fit into a slot of the beat file
+INPUTS_MAX = 256  # of a joint micro-batch: so many positions fit into a slot of the beat file
 
 
 class Cohort:
     """The tasks that one thread holds during a slice. current: the task that is processed or publishes now; an exception belongs to it."""
 
-    def __init__(self, tasks: Sequence[Task], clock: Clock) -> None:
+    def __init__(self, tasks: Sequence[Task], clock: Clock, known: Known | None = None) -> None:
+        """known: tasks that were asked just now whether they are idle."""
         self.current = tasks[0]
         self._tasks, self._clock = tasks, clock
+        self._known = Known() if known is None else known
 
     def process(self, budget_ns: int, begins: Begins) -> int:
         """Runs tasks until the budget is spent or each had its turn; at least one micro-batch. Returns rows processed."""
@@ -39,22 +41,22 @@ class Cohort:
             left_ns = budget_ns - (self._clock.cost_ns() - start)
             if rows and left_ns <= 0:
                 break
-            known = Known()
-            members = self._members((t for t in waiting if t.id not in alone), budget_ns, known)
+            members = self._members((t for t in waiting if t.id not in alone), budget_ns)
             if len(members) > 1:
-                rows += self._run_jointly(members, budget_ns, begins, alone, known)
+                rows += self._run_jointly(members, budget_ns, begins, alone)
                 joined = {t.id for t in members} - alone
                 waiting = deque(t for t in waiting if t.id not in joined)
             else:
                 self.current = waiting.popleft()
                 rows += self.current.process(left_ns, begins)
+            self._known = Known()
         return rows
 
-    def _members(self, tasks: Iterable[Task], budget_ns: int, known: Known) -> list[Task]:
+    def _members(self, tasks: Iterable[Task], budget_ns: int) -> list[Task]:
         """The first tasks whose rows fit into one micro-batch together."""
         found, rows, inputs, most = list[Task](), 0, 0, 0
         for task in tasks:
-            if not (task.joins and task.runnable_with(known)):
+            if not (task.joins and task.runnable_with(self._known)):
                 continue
             rows, inputs = rows + task.buffered_rows, inputs + len(task.logs)
             if found and (rows > most or inputs > INPUTS_MAX or len(found) == found[0].sizer.tasks):
@@ -63,9 +65,7 @@ class Cohort:
             found.append(task)
         return found
 
-    def _run_jointly(
-        self, members: Sequence[Task], budget_ns: int, begins: Begins, alone: set[TaskId], known: Known
-    ) -> int:
+    def _run_jointly(self, members: Sequence[Task], budget_ns: int, begins: Begins, alone: set[TaskId]) -> int:
         """One micro-batch of the rows of these tasks. alone: gets those that are to be processed alone instead."""
         lead = members[0]
         measured, taken = lead.measure(), list[tuple[Task, Taken]]()
@@ -73,7 +73,7 @@ class Cohort:
         try:
             _decode(members)
             for task in members:
-                mine = task.take(lead.rows_max(budget_ns), known)
+                mine = task.take(lead.rows_max(budget_ns), self._known)
                 if mine.rows:
                     taken.append((task, mine))
                 else:

@@ -12,7 +12,7 @@ LEARNED_ROWS_MIN = ROWS_PER_RUN_MIN // 2
 FORGET = 0.9  # the weight of all earlier micro-batches, with each one that is learned
 DEARER = 0.03  # the weight of a micro-batch that cost more than expected
 KEPT = 1e-3  # the weight of the fixed cost that is known already: it stays while all micro-batches have about the same size
-TASKS, TASKS_MAX = 8, 32  # of a joint micro-batch: at first, and at most
+TASKS, TASKS_MAX = 8, 256  # of a joint micro-batch: at first, and at most
 PROBE = 8  # one of so many micro-batches has a quarter less rows, since equal sizes do not show which part of a cost is fixed
 
 

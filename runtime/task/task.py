@@ -110,7 +110,10 @@ class Task:
 
     @property
     def buffered_rows(self) -> int:
-        return sum(i.rows for i in tuple(self.logs.values())) + self.channels.rows
+        rows = self.channels.rows
+        for i in tuple(self.logs.values()):
+            rows += i.rows
+        return rows
 
     @property
     def rows_ahead(self) -> int:
@@ -189,7 +192,8 @@ class Task:
     @property
     def holds_rows(self) -> bool:
         """Whether rows wait in its operators, or may do so. Any thread may ask."""
-        return any(not f.is_known or f.rows for f in self.program.waiting)
+        waiting = self.program.waiting
+        return bool(waiting) and any(not f.is_known or f.rows for f in waiting)
 
     @property
     def inputs(self) -> dict[str, LogInput | ExchangeInput]:
@@ -208,15 +212,19 @@ class Task:
         """As `idle`. known: the tasks that are asked already. Each is asked once: there are as many ways to one as partitions per stage."""
         found = known.get(self.id)
         if found is None:
-            ms = self.read_up_to.ms
-            idle = (
-                self.status is not TaskStatus.RESTORING
-                and all(i.idle_with(known) or beyond(i, ms) for i in tuple(self.logs.values()))
-                and self.channels.idle_with(known, ms)
-                and not (self.must_start or self.holds_rows or (self.tick_ms is not None and self.is_due))
-            )
-            found = known[self.id] = idle and not self._publishing
+            found = known[self.id] = self._is_idle(known) and not self._publishing
         return found
+
+    def _is_idle(self, known: Known) -> bool:
+        if self.status is TaskStatus.RESTORING:
+            return False
+        ms = self.read_up_to.ms
+        for i in tuple(self.logs.values()):
+            if not (i.idle_with(known) or beyond(i, ms)):
+                return False
+        if not self.channels.idle_with(known, ms):
+            return False
+        return not (self.must_start or self.holds_rows or (self.tick_ms is not None and self.is_due))
 
     @property
     def must_start(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowql.runtime.app import beat_file
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.batch import Batch
 from flowql.runtime.log.base import TopicPartition
@@ -170,8 +171,10 @@ def test_a_task_with_much_to_do_and_one_with_a_timer_or_a_limit_run_alone(counte
     assert not one.joins
 
 
-def test_a_joint_micro_batch_grows_to_as_many_inputs_as_the_beat_file_notes() -> None:
-    world = InstanceHarness(SQL.replace("PARTITIONS = 6", f"PARTITIONS = {INPUTS_MAX + 8}"))
+def test_a_joint_micro_batch_grows_to_as_many_inputs_as_the_beat_file_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert INPUTS_MAX == beat_file._POSITIONS
+    monkeypatch.setattr("flowql.runtime.task.cohort.INPUTS_MAX", 32)
+    world = InstanceHarness(SQL.replace("PARTITIONS = 6", "PARTITIONS = 40"))
     tasks = [t for t in world.instance.queries["CTAS_SUMS"].built.tasks if t.id.subtopology == 0]
     begun: list[int] = []
     world.instance.manager.hold("CTAS_SUMS")
@@ -185,7 +188,7 @@ def test_a_joint_micro_batch_grows_to_as_many_inputs_as_the_beat_file_notes() ->
     for _ in range(5):
         world.driver.round()
     Cohort(tasks, world.clock).process(WHOLE, lambda members: begun.append(len(members)))
-    assert begun[3:] == [INPUTS_MAX, 8]
+    assert begun[3:] == [32, 8]
 
 
 BAD = 7

@@ -104,9 +104,9 @@ def test_a_joint_micro_batch_has_fewer_tasks_after_one_that_took_far_longer_than
     for tasks, cost_ns in ((3, 1), (4, 5_000_000), (4, 10_000_000)):
         sizer.learn(80, cost_ns, tasks)
         assert sizer.tasks == 4
-    for tasks in (4, 8, 16, 32):
+    for tasks in (4, 8, 16, 32, 64, 128, 256):
         sizer.learn(80, 4_999_999, tasks)
-        assert sizer.tasks == min(32, 2 * tasks)
+        assert sizer.tasks == min(256, 2 * tasks)
     sizer.learn(80, 50_000_000, 3)
     assert sizer.tasks == 2
     sizer.learn(80, 50_000_000)
