@@ -126,6 +126,10 @@ class _Stored:
         saved = self.batches.get(channel)
         return saved[-1].number + 1 if saved else 0
 
+    def has(self, channel: Channel) -> bool:
+        """Whether something of a channel is stored."""
+        return bool(self.batches.get(channel)) or channel in self.heads
+
     def consume(self, channel: Channel, first: int) -> None:
         """Removes batches before number `first`."""
         saved = self.batches[channel]
@@ -172,6 +176,7 @@ class Exchanges:
                 for b in stored.batches.get(channel, ())
             ]
             head = stored.heads.get(channel)
+            exchange.is_saved = stored.has(channel)
             exchange.resume(stored.first(channel), batches, head.consumed if head is not None and batches else 0)
             self._closed.discard((topic, *channel))
             self._inputs[topic, partition, source] = exchange
@@ -276,6 +281,8 @@ class Exchanges:
         """Rows that turn what the store holds of a repartition into what waits in it."""
         if topic in self._ahead and not self._is_current(self._ahead[topic]):
             del self._ahead[topic]
+        if topic in self._ahead:  # some of these may be consumed since
+            channels = sorted({*channels, *((topic, x.partition, x.source) for x, _, _ in self._ahead[topic].batches)})
         open_ = [key for key in channels if key in self._inputs]
         blocks = [*filter(None, (self._ahead.get(topic), *_encoded(topic, self._unsaved(topic, open_)).values()))]
         stored, heads_before = self._stored_of(topic), dict(self._stored_of(topic).heads)
@@ -293,6 +300,8 @@ class Exchanges:
             if exchange is not None and (exchange.consumed or channel in stored.heads):
                 stored.heads[channel] = _Head(*channel, first, exchange.consumed)
         gone = stored.take_consumed()
+        for key in open_:
+            self._inputs[key].is_saved = stored.has(key[1:])
         out: list[tuple[Key, Value | None]] = [((topic, n), row) for n, row in written.items() if n not in gone]
         out += [((topic, n), None) for n in gone if n not in written]
         if stored.heads != heads_before:

@@ -216,6 +216,11 @@ class DiskFile:
             self._fd = -1
 
 
+def _fsync_each(files: Sequence[File]) -> None:
+    for file in files:
+        file.fsync()
+
+
 class DiskLock:
     """A flock. It belongs to this open file, so two logs in one process exclude each other as two processes do."""
 
@@ -256,7 +261,10 @@ class DiskFiles:
             for file in files:
                 file.fsync()
         else:
-            waits = [self._syncers.submit(file.fsync) for file in files]
+            shares = (files[n::_SYNCERS] for n in range(min(_SYNCERS, len(files))))
+            waits = [
+                self._syncers.submit(_fsync_each, share) for share in shares
+            ]  # one call for each file took four times as long
             wait(waits)
             for done in waits:
                 done.result()

@@ -156,7 +156,8 @@ class ExchangeInput:
     `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the channel was made. consumed: rows
     of it that are processed and published. next_ms: the time of the next row, for anyone to read.
     since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
-    that is not known. consumer: all channels into the same task; number: among them. producer: all out of one task. changed: gets topic, partition and source.
+    that is not known. consumer: all channels into the same task; number: among them. producer: all out of one task. changed: gets topic, partition and source, unless
+    nothing waits. is_saved: a commit has written some of it, so the next one has to write that it is consumed.
     """
 
     operator: str
@@ -175,6 +176,7 @@ class ExchangeInput:
     consumer: ConsumerChannels = field(default_factory=ConsumerChannels)
     producer: ProducerChannels = field(default_factory=ProducerChannels)
     changed: set[tuple[str, int, int]] = field(default_factory=set)
+    is_saved: bool = False
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
         assert len(batch), "a batch in a channel has rows"
@@ -244,6 +246,8 @@ class ExchangeInput:
         else:
             self.next_ms = None
             del self.consumer.filled[self.number]
+            if not self.is_saved:
+                self.changed.discard((self.topic, self.partition, self.source))
 
     def resume(self, first: int, batches: Sequence[Batch], consumed: int) -> None:
         """Begin with what a commit left waiting: `batches` from number `first` on, `consumed` rows of the oldest done."""

@@ -110,10 +110,7 @@ class Task:
 
     @property
     def buffered_rows(self) -> int:
-        rows = self.channels.rows
-        for i in tuple(self.logs.values()):
-            rows += i.rows
-        return rows
+        return sum([i.rows for i in tuple(self.logs.values())], self.channels.rows)
 
     @property
     def rows_ahead(self) -> int:

@@ -190,6 +190,39 @@ def test_a_cut_encodes_only_what_came_after_the_encoding_ahead_of_it(encoded: li
     assert world.held(channel) == list(range(7, 15))
 
 
+def test_rows_that_are_consumed_after_the_encoding_ahead_of_a_cut_do_not_come_back() -> None:
+    """The block of the other channel holds them. The next cut deletes it once both are consumed."""
+    world, (channel, other) = ExchangeHarness(), [c for c in CHANNELS if c[0] == CHANNELS[0][0]][:2]
+    world.push(channel, range(5))
+    world.push(other, range(5, 10))
+    world.exchanges.encode_ahead()
+    world.consume(channel, 5)
+    assert world.commit() == 2, "a block and its heads"
+    world.start()
+    assert (world.held(channel), world.held(other)) == ([], list(range(5, 10)))
+    world.consume(other, 5)
+    assert world.commit() == 2
+    world.start()
+    assert (world.held(channel), world.held(other)) == ([], [])
+
+
+def test_a_cut_looks_at_no_channel_whose_rows_came_and_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With P partitions there are P * P channels, and most have few rows between two cuts."""
+    world = ExchangeHarness()
+    for channel in CHANNELS[:-1]:
+        world.push(channel, range(3))
+        world.consume(channel, 3)
+    world.push(CHANNELS[-1], range(3))
+    looked: list[Any] = []
+    changes = Exchanges._changes
+    monkeypatch.setattr(Exchanges, "_changes", lambda x, t, keys: (looked.extend(keys), changes(x, t, keys))[1])
+    world.commit()
+    world.consume(CHANNELS[-1], 3)
+    world.commit()
+    world.commit()
+    assert looked == [CHANNELS[-1]] * 2, "what was written is deleted"
+
+
 def test_a_batch_that_cannot_be_encoded_ahead_fails_its_channel_at_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ExchangeHarness()
     world.push(CHANNELS[0], range(5))

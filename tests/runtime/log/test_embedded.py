@@ -460,7 +460,9 @@ def test_batches_outlive_their_windows_and_files(tmp_path, monkeypatch):
     assert TopicPartition("A", 0) == raws[0].tp
 
 
-def test_messages_in_pieces_are_what_arrow_serializes():
+@pytest.mark.parametrize("copied", [0, 1 << 16])
+def test_messages_in_pieces_are_what_arrow_serializes(monkeypatch, copied):
+    monkeypatch.setattr(segment, "_COPIED_BYTES", copied)
     rows = [(1, b"k", b"v" * 200, [("h", b"1"), ("h", None)]), (2, None, None, None), (3, b"", b"", [])]
     first = segment.numbered(7, batch(rows * 5))
     batches = [first, first.slice(3, 4), first.slice(0, 1), segment.numbered(40, numbered(0, 2_000)).slice(1_990)]
@@ -474,6 +476,7 @@ def test_messages_in_pieces_are_what_arrow_serializes():
     assert messages[0][8:metadata] == plain[8:metadata]
     assert messages[0][metadata + 8 :] == plain[metadata:], "the checksum stands at the end of the metadata"
     assert len(messages[3]) < 2_000, "a slice is stored without what is around it"
+    assert [len(pieces) == 2 for pieces in segment.encode(batches)] == [copied > 0] * 4, "small ones are copied"
 
 
 def test_a_disk_that_is_full_behind_the_commit_point_takes_nothing_back(monkeypatch):
