@@ -215,9 +215,8 @@ class Exchanges:
 
     def close(self, channel: ExchangeInput) -> None:
         """The consumer is gone for good: forget its remainder."""
-        key = (channel.topic, channel.partition, channel.source)
-        self._inputs.pop(key, None)
-        self._closed.add(key)
+        self._inputs.pop(channel.key, None)
+        self._closed.add(channel.key)
 
     def encode_ahead(self) -> None:
         """Encodes the batches that the next `save` would write now, so that it holds the epoch lock, without which no task can publish,
@@ -239,20 +238,19 @@ class Exchanges:
 
     def _is_current(self, encoded: _Encoded) -> bool:
         """Whether its channels have not been opened anew since."""
-        return all(self._inputs.get((x.topic, x.partition, x.source)) is x for x, _, _ in encoded.batches)
+        return all(self._inputs.get(x.key) is x for x, _, _ in encoded.batches)
 
     def _unsaved(self, topic: str, channels: Iterable[ChannelKey]) -> list[tuple[ExchangeInput, int, Batch]]:
         """Batches that no cut has written and `encode_ahead` has not encoded yet."""
         stored, out = self._stored_of(topic), list[tuple[ExchangeInput, int, Batch]]()
         ahead = self._ahead.get(topic)
-        ends = {} if ahead is None else {(x.topic, x.partition, x.source): number + 1 for x, number, _ in ahead.batches}
+        ends = {} if ahead is None else {x.key: number + 1 for x, number, _ in ahead.batches}
         for key in channels:
             exchange = self._inputs[key]
-            first = max(exchange.first, stored.end(key[1:]), ends.get(key, 0))
-            out += [
-                (exchange, n, batch)
-                for n, batch in enumerate(islice(exchange.queue, first - exchange.first, None), first)
-            ]
+            first = max(exchange.first, stored.end(key[1:]) if exchange.is_saved else 0, ends.get(key, 0))
+            if first < exchange.first + len(exchange.queue):
+                unsaved = islice(exchange.queue, first - exchange.first, None)
+                out += [(exchange, n, batch) for n, batch in enumerate(unsaved, first)]
         return out
 
     def save(self) -> dict[str, Exception]:
@@ -282,7 +280,7 @@ class Exchanges:
         if topic in self._ahead and not self._is_current(self._ahead[topic]):
             del self._ahead[topic]
         if topic in self._ahead:  # some of these may be consumed since
-            channels = sorted({*channels, *((topic, x.partition, x.source) for x, _, _ in self._ahead[topic].batches)})
+            channels = sorted({*channels, *(x.key for x, _, _ in self._ahead[topic].batches)})
         open_ = [key for key in channels if key in self._inputs]
         blocks = [*filter(None, (self._ahead.get(topic), *_encoded(topic, self._unsaved(topic, open_)).values()))]
         stored, heads_before = self._stored_of(topic), dict(self._stored_of(topic).heads)
@@ -291,8 +289,13 @@ class Exchanges:
             entries = [_Entry(x.partition, x.source, n, len(batch)) for x, n, batch in encoded.batches]
             written[stored.next] = encoded.block, msgspec.msgpack.encode(entries)
             stored.add(stored.next, entries)
+            for x, n, _ in encoded.batches:
+                if n < x.first or x.consumed:
+                    x.is_saved = True
         for key in channels:
             exchange, channel = self._inputs.get(key), key[1:]
+            if exchange is not None and not (exchange.is_saved or exchange.consumed):
+                continue  # all of it is written for the first time
             first = stored.end(channel) if exchange is None else exchange.first
             if stored.batches.get(channel) and stored.first(channel) < first:
                 stored.heads[channel] = _Head(*channel, first, 0)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flowql.runtime.errors import EndMoved, LogError, PartitionsDiffer
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Position, TopicPartition
@@ -54,14 +53,33 @@ class Transaction:
         self.positions.update({(group, tp): p for tp, p in positions.items()})
 
     def batches(self) -> list[tuple[TopicPartition, list[pa.RecordBatch]]]:
-        """Per partition the batches to store, small ones joined."""
-        return [(tp, join_small(batches)) for tp, batches in self.records.items()]
+        """Per partition the batches to store, small ones joined.
+
+        Partitions with few records are joined in one go, of which each gets a slice: a commit of many partitions has thousands of small batches.
+        """
+        found: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        few: list[tuple[TopicPartition, list[pa.RecordBatch]]] = []
+        rows = 0
+        for tp, batches in self.records.items():
+            mine = sum([b.num_rows for b in batches])
+            if len(batches) == 1 or mine >= _SMALL_ROWS:
+                found[tp] = join_small(batches)
+                continue
+            if rows + mine > _JOINED_ROWS_MAX:
+                found |= _joined_in_one_go(few)
+                few, rows = [], 0
+            few.append((tp, batches))
+            rows += mine
+        found |= _joined_in_one_go(few)
+        return [(tp, found[tp]) for tp in self.records]
 
 
 def conform(records: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as PRODUCE_SCHEMA says; LogError if a column differs or a timestamp is missing."""
-    if records.schema.names != PRODUCE_SCHEMA.names or records.schema.types != PRODUCE_SCHEMA.types:
-        raise LogError(f"records have columns {records.schema.to_string()}, expected {PRODUCE_SCHEMA.to_string()}")
+    """The batch with PRODUCE_SCHEMA; LogError if a column differs or a timestamp is missing."""
+    if not records.schema.equals(PRODUCE_SCHEMA, check_metadata=True):
+        if records.schema.names != PRODUCE_SCHEMA.names or records.schema.types != PRODUCE_SCHEMA.types:
+            raise LogError(f"records have columns {records.schema.to_string()}, expected {PRODUCE_SCHEMA.to_string()}")
+        records = pa.RecordBatch.from_arrays(records.columns, schema=PRODUCE_SCHEMA)
     if records.column(0).null_count:
         raise LogError("a record has no timestamp")
     return records
@@ -90,12 +108,28 @@ def join_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return joined
 
 
+def _joined_in_one_go(
+    few: Sequence[tuple[TopicPartition, list[pa.RecordBatch]]],
+) -> dict[TopicPartition, list[pa.RecordBatch]]:
+    """One batch for each partition, unless they are too large together: then each partition is joined alone."""
+    if not few:
+        return {}
+    table = pa.Table.from_batches([b for _, batches in few for b in batches])
+    if table.nbytes > _JOINED_BYTES_MAX:
+        return {tp: join_small(batches) for tp, batches in few}
+    (whole,) = table.combine_chunks().to_batches()
+    found, start = dict[TopicPartition, list[pa.RecordBatch]](), 0
+    for tp, batches in few:
+        rows = sum([b.num_rows for b in batches])
+        found[tp], start = [whole.slice(start, rows)], start + rows
+    return found
+
+
 def _concat(run: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Column by column: types are PRODUCE_SCHEMA's (`conform`), and a cast of each small batch cost more than to join them."""
     if len(run) == 1:
         return run[0]
-    columns = [pa.concat_arrays([b.column(i) for b in run]) for i in range(len(PRODUCE_SCHEMA))]
-    return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+    (joined,) = pa.Table.from_batches(run).combine_chunks().to_batches()
+    return joined
 
 
 def check_start(tp: TopicPartition, offset: int, end: int) -> None:
@@ -141,4 +175,4 @@ def check_shape(topic: str, shape: Shape, ends: Mapping[TopicPartition, int]) ->
 
 
 def max_timestamp(records: pa.RecordBatch) -> int:
-    return int(pc.max(records.column("timestamp")).as_py())
+    return int(records.column(0).to_numpy().max())

@@ -177,19 +177,24 @@ class ExchangeInput:
     producer: ProducerChannels = field(default_factory=ProducerChannels)
     changed: set[tuple[str, int, int]] = field(default_factory=set)
     is_saved: bool = False
+    key: tuple[str, int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = self.topic, self.partition, self.source
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
-        assert len(batch), "a batch in a channel has rows"
-        self.changed.add((self.topic, self.partition, self.source))
+        rows, consumer = len(batch), self.consumer
+        assert rows, "a batch in a channel has rows"
+        self.changed.add(self.key)
         self.queue.append(batch)
         self.since.append(since_ms)
-        self.rows += len(batch)
-        self.consumer.rows += len(batch)
-        self.producer.rows += len(batch)
+        self.rows += rows
+        consumer.rows += rows
+        self.producer.rows += rows
         if len(self.queue) == 1:
             self.next_ms = int(batch.rowtime[0])
-            self.consumer.filled[self.number] = self
-            self.consumer.wake()
+            consumer.filled[self.number] = self
+            consumer.wake()
 
     @property
     def full(self) -> bool:
@@ -214,18 +219,19 @@ class ExchangeInput:
 
     def peek(self, rows_max: int) -> PeekedRows:
         """The next rows, from as many batches as needed: large micro-batches cost less per row."""
-        batches: list[Batch] = []
-        rows = -self.consumed
+        if not self.queue:
+            return EMPTY
+        batches, rows = [self.queue[0]], len(self.queue[0]) - self.consumed
         while rows < rows_max and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used
             batches.append(self.queue[len(batches)])
             rows += len(batches[-1])
-        return peeked_rows(batches, self.consumed, rows_max, more=len(batches) < len(self.queue)) if batches else EMPTY
+        return peeked_rows(batches, self.consumed, rows_max, more=len(batches) < len(self.queue))
 
     def consume(self, rows: int) -> None:
         """The next `rows` are published."""
         if not rows:
             return
-        self.changed.add((self.topic, self.partition, self.source))
+        self.changed.add(self.key)
         self.rows -= rows
         self.consumer.rows -= rows
         self.producer.rows -= rows
@@ -247,7 +253,7 @@ class ExchangeInput:
             self.next_ms = None
             del self.consumer.filled[self.number]
             if not self.is_saved:
-                self.changed.discard((self.topic, self.partition, self.source))
+                self.changed.discard(self.key)
 
     def resume(self, first: int, batches: Sequence[Batch], consumed: int) -> None:
         """Begin with what a commit left waiting: `batches` from number `first` on, `consumed` rows of the oldest done."""

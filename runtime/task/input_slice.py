@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,7 @@ from flowql.runtime.task.peeked import EMPTY, PeekedRows
 from flowql.runtime.task.position_names import OF_SOURCE
 
 
-@dataclass(frozen=True, slots=True)
-class InputSlice:
+class InputSlice(NamedTuple):
     """The next rows of one input as part of a micro-batch; `seq`: their positions in it. cursor: index of the first row in the decoded batch.
 
     decoded: the decoded batch of a log input that holds them.

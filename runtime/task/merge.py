@@ -7,15 +7,15 @@ order equals a stable sort by the running maximum of timestamps within each inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from flowql.runtime.batch import Ints
+from flowql.runtime.task.peeked import NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class MergeInput:
+class MergeInput(NamedTuple):
     """Row times of what an input has buffered, in its order. open: more may come, so that order after its last row is unknown."""
 
     rowtime: Ints
@@ -37,7 +37,7 @@ def merge_order(inputs: Sequence[MergeInput], rows_max: int) -> list[Ints]:
 
     An open input that has no rows holds everything back. At most `rows_max` rows in all.
     """
-    out = [np.empty(0, np.int64) for _ in inputs]
+    out = [NOTHING] * len(inputs)
     # In the order in which inputs win ties.
     places = sorted((n for n, i in enumerate(inputs) if len(i.rowtime)), key=lambda n: (not inputs[n].is_table, n))
     if not places or any(i.open and not len(i.rowtime) for i in inputs):

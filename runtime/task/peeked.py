@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from flowql.runtime.batch import UPDATE_BEFORE, Batch, Ints
 NOTHING = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class PeekedRows:
+class PeekedRows(NamedTuple):
     """Rows from `start` of the first batch on, one for each of `rowtime`. more: rows are known to follow them."""
 
     batches: Sequence[Batch]

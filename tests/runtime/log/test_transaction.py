@@ -37,3 +37,30 @@ def test_small_batches_are_joined_up_to_the_most_rows_and_bytes(
     monkeypatch.setattr(transactions, "PRODUCE_SCHEMA", pa.schema([("timestamp", pa.int64())]))
     batches = [pa.RecordBatch.from_arrays([pa.array(range(n))], names=["timestamp"]) for n in (4, 6, 7, 3, 1)]
     assert [b.num_rows for b in join_small(batches)] == [10, 10, 1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("_SMALL_ROWS", 4_096), ("_SMALL_ROWS", 6), ("_JOINED_ROWS_MAX", 7), ("_JOINED_BYTES_MAX", 200)],
+)
+def test_partitions_with_few_records_are_joined_in_one_go(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each partition has its own records, in their order, whatever is joined with what."""
+    monkeypatch.setattr(transactions, limit, value)
+    transaction, sent, number = Transaction(), dict[TopicPartition, list[bytes]](), 0
+    for p, sizes in enumerate([[2, 3], [4], [1, 1, 1], [5, 2], [3, 3]]):
+        tp = TopicPartition("t", p)
+        for size in sizes:
+            values = [b"%d" % n for n in range(number, number + size)]
+            arrays = [range(size), [None, b"k", b"", b"l", b"m"][:size], values, [[], None, None, None, None][:size]]
+            columns = [pa.array(a, f.type) for a, f in zip(arrays, PRODUCE_SCHEMA, strict=True)]
+            transaction.add(tp, pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA))
+            sent[tp], number = sent.get(tp, []) + values, number + size
+    stored = transaction.batches()
+    assert [tp for tp, _ in stored] == list(sent)
+    assert {tp: [v for b in batches for v in b.column(2).to_pylist()] for tp, batches in stored} == sent
+    for _, batches in stored:
+        for b in batches:
+            b.validate(full=True)
+            assert b.schema.equals(PRODUCE_SCHEMA, check_metadata=True)
