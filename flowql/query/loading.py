@@ -22,6 +22,7 @@ from flowql.query.relations import (
     zoned_schema,
 )
 from flowql.query.statement import Statement
+from flowql.query.view_state import ViewRelation
 from flowql.runtime.errors import OffsetOutOfRange
 
 REPLACED_TRIES = 5  # results that are replaced more often than a query takes to read them once
@@ -35,7 +36,7 @@ def load(query: InteractiveQuery, name: str, relation: Relation, statement: Stat
     """Makes the relation readable by its name on the query's connection. DuckDB reads the returned rows while it computes the answer: their
     snapshot must stay open until then.
     """
-    if statement.is_short and isinstance(relation, StoreRelation):
+    if statement.is_short and isinstance(relation, StoreRelation | ViewRelation):
         rows = Rows(_schema(relation, statement), lambda: paced(query, _read(query, relation, statement)))
         query.connection.register(name, rows)
         return rows

@@ -23,8 +23,8 @@ from flowql.query.relations import Relation, StoreRelation, TopicRelation, are_r
 from flowql.query.room import Room
 from flowql.query.statement import EXPLAIN
 from flowql.query.united import restored, said
+from flowql.query.view_state import in_state
 from flowql.runtime.errors import OffsetOutOfRange
-from flowql.runtime.state.combined import CombinedSnapshot
 from flowql.runtime.state.rows import Key
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def looked_up_now(
             or why_separate(commit, (lookup.relation,))
         ):
             return None
-        in_state = _in_state(commit, lookup)
-        if in_state is not None:
-            return _answer(lookup, _of_store(in_state, lookup, points.keys), commit, {})
+        stored = in_state(commit, lookup.relation, lookup.view)
+        if stored is not None:
+            return _answer(lookup, _of_store(stored, lookup, points.keys), commit, {})
         kept = _kept(commit, known.table, database)
         rows = kept.points_now(points.keys) if kept is not None and are_readable([kept], commit.at_rest) else None
         return _answer(lookup, map(lookup.of_rows, rows), commit, {}) if rows is not None else None
@@ -160,13 +160,13 @@ class _Asked:
     ) -> Iterable[Columns] | None:
         """None if a topic has records after this commit."""
         if isinstance(relation, TopicRelation):
-            in_state = _in_state(commit, lookup)
-            if in_state is None:
+            stored = in_state(commit, lookup.relation, lookup.view)
+            if stored is None:
                 kept = kept_if_table(relation, self.database.kept)
                 assert isinstance(kept, ByKey), "a table"
                 rows = kept.points(keys, self.room) if are_readable([kept], commit.at_rest) else None
                 return map(lookup.of_rows, rows) if rows is not None else None
-            relation = in_state
+            relation = stored
         assert isinstance(relation, StoreRelation)
         return _of_store(relation, lookup, keys)
 
@@ -181,18 +181,6 @@ def _kept(commit: Commit, table: str, database: QueryDatabase) -> KeptRelation |
     relation = _named(commit, table) if commit.log.drops_with_commits else None
     kept = kept_if_table(relation, database.kept) if isinstance(relation, TopicRelation) else None
     return kept if isinstance(kept, KeptRelation) else None
-
-
-def _in_state(commit: Commit, lookup: PointLookup) -> StoreRelation | None:
-    """The store of a view's query, as of the tick or commit as of which its topic would be read."""
-    if lookup.view is None or commit.restoring:
-        return None
-    snapshot = commit.snapshot
-    if isinstance(snapshot, CombinedSnapshot) and not commit.is_whole:
-        snapshot = snapshot.newest
-    if lookup.view.spec not in snapshot.stores():
-        return None
-    return StoreRelation(lookup.relation, lookup.view(), snapshot)
 
 
 def _answer(lookup: PointLookup, rows: Iterable[Columns], commit: Commit, relations: Mapping[str, Relation]) -> Answer:

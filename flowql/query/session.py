@@ -42,6 +42,7 @@ from flowql.query.shared_answers import SharedKey, is_repeatable
 from flowql.query.statement import Statement, parse
 from flowql.query.tick_text import as_ends
 from flowql.query.united import Coverage, restored, said, unite
+from flowql.query.view_state import from_state
 from flowql.runtime.state.copy import StateCopy
 
 MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
@@ -218,6 +219,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Statement, Commit, dict[str
                 if statement.bind is None
                 else statement.bind(statement, _by_written_names(statement, relations))
             )
+            relations = from_state(commit, relations)
         except BaseException:
             commit.snapshot.close()
             raise
