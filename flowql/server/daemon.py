@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 from flowql.deploy.settings import Settings
@@ -48,7 +49,8 @@ def main(arguments: list[str]) -> int:
 
 def _report(fd: int | None, answer: dict[str, str]) -> int:
     if fd is not None:
-        os.write(fd, json.dumps(answer).encode())
+        with suppress(BrokenPipeError):  # the command that started it waits no longer
+            os.write(fd, json.dumps(answer).encode())
         os.close(fd)
     elif "title" in answer:
         say(ERROR, "instance.broken", answer["title"])

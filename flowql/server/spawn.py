@@ -53,13 +53,16 @@ def spawn(settings: Settings, started: Callable[[Client], None] = lambda client:
     finally:
         os.close(read_fd)
     process.returncode = 0  # it is not ours to wait for: no complaint when this object goes
-    if answer.get("ready") or answer.get("code") == InstanceRunning.code:
+    if answer and (answer.get("ready") or answer.get("code") == InstanceRunning.code):
         client = _connected(settings.data_dir, 0.0 if answer.get("ready") else OTHER_S)
         if client is not None:
             if answer.get("ready"):
                 started(client)
             return client
     log_path = settings.data_dir / ERRORS_FILE
+    if answer is None:
+        title = f"the instance is still starting after {READY_S:g} s, and continues to start"
+        raise CommandError(title, code=NOT_STARTED, help="flowql status   # repeat the command when the instance runs")
     title = answer.get("title") or f"the instance did not start: {_last_line(log_path)}"
     raise CommandError(title, code=answer.get("code", NOT_STARTED), help=answer.get("help") or f"see {log_path}")
 
@@ -72,19 +75,18 @@ def _connected(data_dir: Path, wait_s: float) -> Client | None:
     return client
 
 
-def _await_ready(fd: int) -> dict[str, str]:
-    """The message of the new process; empty if it ends or sends nothing in time."""
+def _await_ready(fd: int) -> dict[str, str] | None:
+    """The message of the new process: empty if the process ends without one, None if nothing has come in time."""
     limit = time.monotonic() + READY_S
     said = b""
-    while time.monotonic() < limit:
-        if not wait([fd], 1.0):
-            continue
-        part = os.read(fd, 65536)
-        said += part
-        if not part:
-            break
-    answer: dict[str, str] = json.loads(said) if said else {}
-    return answer
+    while (left_s := limit - time.monotonic()) > 0:
+        if wait([fd], left_s):
+            part = os.read(fd, 65536)
+            said += part
+            if not part:
+                answer: dict[str, str] = json.loads(said) if said else {}
+                return answer
+    return None
 
 
 def _last_line(path: Path) -> str:
