@@ -116,8 +116,7 @@ def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[BufferLike]]:
 
     Small batches are copied, which takes half as long as one call of Python for each piece.
     """
-    pieces = _CapturedBuffers()
-    writer = pa.ipc.new_stream(pieces, RECORD_SCHEMA)
+    pieces, writer = _CapturedBuffers(), None
     for batch in batches:
         tight = pa.RecordBatch.from_arrays([*batch.columns[:-1], _tight(batch.columns[-1])], schema=RECORD_SCHEMA)
         if tight.nbytes < _COPIED_BYTES:
@@ -125,6 +124,8 @@ def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[BufferLike]]:
             end = _PREFIX.size + _PREFIX.unpack_from(whole)[1]
             yield sealed([whole.slice(0, end), whole.slice(end)])
             continue
+        if writer is None:
+            writer = pa.ipc.new_stream(pieces, RECORD_SCHEMA)
         writer.write_batch(tight)
         message, pieces.taken = pieces.taken, []
         yield sealed(message)

@@ -19,6 +19,7 @@ from flowql.runtime.log.embedded.records import Append, Commit, GroupPosition, L
 from flowql.runtime.log.embedded.segment import HEADER, BufferLike, SegmentFiles, encode, numbered
 from flowql.runtime.log.embedded.state import LogState, Partition, Topic
 from flowql.runtime.log.files import File, Files
+from flowql.runtime.log.policy import TopicPolicy
 from flowql.runtime.log.transaction import Shape, Transaction, max_timestamp
 
 REDO_FILE_BYTES = 64 << 20
@@ -37,6 +38,7 @@ class Writer:
         self._touched: list[tuple[str, int]] = []
         self._linked: list[str] = []
         self._new_names: list[str] = []  # directories with names that are not durable yet
+        self._policies: dict[int, TopicPolicy] = {}  # by topic
 
     def write(
         self,
@@ -112,9 +114,10 @@ class Writer:
         end = partition.end_offset if behind is None else behind
         gone = partition.start_offset == partition.end_offset  # nothing of the last one is visible: let it go
         newest = [max_timestamp(part) for part in parts]
+        if (policy := self._policies.get(topic.id)) is None:
+            policy = self._policies[topic.id] = topic.policy
         is_full = last is not None and (
-            last.length >= topic.policy.segment_limit
-            or topic.policy.begins_segment(last.max_timestamp, max(newest, default=0))
+            last.length >= policy.segment_limit or policy.begins_segment(last.max_timestamp, max(newest, default=0))
         )
         if last is not None and last.shift is None and not gone and not is_full and not partition.is_cut_off(last):
             base, committed = last.base, last.length
