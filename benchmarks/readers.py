@@ -9,7 +9,8 @@ an aggregate over the 10,000 rows of a table; with `--aggregate-every 0` rows by
 second that the batch queries read. Processor time is that of the instance.
 
 Then the batch queries pause, and `--connections` idle connections of HTTP, as many of PostgreSQL's protocol, and `--subscriptions` of server-sent
-events are opened: memory of the instance with its processes before and with them. Figures of one machine and one run compare with each other only.
+events are opened: memory of the instance with its processes before and with them. The private memory of each process is printed after the turns.
+Figures of one machine and one run compare with each other only.
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ class Turn:
     critical_p99_ms: float
     cpu: float
     times_ms: list[list[float]] = field(default_factory=list)
+    aggregates_ms: list[float] = field(default_factory=list)  # those of `times_ms` that are aggregates
+
+    @property
+    def answers_s(self) -> list[float]:
+        """Answers a second, by reader; the slowest reader first."""
+        return sorted(len(of) / (TURN_S + REST_S) for of in self.times_ms)
 
 
 class Readers:
@@ -72,6 +79,7 @@ class Readers:
         self._port, self._rate, self._every, self._keys = port, rate, aggregate_every, keys
         self._asking, self._ended = threading.Event(), threading.Event()
         self.times: list[list[float]] = [[] for _ in range(count)]
+        self.aggregates: list[float] = []
         self.refused = 0
         self.failure: BaseException | None = None
         self._threads = [threading.Thread(target=self._read, args=(n,), daemon=True) for n in range(count)]
@@ -79,14 +87,15 @@ class Readers:
             thread.start()
 
     def begin(self) -> None:
-        self.times = [[] for _ in self.times]
+        self.times, self.aggregates = [[] for _ in self.times], []
         self._asking.set()
 
-    def pause(self) -> list[list[float]]:
+    def pause(self, turn: Turn) -> None:
+        """Notes in `turn` what was answered since `begin`."""
         self._asking.clear()
         if self.failure is not None:
             raise self.failure
-        return self.times
+        turn.times_ms, turn.aggregates_ms = self.times, self.aggregates
 
     def close(self) -> None:
         self._ended.set()
@@ -121,6 +130,8 @@ class Readers:
         answered(connection, point if is_point else request("POST /v1/query", AGGREGATE))
         took = time.perf_counter() - began
         self.times[number].append(took * 1000)
+        if not is_point:
+            self.aggregates.append(took * 1000)
         time.sleep(max(0.0, 1 / self._rate - took))
         return 1
 
@@ -209,9 +220,13 @@ class Measured:
         used = [p.cpu_times() for p in self.processes()]
         return sum(u.user + u.system for u in used)
 
+    def private_mib(self) -> dict[str, float]:
+        """The private memory of each process, by what it is and its number: pages that processes share count once."""
+        return {f"{_name(p)} {p.pid}": p.memory_full_info().uss / MIB for p in self.processes()}
+
     def rss_mib(self) -> float:
-        """Private memory: pages that processes share count once."""
-        return sum(p.memory_full_info().uss for p in self.processes()) / MIB
+        """The private memory of all processes."""
+        return sum(self.private_mib().values())
 
     def queries(self) -> dict[str, dict[str, Any]]:
         return {q["id"]: q for q in self._client.status()["queries"]}
@@ -236,7 +251,7 @@ def turns(measured: Measured, readers: Readers, minutes: float) -> Iterator[Turn
         time.sleep(REST_S)
         made = measured.turn(with_readers=with_readers)
         if with_readers:
-            made.times_ms = readers.pause()
+            readers.pause(made)
         yield made
 
 
@@ -305,6 +320,13 @@ def idle(measured: Measured, kind: str, open_: Callable[[int], socket.socket], p
         return Idle(kind, opened, before, measured.rss_mib())
 
 
+def _name(process: psutil.Process) -> str:
+    """The program that a process runs: the last part of its module."""
+    words = process.cmdline()
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else process.name()
+    return module.removeprefix("flowql.")
+
+
 def more_files() -> None:
     """Lets this process and its children open a few thousand connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -359,6 +381,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             for turn in turns(on.measured, readers, options.minutes):
                 print(_line(turn), flush=True)
                 made.append(turn)
+            memory = on.measured.private_mib()
+        for process, mib in memory.items():
+            print(f"{process}: {mib:.0f} MiB private", flush=True)
         on.client.pause(BATCH_QUERIES, paused=True)  # their memory goes up and down
         time.sleep(REST_S)
         found = [
@@ -368,7 +393,8 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 ("server-sent events", _events, on.port, options.subscriptions),
             )
         ]  # fmt: skip
-    return {"turns": [asdict(t) for t in made], "idle": [asdict(i) for i in found], **_summed(made, found)}
+    shown = {"turns": [asdict(t) for t in made], "idle": [asdict(i) for i in found], "private_mib": memory}
+    return {**shown, **_summed(made, found)}
 
 
 def _line(turn: Turn) -> str:
@@ -376,8 +402,9 @@ def _line(turn: Turn) -> str:
     if not turn.times_ms:
         return said
     p50, p99 = np.percentile([t for of in turn.times_ms for t in of], [50, 99])
-    slowest = min(map(len, turn.times_ms)) / (TURN_S + REST_S)
-    return f"{said}, answers p50 {p50:.1f} ms, p99 {p99:.1f} ms, at least {slowest:.1f} a second each"
+    rates, aggregates = turn.answers_s, np.percentile(turn.aggregates_ms or [float("nan")], 50)
+    said += f", answers p50 {p50:.1f} ms, p99 {p99:.1f} ms, aggregates p50 {aggregates:.1f} ms"
+    return f"{said}; {sum(rates):.1f} answers a second, each reader {rates[0]:.1f} to {rates[-1]:.1f}"
 
 
 def _summed(made: Sequence[Turn], found: Sequence[Idle]) -> dict[str, Any]:
@@ -386,7 +413,7 @@ def _summed(made: Sequence[Turn], found: Sequence[Idle]) -> dict[str, Any]:
     loss = statistics.median(1 - b.records_s / a.records_s for a, b in pairs)
     times = [t for _, b in pairs for of in b.times_ms for t in of]
     p50, p99 = np.percentile(times, [50, 99])
-    slowest = min(len(of) for _, b in pairs for of in b.times_ms) / (TURN_S + REST_S)
+    slowest = min(b.answers_s[0] for _, b in pairs)
     without, beside = (statistics.median(t.critical_p99_ms for t in of) for of in (made[::2], made[1::2]))
     print(f"loss {loss:.1%}; answers p50 {p50:.1f} ms, p99 {p99:.1f} ms, each reader at least {slowest:.1f} a second")
     print(f"critical p99 {without:.1f} ms without and {beside:.1f} ms with readers")

@@ -30,7 +30,7 @@ class LetterRetention:
 class InstanceConfig:
     """How one instance runs.
 
-    memory_bytes: what the process should stay within; `budget` divides it.
+    memory_bytes: what the process and its gateway should stay within; `budget` divides it. has_gateway: whether there is one.
     changelogs: write changelog topics although the embedded log's redo makes them unnecessary (tests, Kafka).
     rows_per_run: fixed run size for tests; None lets measured cost decide.
     vector: None = choose by size; True/False forces a kernel form (differential tests).
@@ -50,6 +50,7 @@ class InstanceConfig:
     data_dir: Path | None = None
     threads: int = 2
     memory_bytes: int = 1024 * MIB
+    has_gateway: bool = False
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
     policy: Literal["weighted_fair", "most_buffered"] = "weighted_fair"
     changelogs: bool = False
@@ -78,7 +79,7 @@ class InstanceConfig:
 
     @property
     def budget(self) -> MemoryBudget:
-        return MemoryBudget(self.memory_bytes)
+        return MemoryBudget(self.memory_bytes, self.has_gateway)
 
 
 def commit_interval_ms(latency_targets_ms: list[int], commit_cpu_ns: int = 0) -> int:

@@ -52,7 +52,7 @@ def _at_rest(settings: Settings, sql: str, options: QueryOptions, stack: ExitSta
     from flowql.server.choice import at_rest
 
     take = stack.enter_context(at_rest(settings).commits())
-    limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
+    limits = QueryLimits.of(settings.budget, settings.interactive_queries, settings.data_dir)
     database = stack.enter_context(closing(QueryDatabase(limits)))
 
     def functions() -> Mapping[str, InteractiveFunction]:

@@ -233,7 +233,7 @@ def _headline(instance: dict[str, Any]) -> str:
     share = f", {group['partitions']} of {group['of']} partitions{rack}" if group else ""
     return (
         f"process {instance['pid']}: {instance['threads']} threads, log {instance['log']}, "
-        f"{clients['consumers']} consumers, {clients['producers']} producer{share}{_tables(instance)}"
+        f"{clients['consumers']} consumers, {clients['producers']} producer{share}{_tables(instance)}{_gateway(instance)}"
     )
 
 
@@ -241,6 +241,12 @@ def _tables(instance: dict[str, Any]) -> str:
     """The memory of rows of local tables that are kept for statements."""
     used, most = instance.get("tables_memory_bytes"), instance.get("tables_memory_bytes_max")
     return f", rows of tables in {size(used)} of {size(most)}" if used else ""
+
+
+def _gateway(instance: dict[str, Any]) -> str:
+    """The memory of the process that serves the ports of `api` and `pg`."""
+    found = instance.get("gateway")
+    return f", gateway {size(found['memory_bytes'])} of {size(found['memory_bytes_max'])}" if found else ""
 
 
 def _since(at_ms: int) -> str:

@@ -36,7 +36,7 @@ TARGET = Record(
         "threads": Key(Whole(1, 1024), "Processing threads; default: 2."),
         "memory": Key(
             Size(least_mib=MEMORY_MIN_MIB),
-            "Memory budget of the process for buffers, caches, state and interactive queries; default: a quarter of the machine's memory, at least 256 MB and at most 1 GB.",
+            "Memory budget for buffers, caches, state, interactive queries and the gateway; default: a quarter of the machine's, 256 MB to 1 GB.",
         ),
         "latency_target": Key(
             Duration(),

@@ -27,6 +27,7 @@ def config_of(settings: Settings) -> InstanceConfig:
         settings.data_dir,
         settings.threads,
         settings.memory_bytes,
+        settings.has_gateway,
         settings.guarantee,
         changelogs=settings.kafka is not None,
         shared=shared,

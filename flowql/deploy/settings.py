@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from flowql.config.project import Knobs, Project, check_here
+from flowql.runtime.budget import MemoryBudget
 
 UNSUPPORTED_TARGET = "FQ5203"
 
@@ -31,6 +32,15 @@ class Settings(Knobs):
     project_dir: str = ""
     partitions: int = 1
     without: tuple[str, ...] = ()
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether a process serves the ports of `api` and `pg`."""
+        return self.api is not None or self.pg is not None
+
+    @property
+    def budget(self) -> MemoryBudget:
+        return MemoryBudget(self.memory_bytes, self.has_gateway)
 
     def writer(self, role: str) -> str:
         """The transactional id of this process for what it does as `role`."""

@@ -18,10 +18,12 @@ from typing import TextIO
 from flowql.deploy.settings import Settings
 from flowql.gateway.gateway import Gateway
 from flowql.query.query_worker import TENTH, killed_first, killed_with_parent
+from flowql.runtime.app.allocator import UnusedMemory, keep_memory, private_bytes
 from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.server.gateway_process import GatewayStart
 
 FIGURES_S = 2.0
+HEAPS = 2  # each thread that answered a query would keep memory in a heap of its own
 SWITCH_S = 0.001  # of the interpreter, between the loops and the threads of queries
 
 
@@ -30,10 +32,13 @@ def main() -> int:
     killed_first()
     os.nice(TENTH)
     leave_pandas_out()
+    keep_memory(HEAPS)
     sys.setswitchinterval(SWITCH_S)
     settings, start = Settings.loads(sys.stdin.readline()), GatewayStart.loads(sys.stdin.readline())
     gateway = Gateway(settings, (start.port, start.token))
     threading.Thread(target=_await_end, args=(gateway,), name="parent", daemon=True).start()
+    unused = UnusedMemory(settings.budget.gateway_bytes, private_bytes)
+    threading.Thread(target=_give_back, args=(unused,), name="memory", daemon=True).start()
     if settings.api is not None:
         gateway.serve_api(settings.api, socket.socket(fileno=start.sockets["api"]))
     told = os.fdopen(os.dup(1), "w", buffering=1)
@@ -54,6 +59,11 @@ def _tell(gateway: Gateway, told: TextIO) -> None:
         while True:
             told.write(json.dumps(gateway.figures()) + "\n")
             time.sleep(FIGURES_S)
+
+
+def _give_back(unused: UnusedMemory) -> None:
+    while True:
+        time.sleep(unused.run_once(0) / 1000)
 
 
 def _await_end(gateway: Gateway) -> None:

@@ -113,11 +113,16 @@ class Reading:
         self.is_standard = settings.interactive_queries.dialect == "standard"
         self._log = log_at(settings.log_dir, settings.kafka, settings.application_id)
         self._repaired = RepairedLog(self._log, settings.application_id)
-        limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
+        limits = QueryLimits.of(settings.budget, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits, beside_continuous=False)
         self._kept = self.database.kept = PinnedTopics(limits.memory_bytes // 2, self.database.share)
         self._catching_up = CatchingUp(self._kept, self.database)
-        self.nearby = StateNearby(self._log, settings.application_id, lambda: self._client().copied_state())
+        self.nearby = StateNearby(
+            self._log,
+            settings.application_id,
+            lambda: self._client().copied_state(),
+            settings.budget.followed_state_bytes,
+        )
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
         self._instance: Client | None = None

@@ -23,9 +23,9 @@ class QueryLimits:
     folder: Path | None = None
 
     @classmethod
-    def of(cls, memory_bytes: int, settings: InteractiveQuerySettings, data_dir: Path | None) -> QueryLimits:
-        """The limits for a target. memory_bytes: the whole budget of the target."""
-        return cls(MemoryBudget(memory_bytes).interactive_query_bytes, settings, data_dir)
+    def of(cls, budget: MemoryBudget, settings: InteractiveQuerySettings, data_dir: Path | None) -> QueryLimits:
+        """The limits for a target. budget: that of the target."""
+        return cls(budget.interactive_query_bytes, settings, data_dir)
 
     @property
     def registered_bytes(self) -> int:

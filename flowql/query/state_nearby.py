@@ -27,9 +27,11 @@ SMALL_S = 10.0  # for how long a store of some size is taken to have it
 class StateNearby:
     """Has a thread that takes a copy of the state once a query asks, and follows it until no query has asked for `IDLE_S`. Any thread may call its methods."""
 
-    def __init__(self, log: Log, application_id: str, copied: Callable[[], Path | None]) -> None:
-        """copied: makes a copy of the instance's state. Returns None where it cannot be followed; raises CommandError where the instance does not answer."""
-        self._log, self._id, self._copied = log, application_id, copied
+    def __init__(self, log: Log, application_id: str, copied: Callable[[], Path | None], bytes_max: int) -> None:
+        """copied: makes a copy of the instance's state. Returns None where it cannot be followed; raises CommandError where the instance does not
+        answer. bytes_max: memory for the copy; the instance answers where it needs more.
+        """
+        self._log, self._id, self._copied, self._bytes_max = log, application_id, copied, bytes_max
         self._lock = threading.Lock()  # guards the thread
         self._thread: threading.Thread | None = None
         self._followed: FollowedState | None = None
@@ -96,6 +98,7 @@ class StateNearby:
             if followed is not None:
                 self._followed = followed
                 self._read_until_idle(followed)
+                rest_s = RENEWED_S if followed.is_too_large else AGAIN_S
         except Exception:  # of a file, say: the instance answers
             traceback.print_exc()
             rest_s = BROKEN_S
@@ -112,6 +115,7 @@ class StateNearby:
         while (
             not self._ended.wait(LOOK_S)
             and self._followed is followed
+            and not followed.is_too_large
             and time.monotonic() < min(self._asked_s + IDLE_S, begun_s + RENEWED_S)
         ):
             if (found := self._read_on(followed)) is not None:
@@ -133,7 +137,8 @@ class StateNearby:
         if path is None:
             return None
         try:
-            return FollowedState(path, partial(self._log.redo_after, self._id), SystemClock())
+            redo_after = partial(self._log.redo_after, self._id)
+            return FollowedState(path, redo_after, SystemClock(), self._bytes_max)
         except StateError:
             shutil.rmtree(path, ignore_errors=True)
             return None

@@ -71,6 +71,7 @@ PANELS = (
             "flowql_memory_bytes": "process",
             "flowql_query_processes_memory_bytes": "query processes",
             "flowql_gateway_memory_bytes": "gateway",
+            "flowql_gateway_memory_max_bytes": "gateway at most",
             "flowql_tables_memory_bytes": "rows of tables",
             "flowql_tables_memory_max_bytes": "rows of tables at most",
             "flowql_uncommitted_bytes": "uncommitted output",

@@ -80,14 +80,16 @@ class GatewayProcess:
         return process.pid if process is not None and process.poll() is None else None
 
     def status(self) -> dict[str, int | None]:
-        """Its part of the status. connections, requests: see `Gateway.figures`. They are a few seconds old."""
+        """Its part of the status. memory_bytes: private memory, and its limit. connections, requests: see `Gateway.figures`. They are a few seconds old."""
         pid = self.pid
         try:
-            memory = 0 if pid is None else int(psutil.Process(pid).memory_info().rss)
+            pages = None if pid is None else psutil.Process(pid).memory_info()
+            memory = 0 if pages is None else int(pages.rss - pages.shared)
         except psutil.Error:  # it has just ended
             memory = 0
         figures = {"connections": 0, "requests": 0, **(self._figures if pid is not None else {})}
-        return {"pid": pid, "memory_bytes": memory, "restarts": self._restarts, **figures}
+        limit = self._settings.budget.gateway_bytes
+        return {"pid": pid, "memory_bytes": memory, "memory_bytes_max": limit, "restarts": self._restarts, **figures}
 
     def begin(self, port: int, token: str) -> None:
         """Clients are answered as soon as the process has loaded. port, token: of the instance's local port."""

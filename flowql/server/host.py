@@ -16,7 +16,6 @@ from flowql.errors import CommandError
 from flowql.runtime.app.beat_file import BEAT_MS, ENDED, RUNNING, STARTING, STOPPING, BeatFile, read
 from flowql.runtime.app.freeze import note_death
 from flowql.runtime.app.threads import collect_all, collect_less
-from flowql.runtime.budget import MemoryBudget
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.server.address import remove_address
 from flowql.server.choice import open_engine
@@ -105,7 +104,7 @@ class Host:
     def serve(self) -> None:
         """Until asked to stop. The process for interactive queries starts once the instance has run for a while, if memory is counted for it."""
         warm_s = time.monotonic() + WARM_AFTER_S
-        cold = MemoryBudget(self._settings.memory_bytes).counts_query_process
+        cold = self._settings.budget.counts_query_process
         while not self.wait(_POLL_S):
             if cold and time.monotonic() >= warm_s and self.listening is not None:
                 if self.listening.database.pool is not None:

@@ -37,7 +37,7 @@ class Listening:
         self.gateway: GatewayProcess | None = (
             None  # for programs on other machines, and clients of PostgreSQL's protocol
         )
-        limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
+        limits = QueryLimits.of(settings.budget, settings.interactive_queries, settings.data_dir)
         self.database = QueryDatabase(limits)
         self.service = service = Service(engine, self.database, settings.project_dir, settings.prefix)
         self.rows = RowService(service, settings)

@@ -185,6 +185,7 @@ METRICS = (
     _instance("memory_bytes", "gauge", "memory_bytes", "Resident memory of the process."),
     _instance("query_processes_memory_bytes", "gauge", "query_processes_memory_bytes", "Memory of query processes."),
     _gateway("memory_bytes", "gauge", "memory_bytes", "Gateway memory."),
+    _gateway("memory_max_bytes", "gauge", "memory_bytes_max", "Its limit."),
     _gateway("restarts_total", "counter", "restarts", "Gateway restarts."),
     _gateway("connections", "gauge", "connections", "Open connections."),
     _gateway("requests_total", "counter", "requests", "HTTP requests."),

@@ -353,7 +353,7 @@ class Instance:
             watching.append(named("remote", self.uploads))
         if self.checkpoints is not None:
             watching.append(named("remote", self.checkpoints))
-        watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
+        watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.instance_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake
         members = [named("placement", self.placement)] if self.group is not None else []

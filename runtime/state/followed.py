@@ -13,15 +13,16 @@ from flowql.runtime.state.catalog import read_restores, read_stores
 from flowql.runtime.state.layout import CATALOG, MARKER, RESTORES, decode_number, marker
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.physical import WriteGuard, Writes
-from flowql.runtime.state.rocks import MIB, open_rocks
+from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.roll_forward import RedoAfter, merged
+from flowql.runtime.state.runs.merged import MergedRuns
 from flowql.runtime.state.runs.merging import SLICE_MS, RunMerger
 from flowql.runtime.state.runs.physical import RunsPhysical
-from flowql.runtime.state.runs.reader import prefix_of
+from flowql.runtime.state.runs.reader import RunCache, prefix_of
 from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
-CACHE_BYTES, WRITE_BUFFER_BYTES = 16 * MIB, 4 * MIB
+_CACHE, _WRITE_BUFFERS, _MERGED, _TABLES = 4, 1, 2, 2  # eighths of the memory; the cache has the write buffers in it
 MERGE_MS = 20  # for merges of runs after commits
 
 
@@ -31,13 +32,16 @@ class FollowedState:
     It has the stores that the copy has. If a commit adds or drops a store, or restores rows, which no redo contains, it cannot follow.
     """
 
-    def __init__(self, path: Path, redo_after: RedoAfter, clock: Clock) -> None:
-        """Deletes `path` when it is closed. Raises StateError if the copy cannot be followed."""
+    def __init__(self, path: Path, redo_after: RedoAfter, clock: Clock, bytes_max: int) -> None:
+        """Deletes `path` when it is closed. bytes_max: of caches and tables in memory. Raises StateError if the copy cannot be followed."""
+        part = bytes_max // 8
+        rocks = open_rocks(path, cache_bytes=_CACHE * part, write_buffer_bytes=_WRITE_BUFFERS * part)
         self._path, self._redo_after, self._clock = path, redo_after, clock
         self._lock = NamedLock("followed state", guards="writes to the copy")
         self._current_lock = NamedLock("followed snapshot", guards="which snapshot is current")
         self._current: SharedSnapshot | None = None
-        self._physical = RunsPhysical(open_rocks(path, cache_bytes=CACHE_BYTES, write_buffer_bytes=WRITE_BUFFER_BYTES))
+        self._physical = RunsPhysical(rocks, RunCache(MergedRuns(_MERGED * part)))
+        self._tables_bytes_max = _TABLES * part
         self._guard = WriteGuard(self._physical)
         self._stores = read_stores(self._physical)
         self._written = set[bytes]()
@@ -71,6 +75,11 @@ class FollowedState:
             if left < 0:
                 return True
         return False
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the tables that look-ups have read need more than their part of the memory."""
+        return self._physical.cache.tables_bytes() > self._tables_bytes_max
 
     def close(self) -> None:
         """Deletes the copy. Open snapshots stay readable."""

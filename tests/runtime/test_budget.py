@@ -24,9 +24,11 @@ from tests.runtime.state.support import commit, put, table
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize("memory", [800 * MIB, GIB, 8 * GIB])
-def test_the_parts_and_the_process_are_the_budget(memory: int) -> None:
-    budget = MemoryBudget(memory)
+@pytest.mark.parametrize(
+    ("memory", "has_gateway"), [(800 * MIB, False), (GIB, False), (8 * GIB, False), (GIB, True), (8 * GIB, True)]
+)
+def test_the_parts_and_the_process_are_the_budget(memory: int, *, has_gateway: bool) -> None:
+    budget = MemoryBudget(memory, has_gateway)
     parts = (
         2 * budget.fetch_buffer_bytes,  # of two clients
         budget.input_buffer_bytes,
@@ -36,6 +38,7 @@ def test_the_parts_and_the_process_are_the_budget(memory: int) -> None:
         budget.block_cache_bytes,  # write buffers are in it
         2 * budget.interactive_query_bytes,  # DuckDB, and rows on their way
         budget.query_process_bytes,
+        budget.gateway_bytes,
     )
     assert (
         memory * 0.85 < sum(parts) + PROCESS_BYTES + QUERY_PROCESS_IDLE_BYTES < memory * 0.96

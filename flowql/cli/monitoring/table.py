@@ -76,6 +76,8 @@ def headline(status: Mapping[str, Any], cpu: float | None = None) -> str:
     parts.append(f"memory {size(i['memory_bytes'])}")
     if i.get("tables_memory_bytes"):
         parts.append(f"tables {size(i['tables_memory_bytes'])} of {size(i['tables_memory_bytes_max'])}")
+    if gateway := i.get("gateway"):
+        parts.append(f"gateway {size(gateway['memory_bytes'])} of {size(gateway['memory_bytes_max'])}")
     if "commit_ms" in i:
         parts.append(f"commit {duration(i['commit_ms'])}")
     return "  ".join([*parts, f"{i['engine']} on {i['log']}"])

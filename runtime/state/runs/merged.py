@@ -27,7 +27,9 @@ class _Merged:
 class MergedRuns:
     """The merged rows of prefixes. Any thread: each step on the dict is atomic."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = KEPT_BYTES) -> None:
+        """bytes_max: of all merged rows."""
+        self._bytes_max = bytes_max
         self._kept = dict[bytes, _Merged]()  # by prefix; those read longest ago first
 
     def unread_bytes(self, prefix: bytes, runs: Sequence[Run]) -> int:
@@ -66,7 +68,7 @@ class MergedRuns:
         self._kept.pop(prefix, None)
         self._kept[prefix] = found
         for oldest in list(self._kept):
-            if sum(m.size for m in list(self._kept.values())) <= KEPT_BYTES:
+            if sum(m.size for m in list(self._kept.values())) <= self._bytes_max:
                 break
             self._kept.pop(oldest, None)
 

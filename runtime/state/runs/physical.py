@@ -40,9 +40,9 @@ class RunsPhysical:
     deletes the rows that the run has taken in. So who reads a row and then the list misses nothing.
     """
 
-    def __init__(self, inner: Physical) -> None:
+    def __init__(self, inner: Physical, cache: RunCache | None = None) -> None:
         self.inner, self.incoming = inner, inner.incoming
-        self.cache = RunCache()
+        self.cache = cache or RunCache()
         self._lists: dict[bytes, Runs] = {}
         self._without: set[bytes] = set()  # prefixes that have no runs
         self._coming: set[bytes] = set()  # prefixes of which that cannot be said, as a commit brings some

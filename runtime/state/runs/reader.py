@@ -57,14 +57,18 @@ RunsOf = Callable[[bytes], Runs]
 class RunCache:
     """The parts of runs that were read, by prefix and name: a run never changes. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, merged: MergedRuns | None = None) -> None:
         self._runs: dict[tuple[bytes, bytes], Run] = {}
-        self.merged = MergedRuns()
+        self.merged = merged or MergedRuns()
 
     def list(self, reader: PhysicalReader, prefix: bytes) -> Runs:
         """The runs that `reader` has of a prefix."""
         found = [self._runs.setdefault((prefix, r.name), r) for r in read_runs(reader, prefix)]
         return Runs(found, read_floor(reader, prefix)) if found else Runs()
+
+    def tables_bytes(self) -> int:
+        """Memory of fences and filters of all runs, as far as they were read."""
+        return sum(run.tables_bytes for run in list(self._runs.values()))
 
     def keep(self, prefix: bytes, runs: Sequence[Run]) -> None:
         """Forgets other runs of a prefix."""

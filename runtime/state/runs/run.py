@@ -182,6 +182,7 @@ AREA = b"\xff"  # where a prefix has its runs
 _FLOOR, _HEAD, _FENCES, _FILTER, _PLACE, _BLOCK = b"\xfff", b"\xffh", b"\xffi", b"\xffl", b"\xffr", b"\xffz"
 _NAME = PREFIX_BYTES + 2
 _BITS, _PROBES = 10, 4  # of a filter, per key: 1.2 % of absent keys are looked for
+_OBJECT_BYTES = 48  # of Python's bytes in a list
 _LOW_INT = (1 << 32) - 1
 _LOW, _HALF, _SEVEN, _THREE = np.uint64(_LOW_INT), np.uint64(32), np.uint64(7), np.uint64(3)
 
@@ -243,6 +244,12 @@ class Run:
                 return False
             place += step
         return True
+
+    @property
+    def tables_bytes(self) -> int:
+        """Memory of fences and filter, as far as they were read."""
+        fences = self._fences or []
+        return len(self._filter or b"") + sum(len(f) + _OBJECT_BYTES for f in fences)
 
     def _bits(self, reader: PhysicalReader) -> bytes:
         if self._filter is None:

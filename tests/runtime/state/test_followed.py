@@ -21,6 +21,7 @@ from tests.runtime.state.support import commit, publish, put, table, window
 
 LAYOUT = ValueLayout((("integer",),))
 STORES = (table(), window())
+MEMORY = 32 << 20
 
 
 class Instance:
@@ -69,7 +70,7 @@ def test_it_has_the_rows_of_each_commit(tmp_path: Path, seed: int) -> None:
         instance.commit()
         instance.merger.run_once(0)
     copied(instance.manager, tmp_path / "copy")
-    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock())
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), MEMORY)
     try:
         for _ in range(60):
             instance.change(rng)
@@ -93,6 +94,7 @@ def test_it_has_the_rows_of_each_commit(tmp_path: Path, seed: int) -> None:
                     assert followed.has_more("T", 0) == bool(dict(wanted.scan("T")))
         runs = max(len(followed._physical.runs(e.prefix(0)).runs) for e in followed._stores.values())
         assert runs < 25, "they are merged"
+        assert not followed.is_too_large
     finally:
         followed.close()
         instance.manager.close()
@@ -104,7 +106,7 @@ def test_it_follows_no_commit_with_other_stores(tmp_path: Path) -> None:
     put(instance.manager, instance.task, "T", {("a",): (1,)})
     instance.commit()
     copied(instance.manager, tmp_path / "copy")
-    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock())
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), MEMORY)
     other = instance.manager.open_task("other", 0, [table("OTHER")])
     put(instance.manager, other, "OTHER", {("a",): (1,)})
     instance.commit()
@@ -121,8 +123,25 @@ def test_a_commit_without_changes_has_no_redo(tmp_path: Path) -> None:
     put(instance.manager, instance.task, "T", {("a",): (1,)})
     instance.commit()
     copied(instance.manager, tmp_path / "copy")
-    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock())
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), MEMORY)
     with followed.snapshot(7) as found:
         assert (found.sequence, found.get("T", ("a",))) == (7, (1,))
+    followed.close()
+    instance.manager.close()
+
+
+def test_tables_of_runs_that_look_ups_have_read_have_a_part_of_the_memory(tmp_path: Path) -> None:
+    """Their filters and fences grow with the state. The gateway would have kept those of any state."""
+    instance = Instance(tmp_path)
+    rows: dict[tuple[object, ...], tuple[int] | None] = {(f"k{i:06}",): (i,) for i in range(8_000)}
+    instance._write("T", rows)
+    publish(instance.manager, instance.task)
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), 16 << 10)
+    with followed.snapshot(1) as found:
+        assert not followed.is_too_large, "nothing was read"
+        assert found.get("T", ("k000007",)) == (7,)
+    assert followed.is_too_large
     followed.close()
     instance.manager.close()
