@@ -10,6 +10,7 @@ from pathlib import Path
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.catalog import read_restores, read_stores
+from flowql.runtime.state.held import HeldStores
 from flowql.runtime.state.layout import CATALOG, MARKER, RESTORES, decode_number, marker
 from flowql.runtime.state.locks import NamedLock
 from flowql.runtime.state.physical import WriteGuard, Writes
@@ -22,7 +23,7 @@ from flowql.runtime.state.runs.reader import RunCache, prefix_of
 from flowql.runtime.state.runs.run import AREA, PREFIX_BYTES
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
-_CACHE, _WRITE_BUFFERS, _MERGED, _TABLES = 4, 1, 2, 2  # eighths of the memory; the cache has the write buffers in it
+_CACHE, _WRITE_BUFFERS, _MERGED, _TABLES, _HELD = 3, 1, 1, 1, 3  # eighths; the cache has the write buffers in it
 MERGE_MS = 20  # for merges of runs after commits
 
 
@@ -47,6 +48,7 @@ class FollowedState:
         self._written = set[bytes]()
         self._merger = RunMerger(self._physical, self._write, lambda: self._stores, self._written, clock)
         self._reached = decode_number(self._physical.get(MARKER), 0)
+        self._held = HeldStores(self._reached, _HELD * part)
         with self._lock:
             self._renew()
         if read_restores(self._physical):
@@ -103,6 +105,7 @@ class FollowedState:
             for prefix in {p for key in writes.keys if (p := prefix_of(key)) and key.startswith(AREA, PREFIX_BYTES)}:
                 self._physical.expect_runs(prefix)
                 self._written.add(prefix)
+            self._held.note(sequence, writes)
             with self._guard.permit("replay"):
                 self._guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
             self._reached = sequence
@@ -114,7 +117,7 @@ class FollowedState:
 
     def _renew(self) -> None:
         self._lock.assert_held()
-        new = SharedSnapshot(self._physical.snapshot(), self._stores, self._reached)
+        new = SharedSnapshot(self._physical.snapshot(), self._stores, self._reached, held=self._held)
         with self._current_lock:
             old, self._current = self._current, new
         if old is not None:

@@ -9,10 +9,11 @@ from typing import Any
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.catalog import read_tasks
+from flowql.runtime.state.held import HeldStores
 from flowql.runtime.state.layers import PhysicalRows
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import PhysicalSnapshot, chunked
+from flowql.runtime.state.physical import PhysicalSnapshot, chunk_sizes, chunked
 from flowql.runtime.state.rows import Key, Rows, Value
 from flowql.runtime.state.values import decode_value, decode_values
 
@@ -28,9 +29,10 @@ class SharedSnapshot:
         stores: Mapping[str, StoreEntry],
         sequence: int,
         tasks: dict[str, TaskRecord] | None = None,
+        held: HeldStores | None = None,
     ) -> None:
-        """tasks: None to read those that the snapshot has whole."""
-        self.physical, self.stores, self.sequence = physical, stores, sequence
+        """tasks: None to read those that the snapshot has whole. held: decoded rows of stores, if some are kept in memory."""
+        self.physical, self.stores, self.sequence, self.held = physical, stores, sequence, held
         self._tasks = tasks
         self._lock = NamedLock("snapshot", guards="the number of its users")
         self._users = 1  # its maker
@@ -118,6 +120,9 @@ class StateSnapshot:
 
     def chunks(self, store: str, *, low: Key | None = None, high: Key | None = None) -> Iterator[Rows]:
         entry = self._entry(store)
+        if low is None and high is None and (held := self._held(entry)) is not None:
+            yield from held
+            return
         start = b"" if low is None else entry.codec.encode(low)
         end = None if high is None else entry.codec.encode(high)
         for partition in self._partitions(entry):
@@ -148,6 +153,17 @@ class StateSnapshot:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _held(self, entry: StoreEntry) -> Iterator[Rows] | None:
+        """All rows of a store that is kept in memory, some at a time. Returns None if it is not, or is not shown whole."""
+        shared = self._open()
+        if shared.held is None or self.owned is not None:
+            return None
+        found = shared.held.rows(shared.physical, entry, self.sequence)
+        if found is None:
+            return None
+        self._read += len(found[0])
+        return _parts(*found)
 
     def _encoded(self, entry: StoreEntry, partition: int, low: bytes, high: bytes | None) -> Iterator[EncodedRows]:
         """Rows of a partition in key order, some at a time."""
@@ -187,6 +203,15 @@ class StateSnapshot:
     def _open(self) -> SharedSnapshot:
         assert self._shared is not None, "the snapshot is closed"
         return self._shared
+
+
+def _parts(keys: Sequence[Key], values: Sequence[Value]) -> Iterator[Rows]:
+    at = 0
+    for size in chunk_sizes():
+        if at >= len(keys):
+            return
+        yield keys[at : at + size], values[at : at + size]
+        at += size
 
 
 def _above(rows: Rows, bound_ms: int) -> Rows:

@@ -11,6 +11,7 @@ import pytest
 from flowql.runtime.budget import RUN_ROWS_MIN
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import StateError
+from flowql.runtime.state import held
 from flowql.runtime.state.columns.packed import pack
 from flowql.runtime.state.columns.values import RowValues, ValueLayout
 from flowql.runtime.state.copy import copied
@@ -99,6 +100,60 @@ def test_it_has_the_rows_of_each_commit(tmp_path: Path, seed: int) -> None:
         followed.close()
         instance.manager.close()
     assert not (tmp_path / "copy").exists()
+
+
+def test_rows_in_memory_are_those_of_the_commit_that_a_reader_has(tmp_path: Path) -> None:
+    """The newest rows were those of a reader that had begun before, or a deleted row stayed."""
+    instance = Instance(tmp_path)
+    put(instance.manager, instance.task, "T", {(f"k{i}",): (i,) for i in range(10)})
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), MEMORY)
+    first = followed.snapshot(1)
+    before = dict(first.scan("T"))
+    put(instance.manager, instance.task, "T", {("k1",): (100,), ("k2",): None, ("new",): (5,)})
+    instance.commit()
+    with first, followed.snapshot(2) as second, instance.manager.snapshot() as wanted:
+        assert dict(first.scan("T")) == before, "nothing but what it had"
+        assert list(second.scan("T")) == list(wanted.scan("T"))
+        assert dict(first.scan("T")) == before
+        assert second.rows_read() == len(before)
+    followed.close()
+    instance.manager.close()
+
+
+def test_of_stores_in_memory_only_changed_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance, read = Instance(tmp_path), list[int]()
+    put(instance.manager, instance.task, "T", {(f"k{i}",): (i,) for i in range(500)})
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    decode = held.decode_values
+    monkeypatch.setattr(held, "decode_values", lambda rows: (read.append(len(rows)), decode(rows))[1])
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), MEMORY)
+    for commit_, changed in enumerate((0, 1, 3), 1):
+        if changed:
+            put(instance.manager, instance.task, "T", {(f"k{i}",): (-i,) for i in range(1, 1 + changed)})
+            instance.commit()
+        with followed.snapshot(commit_) as found, instance.manager.snapshot() as wanted:
+            assert list(found.scan("T")) == list(wanted.scan("T"))
+        assert sum(read) == (changed or 500)
+        read.clear()
+    followed.close()
+    instance.manager.close()
+
+
+def test_a_store_that_does_not_fit_into_memory_is_read_each_time(tmp_path: Path) -> None:
+    instance = Instance(tmp_path)
+    put(instance.manager, instance.task, "T", {(f"k{i}",): (i,) for i in range(500)})
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), 100 << 10)
+    with followed.snapshot(1) as found, instance.manager.snapshot() as wanted:
+        for _ in range(2):
+            assert list(found.scan("T")) == list(wanted.scan("T"))
+    assert not followed._held._held
+    followed.close()
+    instance.manager.close()
 
 
 def test_it_follows_no_commit_with_other_stores(tmp_path: Path) -> None:
