@@ -24,7 +24,8 @@ from flowql.server.gateway_process import GatewayStart
 
 FIGURES_S = 2.0
 HEAPS = 2  # each thread that answered a query would keep memory in a heap of its own
-SWITCH_S = 0.001  # of the interpreter, between the loops and the threads of queries
+# Of the interpreter. A loop waits so long for a thread that computes, after each of the ten system calls of a request.
+SWITCH_S = 0.0001
 
 
 def main() -> int:

@@ -205,7 +205,7 @@ class StateSnapshot:
         return self._shared
 
 
-def _parts(keys: Sequence[Key], values: Sequence[Value]) -> Iterator[Rows]:
+def _parts(keys: list[Key], values: list[Value]) -> Iterator[Rows]:
     at = 0
     for size in chunk_sizes():
         if at >= len(keys):
