@@ -42,7 +42,7 @@ from flowql.query.shared_answers import SharedKey, is_repeatable
 from flowql.query.statement import Statement, parse
 from flowql.query.tick_text import as_ends
 from flowql.query.united import Coverage, restored, said, unite
-from flowql.query.view_state import from_state
+from flowql.query.view_state import ViewRelation, from_state
 from flowql.runtime.state.copy import StateCopy
 
 MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
@@ -223,7 +223,8 @@ def _bind(statement: Statement, take: Take) -> tuple[Statement, Commit, dict[str
         except BaseException:
             commit.snapshot.close()
             raise
-        if are_readable(relations.values(), commit.at_rest):
+        from_topics = [r for r in relations.values() if not isinstance(r, ViewRelation)]
+        if are_readable(from_topics, commit.at_rest):
             return statement, commit, relations
         commit.snapshot.close()
         if time.monotonic() > limit:

@@ -9,7 +9,8 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from flowql.query import last_records, relations, view_state
+from flowql.query import last_records, relations, session, view_state
+from flowql.query.committed import Commit
 from tests.flowql.query.test_point_lookups import COLUMNS, DECLARED, VALUES
 from tests.slt.session import Shape, SqlSession
 
@@ -69,6 +70,14 @@ def test_no_topic_of_a_large_view_is_read(world: SqlSession, monkeypatch: pytest
     monkeypatch.setattr(relations, "records", refuse)
     assert world.ask("SELECT COUNT(*) AS n FROM pairs") == expected
     assert world.ask("SELECT other FROM pairs LIMIT 1").num_rows == 1
+
+
+def test_a_large_view_is_read_while_others_commit(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state is of one commit, so no moment without later commits is waited for."""
+    monkeypatch.setattr(last_records, "RECORDS_MAX", 0)
+    monkeypatch.setattr(Commit, "at_rest", lambda _: False)
+    monkeypatch.setattr(session, "SETTLE_S", 0.1)
+    assert world.ask("SELECT COUNT(*) AS n FROM pairs").num_rows == 1
 
 
 def test_conditions_on_the_key_limit_the_rows_that_are_read(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
