@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from flowql.compiler.analyze.assertions import Assertion
 from flowql.compiler.analyze.dependencies import Pending, in_order
-from flowql.compiler.analyze.hints import hints_about, without_effect
+from flowql.compiler.analyze.hints import hints_about
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.processors import bind_routes, bind_topology
@@ -134,11 +134,8 @@ def compile_project(
 
 def _hints(query: QueryPlan | None, catalog: Catalog, p: Pending) -> list[Diagnostic]:
     """Warnings and hints about a statement, with the id of its query."""
-    without = list(without_effect(p.statement))
-    if query is None:
-        return without
-    found = [*hints_about(query, catalog.sources, p.statement, p.span), *without]
-    return [replace(d, query=query.id) for d in found]
+    found = hints_about(query, catalog.sources, p.statement, p.span)
+    return [d if query is None else replace(d, query=query.id) for d in found]
 
 
 def _applied(p: Pending, builder: PlanBuilder) -> StatementResult:

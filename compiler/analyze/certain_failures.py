@@ -32,7 +32,7 @@ from flowql.compiler.functions.temporal import zone_of
 from flowql.compiler.plan.expr import Call, Expr, Literal, walk
 from flowql.compiler.plan.logical import Explode, NamedExpr, Node, Project
 from flowql.compiler.plan.types import Kind
-from flowql.compiler.plan.visit import exprs_in, map_nodes
+from flowql.compiler.plan.visit import map_nodes
 
 # --- Arguments that, given as constants, make a call fail for every row, whatever its other arguments are ---
 #
@@ -113,16 +113,11 @@ _MOVES = ("sql_add", "sql_sub")  # of a time, by an interval
 _BUILT_IN = frozenset(all_functions())  # functions of users may fail now and not later: they run with the rows
 
 
-def refuse_failing_plan(node: Node, *, elements: bool) -> None:
-    """Raise CompileError with every expression of a plan that fails for every row.
+def refuse_failing(exprs: Iterable[Expr], *, elements: bool = True) -> None:
+    """Raise CompileError with every one of these expressions that fails for every row.
 
     elements: also elements of ARRAY, MAP and STRUCT. In ksqlDB's dialect these are NULL where they fail.
     """
-    refuse_failing(exprs_in(node), elements=elements)
-
-
-def refuse_failing(exprs: Iterable[Expr], *, elements: bool = True) -> None:
-    """Raise CompileError with every one of these expressions that fails for every row. elements: as of `refuse_failing_plan`."""
     # One expression may stand in several nodes.
     found = {(d.title, d.span): d for e in exprs for d in _failures(e, elements)}
     if found:

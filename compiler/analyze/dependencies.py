@@ -39,6 +39,7 @@ class Pending:
     """A statement that waits to be applied.
 
     properties: session properties where it stands. infer_kind: a CreateAs whose result decides between stream and table.
+    span: where its name stands; else all of it.
     """
 
     statement: Statement
@@ -47,18 +48,14 @@ class Pending:
     infer_kind: bool = False
     defines: frozenset[str] = field(default_factory=frozenset)
     needs: frozenset[str] = field(default_factory=frozenset)
+    span: Span = NOWHERE
 
     @staticmethod
     def of(
         statement: Statement, properties: Mapping[str, str], options: QueryOptions, *, infer_kind: bool = False
     ) -> Pending:
-        return Pending(
-            statement, properties, options, infer_kind, frozenset(_defined(statement)), needed_names(statement)
-        )
-
-    @property
-    def span(self) -> Span:
-        return place_of(self.statement)
+        defines, needs = frozenset(_defined(statement)), needed_names(statement)
+        return Pending(statement, properties, options, infer_kind, defines, needs, place_of(statement))
 
 
 def place_of(statement: Statement) -> Span:

@@ -28,7 +28,7 @@ def key_format(
         name = inherited.name
     if name is None:
         name = check_format_name(session.get(DEFAULT_KEY, "KAFKA"), span)
-    delimiter = _delimiter(name, properties.key_delimiter, inherited, properties.span("KEY_DELIMITER"))
+    delimiter = _delimiter(name, "KEY", properties, inherited)
     at = properties.span("KEY_FORMAT") if properties.key_format else span
     _check_schema_properties("KEY", name, properties.key_schema)
     check_key_types(fields, at if at != NOWHERE else span)
@@ -54,7 +54,7 @@ def value_format(
                 "FQ2014", title, span, "which format?", help=f"add VALUE_FORMAT='JSON', or set {DEFAULT_VALUE}"
             )
         name = check_format_name(session[DEFAULT_VALUE], span)
-    delimiter = _delimiter(name, properties.value_delimiter, inherited, properties.span("VALUE_DELIMITER"))
+    delimiter = _delimiter(name, "VALUE", properties, inherited)
     at = properties.span("VALUE_FORMAT") if properties.value_format else span
     _check_schema_properties("VALUE", name, properties.value_schema)
     check_columns("value", name, fields, at if at != NOWHERE else span)
@@ -90,29 +90,29 @@ def _nullable(name: str, given: SideProperties, inherited: Format | None) -> str
 
 
 def _wrap(name: str, properties: Properties, session: Mapping[str, str], fields: Sequence[Field]) -> bool:
+    wrap = properties.wrap
+    if wrap is None:
+        single = len(fields) == 1 and name not in PROTOBUF_FORMATS
+        return not single or session.get(WRAP_SINGLE, "true").lower() == "true"
     at = properties.span("WRAP_SINGLE_VALUE")
-    if properties.wrap is not None and len(fields) != 1:
+    if len(fields) != 1:
         title = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
         raise mistake("FQ2011", title, at, f"the value has {len(fields)} columns", help="leave WRAP_SINGLE_VALUE out")
-    bare = name in ("KAFKA", "DELIMITED") and properties.wrap
-    whole = name in PROTOBUF_FORMATS and properties.wrap is False
-    if properties.wrap is not None and (name == "NONE" or bare or whole):
-        value = str(properties.wrap).lower()
-        raise mistake(
-            "FQ2011", f"format {name} does not support 'WRAP_SINGLE_VALUE' set to '{value}'", at, "JSON and AVRO only"
-        )
-    if len(fields) != 1 or name in PROTOBUF_FORMATS:
-        return True
-    if properties.wrap is not None:
-        return properties.wrap
-    return session.get(WRAP_SINGLE, "true").lower() == "true"
+    bare, whole = name in ("KAFKA", "DELIMITED") and wrap, name in PROTOBUF_FORMATS and not wrap
+    if name == "NONE" or bare or whole:
+        title = f"format {name} does not support 'WRAP_SINGLE_VALUE' set to '{str(wrap).lower()}'"
+        raise mistake("FQ2011", title, at, "JSON and AVRO only")
+    return wrap
 
 
-def _delimiter(name: str, given: str | None, inherited: Format | None, span: Span) -> str:
+def _delimiter(name: str, side: str, properties: Properties, inherited: Format | None) -> str:
+    given = properties.key_delimiter if side == "KEY" else properties.value_delimiter
     if given is None:
         return inherited.delimiter if inherited is not None and inherited.name == name else ","
     if name != "DELIMITED":
-        raise mistake("FQ2011", f"{name} does not support a delimiter", span, "only for DELIMITED")
+        raise mistake(
+            "FQ2011", f"{name} does not support a delimiter", properties.span(f"{side}_DELIMITER"), "only for DELIMITED"
+        )
     return given
 
 

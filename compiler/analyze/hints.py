@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from flowql.compiler.analyze.relations.closing import has_watermark
 from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import CreateAs, CreateSource, Func, Lit, Statement
+from flowql.compiler.dialect.ast import Ast, CreateAs, CreateSource, Func, Lit, Statement
 from flowql.compiler.dialect.standard.statement_tree import CreateView
-from flowql.compiler.dialect.standard.tree import Query, TableFunction
+from flowql.compiler.dialect.standard.tree import TableFunction
 from flowql.compiler.dialect.walks import walk
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
@@ -26,15 +26,29 @@ _DAY_MS = 86_400_000
 
 
 def hints_about(
+    query: QueryPlan | None, sources: Mapping[str, SourceDef], statement: Statement, span: Span
+) -> Iterator[Diagnostic]:
+    """Of the query in the order of the plan, each once, then of the statement. query: None if the statement makes none."""
+    if query is not None:
+        yield from _of_query(query, sources, statement, span)
+    given = statement.properties if isinstance(statement, CreateSource | CreateAs) else ()
+    for p in given:
+        if p.name in _WITHOUT_EFFECT:  # properties of ksqlDB's topics
+            title, help = f"{p.name} has no effect", _WITHOUT_EFFECT[p.name]
+            yield Diagnostic("FQ2122", title, p.span, "not used", help=help, severity="warning")
+
+
+def _of_query(
     query: QueryPlan, sources: Mapping[str, SourceDef], statement: Statement, span: Span
 ) -> Iterator[Diagnostic]:
-    """In the order of the plan, each once. statement: that the query is of. span: of the statement."""
     said: set[str] = set()
+    nodes = walk_nodes(query.logical)
     if isinstance(statement, CreateView):
-        yield from _never_true(statement.tree)
-        yield from _kept_windows(query, statement.tree)
-        yield from _a_day_behind(query, sources, statement, span)
-    for node in walk_nodes(query.logical):
+        written = walk(statement.tree)
+        yield from _never_true(written)
+        yield from _kept_windows(query, nodes, written)
+        yield from _a_day_behind(query, nodes, sources, statement, span)
+    for node in nodes:
         spec = node.spec
         if isinstance(spec, Aggregate) and spec.emit_final and spec.window is not None:
             if _outruns_retention(spec.window):
@@ -47,9 +61,9 @@ def hints_about(
                     yield _timeless(query, table, span)
 
 
-def _never_true(tree: Query) -> Iterator[Diagnostic]:
+def _never_true(written: Sequence[Ast]) -> Iterator[Diagnostic]:
     """Comparisons with a NULL that is written."""
-    for n in walk(tree):
+    for n in written:
         if (
             isinstance(n, Func)
             and n.name in ("eq", "ne")
@@ -66,19 +80,9 @@ def _never_true(tree: Query) -> Iterator[Diagnostic]:
             )
 
 
-def without_effect(statement: Statement) -> Iterator[Diagnostic]:
-    """Properties of ksqlDB's topics that the statement gives and FlowQL does not use."""
-    given = statement.properties if isinstance(statement, CreateSource | CreateAs) else ()
-    for p in given:
-        if p.name in _WITHOUT_EFFECT:
-            title, help = f"{p.name} has no effect", _WITHOUT_EFFECT[p.name]
-            yield Diagnostic("FQ2122", title, p.span, "not used", help=help, severity="warning")
-
-
-def _kept_windows(query: QueryPlan, tree: Query) -> Iterator[Diagnostic]:
+def _kept_windows(query: QueryPlan, nodes: Sequence[Node], written: Sequence[Ast]) -> Iterator[Diagnostic]:
     """The first time window of a view over streams, of which none says when windows are over."""
-    windows = (n for n in walk(tree) if isinstance(n, TableFunction) and is_time_window(n))
-    nodes = list(walk_nodes(query.logical))
+    windows = (n for n in written if isinstance(n, TableFunction) and is_time_window(n))
     streams = all(n.spec.kind == "stream" for n in nodes if isinstance(n.spec, Scan))
     if streams and not has_watermark(query.logical) and (window := next(windows, None)) is not None:
         yield Diagnostic(
@@ -94,12 +98,12 @@ def _kept_windows(query: QueryPlan, tree: Query) -> Iterator[Diagnostic]:
 
 
 def _a_day_behind(
-    query: QueryPlan, sources: Mapping[str, SourceDef], statement: CreateView, span: Span
+    query: QueryPlan, nodes: Sequence[Node], sources: Mapping[str, SourceDef], statement: CreateView, span: Span
 ) -> Iterator[Diagnostic]:
     """A join that has a RETENTION though none is written."""
     if any(p.name == "RETENTION" for p in statement.properties):
         return
-    marked = (n for n in walk_nodes(query.logical) if isinstance(n.spec, AppendOnly) and n.spec.watermark is not None)
+    marked = (n for n in nodes if isinstance(n.spec, AppendOnly) and n.spec.watermark is not None)
     read = (n.inputs[0].spec.source for n in marked if isinstance(n.inputs[0].spec, Scan))
     if any((found := sources.get(name)) is not None and found.watermark is None for name in read):
         yield Diagnostic(

@@ -92,7 +92,10 @@ def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: st
     given: dict[str, Property] = {}
     for p in items:
         if p.name not in allowed:
-            known = did_you_mean(p.name, allowed) or f"known are {listing(sorted(allowed - set(_SCHEMA_PROPERTIES)))}"
+            known = (
+                did_you_mean(p.name, sorted(allowed))
+                or f"known are {listing(sorted(allowed - set(_SCHEMA_PROPERTIES)))}"
+            )
             raise mistake(
                 "FQ2010", f"unknown property {p.name} in the WITH clause", p.span, "not a property", help=known
             )
@@ -270,6 +273,8 @@ def _window(given: Mapping[str, Property]) -> KeyWindow | None:
 
 
 def _times(given: Mapping[str, Property]) -> EventTimes:
+    if given.keys().isdisjoint(("EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD")):
+        return USUAL_TIMES
     latest_ms = _time(given, "LATEST_TIME")
     times = EventTimes(
         _time(given, "EARLIEST_TIME"),

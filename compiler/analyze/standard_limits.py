@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, walk_nodes
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.compiler.plan.visit import exprs_in
 
 _MOMENTS = {
     "sql_now": "the present moment (NOW)",
@@ -38,9 +37,8 @@ _IN_TIME = (
 _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOCH FROM x)"
 
 
-def refuse_unkept(node: Node) -> None:
-    """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock."""
-    values = exprs_in(node)
+def refuse_unkept(node: Node, values: Sequence[Expr]) -> None:
+    """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock. values: of all its operators."""
     calls = [e for e in walk(*values) if isinstance(e, Call)]
     found = [*_intervals(values, calls), *_moments(calls)]
     if not found and any(_has_interval(f.type) for n in walk_nodes(node) for f in n.schema.fields):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
-from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse_failing_values, without_failed_rows
+from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_values, without_failed_rows
 from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.formats import key_format, value_format
 from flowql.compiler.analyze.insert_query import check_insertable, fitted, placed
@@ -65,6 +65,7 @@ from flowql.compiler.plan.logical import ChangeKind, Format, Node, Rekey, Scan, 
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.visit import exprs_in
 
 INTERACTIVE = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
@@ -155,10 +156,11 @@ def analyze(
 def _checked(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -> Bound:
     bound = _bound(statement, catalog, session)
     if isinstance(bound, BoundQuery):
+        exprs = exprs_in(bound.node)
         if catalog.standard:
-            refuse_unkept(bound.node)
+            refuse_unkept(bound.node, exprs)
             bound = replace(bound, node=without_failed_rows(bound.node))
-        refuse_failing_plan(bound.node, elements=catalog.standard)
+        refuse_failing(exprs, elements=catalog.standard)
     elif isinstance(bound, BoundRows):
         refuse_intervals([e for i in bound.inserts for e in i.values])
         refuse_failing_values(bound.inserts[0].columns, [i.values for i in bound.inserts])
@@ -322,7 +324,6 @@ def _create_view(statement: CreateView, catalog: Catalog, session: Mapping[str, 
         sink = _sink_of_records(statement, records, first, properties, catalog, session, at)
         sink = replace(sink, columns=columns)
     else:
-        _check_formats(properties, session, at)
         topic = _topic_of_result(statement.name, properties, catalog, session)
         sink = _sink_of_relation(statement.name, topic, view, columns, properties, session, at)
     text = f"CREATE {sink.kind.upper()} {statement.name} AS {query_sql(statement.tree)}"
@@ -346,7 +347,13 @@ def _sink_of_relation(
     session: Mapping[str, str],
     at: Span,
 ) -> SourceDef:
-    """Its record key is the row identity, its value holds the selected columns."""
+    """Its record key is the row identity, which JSON alone can write. Its value holds the selected columns."""
+    if not {properties.key_format, properties.value_format} <= {None, "JSON"}:
+        raise unsupported(
+            "a view over tables in another format than JSON is not supported yet", at, help="leave the format out"
+        )
+    if properties.timestamp is not None:
+        raise unsupported("TIMESTAMP of a view over tables is not supported yet", at, help="leave it out")
     return SourceDef(
         name=name,
         kind="table",
@@ -370,17 +377,6 @@ def _refuse_system_columns(columns: tuple[str, ...], at: Span) -> None:
         raise mistake(
             "FQ2008", title, at, "reserved", help=f"give it an alias, as in  {taken[0]} AS my_{taken[0].lower()}"
         )
-
-
-def _check_formats(properties: Properties, session: Mapping[str, str], at: Span) -> None:
-    """Keys are the identities of rows, which JSON alone can write."""
-    values = value_format(properties, session, (), Format("JSON"), at)
-    if properties.key_format not in (None, "JSON") or values.name != "JSON":
-        raise unsupported(
-            "a view over tables in another format than JSON is not supported yet", at, help="leave the format out"
-        )
-    if properties.timestamp is not None:
-        raise unsupported("TIMESTAMP of a view over tables is not supported yet", at, help="leave it out")
 
 
 def _check_kind(statement: CreateAs, bound: BoundSelect, at: Span) -> None:

@@ -82,8 +82,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
                 "FQ2022", title, at, "cannot be compared as a version", help="use a whole number, a string or a time"
             )
     key_format, value_format = Format("JSON", wrap=False), Format("JSON")
-    check_columns("key", "JSON", schema.key, at)
-    check_columns("value", "JSON", schema.value, at)
+    check_columns("value", "JSON", schema.fields, at)
     properties = read_properties(statement.properties, FOR_TABLE, catalog.fold)
     return SourceDef(
         name=name,

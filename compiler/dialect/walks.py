@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from flowql.compiler.dialect.ast import Node, Statement
 
 N = TypeVar("N", bound=Node)
+Tree = Node | Statement | tuple[Any, ...] | None  # one tree, or several
 
 
 def children(node: Node | Statement) -> list[Node]:
@@ -75,15 +76,23 @@ def levels(node: Node | Statement) -> list[Sequence[Node | Statement]]:
     return found
 
 
-def contains(node: Node | None, kind: type[Node]) -> bool:
-    """Whether the node is one of that kind or has one below it."""
-    return node is not None and any(isinstance(n, kind) for n in walk(node))
+def _roots(trees: tuple[Any, ...] | None) -> list[Node]:
+    found: list[Node] = []
+    _add_nodes(trees, found)
+    return found
 
 
-def walk(node: Node | Statement, *closed: type[Node]) -> list[Node]:
-    """The node and everything below it, a node before what is below it. closed: kinds of nodes below which nothing is looked for."""
-    found = [node] if isinstance(node, Node) else []
-    waiting = children(node)[::-1]
+def contains(tree: Tree, kind: type[Node]) -> bool:
+    """Whether a node of that kind is in the tree, or in one of the trees."""
+    return any(isinstance(n, kind) for n in walk(tree))
+
+
+def walk(tree: Tree, *closed: type[Node]) -> list[Node]:
+    """All nodes of a tree or of several, a node before what is below it. closed: kinds of nodes below which nothing is looked for, unless
+    the tree is one.
+    """
+    found = [tree] if isinstance(tree, Node) else []
+    waiting = children(tree)[::-1] if isinstance(tree, Node | Statement) else _roots(tree)[::-1]
     while waiting:
         found.append(here := waiting.pop())
         if not isinstance(here, closed):

@@ -12,16 +12,13 @@ from flowql.compiler.analyze.relations.records import only_adds
 from flowql.compiler.plan.changes import GroupAggregate
 from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.logical import Node, Project
-from flowql.compiler.plan.visit import map_nodes
+from flowql.compiler.plan.visit import rule_for
 from flowql.compiler.plan.watermarks import EmitClosed
 
 
+@rule_for(EmitClosed)
 def close_groups(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _closed, EmitClosed)
-
-
-def _closed(node: Node) -> Node:
     if not isinstance(node.spec, EmitClosed):
         return node
     at = {(c.column, c.after) for c in node.spec.columns}

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.logical import Node, Rekey
-from flowql.compiler.plan.visit import map_nodes
+from flowql.compiler.plan.visit import rule_for
 
 
+@rule_for(Rekey)
 def drop_rekey(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _drop, Rekey)
-
-
-def _drop(node: Node) -> Node:
     spec = node.spec
     if not isinstance(spec, Rekey):
         return node

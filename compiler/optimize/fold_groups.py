@@ -21,7 +21,7 @@ from flowql.compiler.plan.changes import Consolidate, GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall, Filter, NamedExpr, Node, Project
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
-from flowql.compiler.plan.visit import columns_read, map_nodes
+from flowql.compiler.plan.visit import columns_read, rule_for
 from flowql.compiler.plan.watermarks import Closing
 
 # Equal keys have the same bytes in each format of a repartition.
@@ -29,12 +29,9 @@ _KEYS = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.DA
 _SUMMED_DIGITS = 20  # 10 ** 18 such numbers have a sum that fits
 
 
+@rule_for(Consolidate, GroupAggregate)
 def fold_groups(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _folded, Consolidate, GroupAggregate)
-
-
-def _folded(node: Node) -> Node:
     if isinstance(node.spec, Consolidate):
         return node.inputs[0] if _gives_groups(node.inputs[0]) else node
     return _fold(node, node.spec) if isinstance(node.spec, GroupAggregate) else node
@@ -54,7 +51,7 @@ def _gives_groups(node: Node) -> bool:
 
 
 def _fold(node: Node, spec: GroupAggregate) -> Node:
-    types = {f.name: f.type for f in node.inputs[0].schema}
+    types = {f.name: f.type for f in node.inputs[0].schema.fields}
     calls = [_call(c, types) for c in spec.calls]
     if (
         spec.sessions is not None

@@ -23,7 +23,7 @@ from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node, Project
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind
-from flowql.compiler.plan.visit import map_nodes, substitute
+from flowql.compiler.plan.visit import rule_for, substitute
 
 _LAG, _START, _LAST = "\0lag", "\0start", "\0last"
 _Meaning = Mapping[str, Expr]  # what a column is over the rows that sessions are made of, and over the three above
@@ -41,12 +41,9 @@ class _Found(NamedTuple):
     meaning: _Meaning
 
 
+@rule_for(GroupAggregate)
 def fold_sessions(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _folded, GroupAggregate)
-
-
-def _folded(node: Node) -> Node:
     spec = node.spec
     if not isinstance(spec, GroupAggregate) or any(keeps_all_values(c, appends=True) for c in spec.calls):
         return node

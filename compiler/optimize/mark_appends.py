@@ -13,15 +13,12 @@ from dataclasses import replace
 from flowql.compiler.analyze.relations.records import only_adds
 from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, TemporalJoin, TopN
 from flowql.compiler.plan.logical import Node
-from flowql.compiler.plan.visit import map_nodes
+from flowql.compiler.plan.visit import rule_for
 
 
+@rule_for(GroupAggregate, Consolidate, TopN, TemporalJoin, EquiJoin)
 def mark_appends(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _marked, GroupAggregate, Consolidate, TopN, TemporalJoin, EquiJoin)
-
-
-def _marked(node: Node) -> Node:
     match node.spec:
         case GroupAggregate() | Consolidate() if only_adds(node.inputs[0]):
             return replace(node, spec=replace(node.spec, appends=True))

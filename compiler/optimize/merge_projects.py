@@ -12,15 +12,12 @@ from collections import Counter
 from flowql.compiler.optimize.push_filter import is_deterministic
 from flowql.compiler.plan.expr import Column, Literal, walk
 from flowql.compiler.plan.logical import NamedExpr, Node, Project
-from flowql.compiler.plan.visit import map_nodes, substitute
+from flowql.compiler.plan.visit import rule_for, substitute
 
 
+@rule_for(Project)
 def merge_projects(node: Node) -> Node:
     """Rule: see the module."""
-    return map_nodes(node, _merge, Project)
-
-
-def _merge(node: Node) -> Node:
     below = node.inputs[0] if node.inputs else None
     if below is None or not isinstance(node.spec, Project) or not isinstance(below.spec, Project):
         return node

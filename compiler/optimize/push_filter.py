@@ -46,7 +46,7 @@ def below_project(node: Node, below: Node, spec: Project, push: Callable[[Node],
     assert isinstance(node.spec, Filter)
     columns = {c.name: c.expr for c in spec.columns}
     used = [columns[n] for n in columns_of(node.spec.predicate) if n in columns]
-    if not all(is_deterministic(e) and not calls_users(e) for e in used):
+    if not is_deterministic(*used) or calls_users(*used):
         return node
     source = below.inputs[0]
     filtered = Node(Filter(substitute(node.spec.predicate, columns)), (source,), source.schema, source.change)
@@ -56,7 +56,7 @@ def below_project(node: Node, below: Node, spec: Project, push: Callable[[Node],
 def _below_rekey(node: Node, below: Node, spec: Rekey) -> Node:
     assert isinstance(node.spec, Filter)
     keys = {k.name: k.expr for k in spec.keys}
-    if not all(is_deterministic(e) for e in keys.values()):
+    if not is_deterministic(*keys.values()):
         return node
     source = below.inputs[0]
     filtered = Node(Filter(substitute(node.spec.predicate, keys)), (source,), source.schema, source.change)
@@ -94,11 +94,11 @@ def _forgets_nothing(node: Node, spec: Join) -> bool:
     return kept_ms >= max(t.latest_ms for t in times) - first_ms
 
 
-def calls_users(e: Expr) -> bool:
-    """Whether it calls a user-defined function: with a copy of it below, each row would be given to the function twice."""
-    return any(isinstance(c, Call) and is_users(c.name) for c in walk(e))
+def calls_users(*exprs: Expr) -> bool:
+    """Whether one calls a user-defined function: with a copy of it below, each row would be given to the function twice."""
+    return any(isinstance(c, Call) and is_users(c.name) for c in walk(*exprs))
 
 
-def is_deterministic(e: Expr) -> bool:
-    calls = [c for c in walk(e) if isinstance(c, Call)]
+def is_deterministic(*exprs: Expr) -> bool:
+    calls = [c for c in walk(*exprs) if isinstance(c, Call)]
     return all((f := lookup(c.name)) is None or f.deterministic for c in calls)

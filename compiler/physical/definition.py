@@ -65,7 +65,7 @@ def _with_key(scan: Scan, sources: Sources) -> Scan:
     """As it is read, with the whole key of its source: also parts that the query does not use."""
     alike, source = read_alike(scan), sources.get(scan.source)
     key = source.schema.key if source is not None else ()
-    return replace(alike, declared=Schema((*key, *(f for f in alike.declared if f.role != "key"))))
+    return replace(alike, declared=Schema((*key, *(f for f in alike.declared.fields if f.role != "key"))))
 
 
 def _sorted(node: Node) -> Node:

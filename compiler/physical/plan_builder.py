@@ -37,7 +37,7 @@ from flowql.compiler.dialect.ast import QueryControl, SetProperty
 from flowql.compiler.optimize.rules import optimise
 from flowql.compiler.physical.definition import definition_of, is_same
 from flowql.compiler.physical.planner import Topology, plan_query
-from flowql.compiler.physical.unrepeatable import refuse_unrepeatable, unrepeatable_calls
+from flowql.compiler.physical.unrepeatable import checked_unrepeatable
 from flowql.compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
 from flowql.compiler.plan.partitioners import placed_differently
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
@@ -192,7 +192,7 @@ class PlanBuilder:
         placed = place_async_calls(bound.node)
         steps = optimise(placed)
         logical = steps[-1][1] if steps else placed
-        refuse_unrepeatable(logical)
+        unrepeatable = checked_unrepeatable(logical)
         kept = self._unchanged(query_id, bound.node, logical, catalog)
         partitions = self._source_partitions(catalog)
         if kept is not None and not any(name in self._resized for name in bound.reads):
@@ -202,7 +202,7 @@ class PlanBuilder:
             _check_partitioners(topology, catalog, partitions, bound.span)
         definition = kept.definition if kept is not None else definition_of(bound.node, catalog.sources)
         self.trace[query_id] = RuleTrace(bound.node, tuple(steps))
-        priority, unrepeatable = options.priority or "normal", unrepeatable_calls(logical)
+        priority = options.priority or "normal"
         return QueryPlan(
             id=query_id,
             sink=bound.sink.name,

@@ -23,7 +23,7 @@ from flowql.compiler.physical.partitioning import (
     spread_through,
     together,
 )
-from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.physical.stores import with_stores
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -118,7 +118,7 @@ class _Planner:
     def __init__(self, query: str, partitions: Mapping[str, int], *, share: bool) -> None:
         self._share = share
         self._shared: dict[tuple[Node, bool], tuple[Node, _Lowered]] = {}
-        self._names = OperatorNames(query)
+        self._query, self._names = query, OperatorNames(query)
         self._partitions = partitions
         self._done: list[_Fragment] = []
         self._repartitions: list[str] = []
@@ -131,7 +131,8 @@ class _Planner:
         self._done.append(self._lower(node).fragment)
         wholes = {id(f.whole): f.whole for f in self._done}
         subs = tuple(
-            SubTopology(n, tuple(f.operators), tuple(dict.fromkeys(f.topics))) for n, f in enumerate(wholes.values())
+            SubTopology(n, with_stores(f.operators, self._query), tuple(dict.fromkeys(f.topics)))
+            for n, f in enumerate(wholes.values())
         )
         return Topology(subs, tuple(self._repartitions))
 
@@ -195,9 +196,7 @@ class _Planner:
 
     def _add(self, fragment: _Fragment, node: Node, inputs: Sequence[_Lowered], spread: Spread) -> _Lowered:
         name = self._names.operator(_role(node))
-        schemas = [i.last.schema for i in inputs]
-        stores = stores_of(node.spec, self._names.store(name), schemas, node.schema)
-        operator = Operator(name, node.spec, tuple(i.last.id for i in inputs), node.schema, node.change, stores)
+        operator = Operator(name, node.spec, tuple(i.last.id for i in inputs), node.schema, node.change)
         fragment.whole.operators.append(operator)
         return _Lowered(fragment, operator, spread, _marked(node, inputs))
 
@@ -439,9 +438,6 @@ class OperatorNames:
     def upcoming(self, role: str) -> str:
         """The name the next operator of that role will get."""
         return f"{role}-{self._count[role] + 1}"
-
-    def store(self, operator: str) -> str:
-        return f"{self._query}-{operator}"
 
     def repartition(self, operator: str) -> str:
         return f"{self._query}-{operator}-repartition"

@@ -41,7 +41,7 @@ from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spe
 from flowql.compiler.plan.processors import Process, ProcessorStore
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.temporal_filters import TemporalFilter
-from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, StoreSpec
 from flowql.compiler.plan.types import BIGINT, INT, STRING
 from flowql.compiler.plan.watermarks import EmitClosed
 
@@ -49,8 +49,15 @@ DAY_MS = 86_400_000
 _ENTRY = Field("__entry", STRING, "key")
 
 
-def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -> tuple[StoreSpec, ...]:
-    """The stores of an operator. `name`: `{query}-{operator}`, the stem of their names."""
+def with_stores(operators: Sequence[Operator], query: str) -> tuple[Operator, ...]:
+    """The operators of a sub-topology with their stores. The names of stores begin with `{query}-{operator}`."""
+    schemas = {o.id: o.schema for o in operators}
+    made = [(o, _stores_of(o, f"{query}-{o.id}", [schemas[i] for i in o.inputs])) for o in operators]
+    return tuple(replace(o, stores=stores) if stores else o for o, stores in made)
+
+
+def _stores_of(operator: Operator, name: str, inputs: Sequence[Schema]) -> tuple[StoreSpec, ...]:
+    spec, schema = operator.spec, operator.schema
     if isinstance(spec, Materialise):
         return (_store(name, "table", schema),)
     if isinstance(spec, Aggregate):
@@ -69,7 +76,9 @@ def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -
     return _stores_of_changes(spec, name, inputs, schema)
 
 
-def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -> tuple[StoreSpec, ...]:
+def _stores_of_changes(
+    spec: Spec | ExchangeSink | ExchangeSource, name: str, inputs: Sequence[Schema], schema: Schema
+) -> tuple[StoreSpec, ...]:
     if isinstance(spec, GroupAggregate):
         if spec.sessions is not None:
             return _buckets(name, schema.key[:-2], schema.value)

@@ -6,7 +6,7 @@ what was made of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.records import only_adds
@@ -19,18 +19,31 @@ from flowql.compiler.plan.visit import calls_in, exprs_of, functions_called, sub
 _HELP = "store the value: a column of a stream is computed once"
 
 
-def unrepeatable_calls(root: Node, *, builtin: bool = False) -> tuple[str, ...]:
-    """Functions of the project that a plan calls and that give other values each time. builtin: and those that are built in."""
-    found = {name for name in functions_called(root) if is_users(name) and _varies(name)}
-    if builtin:
-        found |= {call.name for call in calls_in(root) if _gives_others(call)}
-    return tuple(sorted(map(plain_name, found)))
+def unrepeatable_calls(root: Node) -> tuple[str, ...]:
+    """Functions that a plan calls and that give other values each time."""
+    found = {call.name for call in calls_in(root) if _gives_others(call)}
+    return _plain({*found, *filter(is_users, _varying(root))})
 
 
-def refuse_unrepeatable(root: Node) -> None:
-    """Raises CompileError for one in a key, or over rows that are computed again."""
-    if not any(map(_gives_others, calls_in(root))):
-        return
+def checked_unrepeatable(root: Node) -> tuple[str, ...]:
+    """As `unrepeatable_calls`, without functions that are built in. Raises CompileError for a call in a key, or over rows that are computed
+    again.
+    """
+    varying = _varying(root)
+    if varying:
+        _refuse(root)
+    return _plain(filter(is_users, varying))
+
+
+def _plain(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(map(plain_name, names)))
+
+
+def _varying(root: Node) -> set[str]:
+    return {name for name in functions_called(root) if _varies(name)}
+
+
+def _refuse(root: Node) -> None:
     for node in walk_nodes(root):
         is_key = isinstance(node.spec, Rekey)
         calls = [

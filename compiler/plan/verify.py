@@ -116,14 +116,15 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
     key = [f.type for f in schema.key]
     match spec:
         case GroupAggregate(keys, calls):
+            partition = spec.partition
             read = [
-                *spec.partition,
+                *partition,
                 *(c.column for c in spec.closing),
                 *(a for c in calls for a in (*c.args, *(k.column for k in c.order), *filter(None, [c.filter]))),
             ]
             _known(read, inputs[0], where)
             bounds = [] if spec.sessions is None else 2 * [_type(inputs[0], spec.sessions.time)]
-            groups = [*(_type(inputs[0], k) for k in spec.partition), *bounds]
+            groups = [*(_type(inputs[0], k) for k in partition), *bounds]
             _holds(key == groups and len(keys) == len(groups), f"{where}: its key columns are not its groups")
             same = [(c.name, c.type) for c in calls] == [(f.name, f.type) for f in schema.fields if f.role != "key"]
             _holds(same, f"{where}: schema and aggregates differ")
@@ -231,7 +232,7 @@ def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: 
             _holds(same, f"{where}: schema and columns differ")
         case Filter():
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
-            _holds(spec.predicate.type.kind is Kind.BOOLEAN, f"{where}: predicate is {spec.predicate.type}")
+            _holds(spec.predicate.type.kind is Kind.BOOLEAN, f"{where}: predicate is {spec.predicate.type.kind.name}")
         case AsyncMap(calls):
             _known([a for c in calls for a in c.args], inputs[0], where)
             own = [(f.name, f.type, f.role) for f in inputs[0].fields]

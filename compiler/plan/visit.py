@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TemporalJoin
@@ -50,6 +51,19 @@ def map_nodes(node: Node, rule: NodeRule, *kinds: type) -> Node:
     if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
         node = replace(node, inputs=inputs)
     return rule(node) if not kinds or isinstance(node.spec, kinds) else node
+
+
+def rule_for(*kinds: type) -> Callable[[NodeRule], NodeRule]:
+    """Makes a rule for plans of one for nodes with specs of the kinds: see `map_nodes`."""
+
+    def over_plan(rule: NodeRule) -> NodeRule:
+        @wraps(rule)
+        def applied(root: Node) -> Node:
+            return map_nodes(root, rule, *kinds)
+
+        return applied
+
+    return over_plan
 
 
 def map_spec(spec: Spec, rule: ExprRule) -> Spec:
@@ -121,7 +135,8 @@ def functions_called(root: Node) -> set[str]:
     topologies = {node.spec.topology for node in nodes if isinstance(node.spec, Process)}
     calls = [call.function for node in nodes if isinstance(node.spec, AsyncMap) for call in node.spec.calls]
     asynchronous = {name.partition(CALL)[0] for name in calls}
-    return {call.name for call in calls_in(root)} | aggregates | topologies | asynchronous
+    exprs = walk(*(e for node in nodes for e in exprs_of(node.spec)))
+    return {e.name for e in exprs if isinstance(e, Call)} | aggregates | topologies | asynchronous
 
 
 def origin(node: Node, column: str) -> tuple[int, str]:

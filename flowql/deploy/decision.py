@@ -331,7 +331,7 @@ def _differs(old: QueryPlan, new: QueryPlan, deployed: Deployed) -> list[str]:
         found.append(
             f"all history with the newest text, deployed with --forward in deployment {', '.join(map(str, since))}"
         )
-    if functions := unrepeatable_calls(new.logical, builtin=True):
+    if functions := unrepeatable_calls(new.logical):
         found.append(f"{', '.join(functions)} will give other values")
     return found
 

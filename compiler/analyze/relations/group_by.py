@@ -23,7 +23,6 @@ from flowql.compiler.analyze.relations.joins import joined
 from flowql.compiler.analyze.relations.relation import Rel, selected
 from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
-from flowql.compiler.analyze.relations.tree_parts import nodes
 from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Lit, Name, Star
 from flowql.compiler.dialect.standard import tree as t
@@ -86,7 +85,7 @@ class GroupBy:
                 return cast(t.Node, call)
             return None
 
-        if any(walks.contains(n, t.Query) for n in nodes(parts)):
+        if walks.contains(parts, t.Query):
             parts = walks.rebuilt(parts, rule)
         return found[0], [[made.get(n, n) for n in one] for one in sets], parts
 
@@ -124,7 +123,7 @@ class GroupBy:
         columns = [c for c in columns if not any(c.expr() in one for one in sets)]
         if not columns:
             return []
-        written = [n for part in nodes(parts) for n in walks.walk(part)]
+        written = walks.walk(parts)
         names = frozenset(n.parts[-1] for n in written if isinstance(n, Name))
         every = any(isinstance(n, Star) for n in written)
         return [c.expr() for c in columns if every or c.name in names]

@@ -26,7 +26,7 @@ from flowql.compiler.functions.registry import OVER_RELATIONS, AggregateFunction
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
-from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, INTERVAL, JSONB, SPAN, STRING, Kind, SqlType, decimal
@@ -67,9 +67,9 @@ def is_aggregate(node: t.Node) -> bool:
     return isinstance(node, t.Call) and node.over is None and bool(function_of(node))
 
 
-def has_aggregates(node: t.Node | None) -> bool:
-    """Whether an aggregate of this query stands in the expression; those of sub-queries are theirs."""
-    return node is not None and not isinstance(node, t.Query) and any(map(is_aggregate, walks.walk(node, t.Query)))
+def has_aggregates(tree: walks.Tree) -> bool:
+    """Whether an aggregate of this query stands in the expression or in one of several; those of sub-queries are theirs."""
+    return not isinstance(tree, t.Query) and any(map(is_aggregate, walks.walk(tree, t.Query)))
 
 
 def check_own(node: t.Node, below: RelBinder) -> None:
@@ -90,6 +90,11 @@ def check_own(node: t.Node, below: RelBinder) -> None:
             "FQ2020", f"aggregate functions are not allowed in {here.clause}", node.span, "of the query around"
         )
     raise OuterAggregate(node, here.ungrouped)
+
+
+def _refuse_nested(node: t.Call) -> None:
+    if has_aggregates((node.args, node.order_by, node.filter)):
+        raise mistake("FQ2020", "aggregate function calls cannot be nested", node.span, "nested")
 
 
 class Aggregates:
@@ -115,6 +120,7 @@ class Aggregates:
                 return walks.rebuilt(n, of_outer, t.Call) if self._inside else n
             if isinstance(n, t.Call) and is_aggregate(n):
                 check_own(n, self._below)
+                _refuse_nested(n)
                 return self._placeholders.add(n, self._of_intervals(n) or self._add(n).column)
             return None
 
@@ -123,7 +129,7 @@ class Aggregates:
     def _of_intervals(self, node: t.Call) -> Expr | None:
         """The value of SUM, AVG, MIN or MAX where the argument is an interval."""
         function = function_of(node)
-        if function not in FUNCTIONS or len(node.args) != 1 or has_aggregates(node.args[0]):
+        if function not in FUNCTIONS or len(node.args) != 1:
             return None
         e = self._below.bind(node.args[0])
         if e.type.kind is not Kind.INTERVAL:
@@ -154,9 +160,6 @@ class Aggregates:
             unsupported(
                 f"the aggregate {node.name[-1].upper()}" if not node.nulls else f"{node.nulls.upper()} NULLS", node.span
             )
-        for part in (*node.args, *(o.expr for o in node.order_by), *filter(None, [node.filter])):
-            if has_aggregates(part):
-                raise mistake("FQ2020", "aggregate function calls cannot be nested", node.span, "nested")
         if node.name[-1].upper() == "APPROX_COUNT_DISTINCT":  # an exact number is one, too
             node = replace(node, distinct=True)
         args = [self._below.bind(a) for a in node.args]
@@ -253,7 +256,7 @@ class AggregateCall:
 
     @property
     def column(self) -> Expr:
-        return column_of(Field(self.name, self.type))
+        return Column(self.type, self.name)
 
     def same(self, other: AggregateCall) -> bool:
         return all(
@@ -284,7 +287,7 @@ def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[AggregateCall], name
                 call.init,
             )
         )
-    types = {f.name: f.type for f in rel.node.schema}
+    types = {f.name: f.type for f in rel.node.schema.fields}
     fields = [Field(names.fresh(k), types[k], "key") for k in distinct_keys]
     schema = Schema((*fields, *(Field(c.name, c.type) for c in made)))
     node = Node(GroupAggregate(tuple(distinct_keys), tuple(made)), (rel.node,), schema, "retract")

@@ -24,7 +24,7 @@ from flowql.compiler.analyze.relations.relation import (
 from flowql.compiler.analyze.relations.row_sources import unnested, values
 from flowql.compiler.analyze.relations.set_operations import aligned, distinct, operation
 from flowql.compiler.analyze.relations.subqueries import Subqueries
-from flowql.compiler.analyze.relations.tree_parts import nodes, operands
+from flowql.compiler.analyze.relations.tree_parts import operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.dialect import walks
@@ -258,7 +258,7 @@ class QueryBinder(FromBinder):
         parts = (select.items, select.having, tuple(order_by), select.distinct_on)
         grouped = select.group_by or select.having is not None or inside
         subqueries = Subqueries(self, tables)
-        if grouped or any(has_aggregates(n) for n in nodes(parts)):
+        if grouped or has_aggregates(parts):
             rel, binder, parts = GroupBy(self, subqueries, below, inside).grouped(select, parts, rel)
             if parts[1] is not None:
                 binder.misnamed = self._misnamed(select, "HAVING", below.outer)

@@ -107,15 +107,15 @@ def column_of(f: Field) -> Column:
 def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
     """All columns of a table, a view or a stream, under names of this query, in front of them the row identity."""
     node, visible = _changes(source), source.visible
+    fields = {f.name: f for f in source.schema.fields}
     identity = [(Field(names.fresh(f"__{alias}"), f.type, "key"), column_of(f)) for f in _identity(node, source)]
     columns: list[RelColumn] = []
     exprs: list[NamedExpr] = []
     for name in visible:
-        f = source.schema.get(name)
-        assert f is not None
+        f = fields[name]
         columns.append(RelColumn(alias, name, f.type, names.fresh(name)))
         exprs.append(NamedExpr(columns[-1].column, column_of(f)))
-    for f in source.schema:
+    for f in source.schema.fields:
         if f.name not in visible and not f.name.startswith(HIDDEN):
             columns.append(RelColumn(alias, f.name, f.type, names.fresh(f.name), is_hidden=True))
             exprs.append(NamedExpr(columns[-1].column, column_of(f)))

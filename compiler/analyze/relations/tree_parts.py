@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flowql.compiler.dialect.ast import Func
 from flowql.compiler.dialect.standard import tree as t
-
-
-def nodes(parts: Any) -> list[t.Node]:
-    if isinstance(parts, tuple):
-        return [n for p in parts for n in nodes(p)]
-    return [parts] if isinstance(parts, t.Node) else []
 
 
 def and_parts(node: t.Expr) -> list[t.Expr]:

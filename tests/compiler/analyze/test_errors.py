@@ -80,7 +80,7 @@ def test_tables(select, code, names):
 SOURCES = [
     ("CREATE STREAM s (a INT) WITH (kafka_topic='t');", "FQ2014", ["VALUE_FORMAT"]),
     ("CREATE STREAM s (a INT) WITH (value_format='JSON');", "FQ2014", ["KAFKA_TOPIC"]),
-    ("CREATE STREAM s (a INT) WITH (kafka_topic='t', value_fromat='JSON');", "FQ2010", ["VALUE_FROMAT", "VALUE_FORMAT"]),
+    ("CREATE STREAM s (a INT) WITH (kafka_topic='t', value_fromat='JSON');", "FQ2010", ["VALUE_FROMAT", "KEY_FORMAT or VALUE_FORMAT"]),
     ("CREATE STREAM s (a INT) WITH (kafka_topic='t', value_format='JSN');", "FQ2012", ["JSN", "JSON"]),
     ("CREATE STREAM s (a INT, b INT) WITH (kafka_topic='t', value_format='KAFKA');", "FQ2013", ["KAFKA", "A", "B"]),
     ("CREATE STREAM s (a ARRAY<INT>) WITH (kafka_topic='t', value_format='DELIMITED');", "FQ2013", ["ARRAY", "A"]),
