@@ -19,7 +19,7 @@ from flowql.compiler.analyze.operators import (
     taken,
 )
 from flowql.compiler.analyze.scope import Scope, resolve
-from flowql.compiler.analyze.standard_forms import FORMS, REWRITES, as_function, narrowing, over_rows
+from flowql.compiler.analyze.standard_forms import FORMS, REWRITES, as_function, narrowing, narrows_elements, over_rows
 from flowql.compiler.analyze.standard_functions import (
     beside_numbers,
     beside_typed,
@@ -45,12 +45,12 @@ from flowql.compiler.functions.registry import NAMES as STANDARD_NAMES
 from flowql.compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_calendar import DIGITS, common_moment, finer
-from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_casts import rounded_from, sql_cast
 from flowql.compiler.functions.sql_comparison import has_sql_order
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
-from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, STRING, TIMESTAMPTZ, Kind, SqlType, array
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _MATCHING = ("like", "ILIKE", "SIMILAR")  # NOT LIKE is bound as the opposite of LIKE
@@ -58,6 +58,7 @@ _OF_JSON = {"JSONB_FIELD": "->", "JSONB_FIELD_TEXT": "->>"}
 _BESIDE_STRINGS = (*_COMPARISONS, *_MATCHING, *_OF_JSON, "in", "not_in")
 _ARITHMETIC = ("add", "mul", "div", "mod")
 _NO_SESSION: Mapping[str, str] = {}
+_ELEMENT = "__element"  # in the lambda of a cast to an array
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 
@@ -498,7 +499,8 @@ class Binder:
         narrowed = narrowing(node.type, node) if self.standard else None
         if narrowed is None:
             return e
-        return called(replace(narrowed, args=(node, *narrowed.args)), (e, *map(self.bind, narrowed.args)))
+        more = rounded_from(e) if narrowed.name == "sql_real" else tuple(map(self.bind, narrowed.args))
+        return called(replace(narrowed, args=(node, *narrowed.args)), (e, *more))
 
     def _whole_cast(self, node: CastTo) -> Expr:
         """A cast to the kind of the type, without the limits of a VARCHAR(n) or SMALLINT."""
@@ -509,7 +511,7 @@ class Binder:
             return self.bind(row_as(node.operand, to))
         of_array = isinstance(node.operand, Func) and node.operand.name == "array" and to.kind is Kind.ARRAY
         if self.standard and of_array and isinstance(node.operand, Func):  # of which ARRAY[NULL] has no other type
-            element = TypeRef(known=to.element, span=node.span)
+            element = node.type.args[0] if node.type.args else TypeRef(known=to.element, span=node.span)
             parts = tuple(self.bind(CastTo(a, element, node.span)) for a in node.operand.args)
             return Call(to, "array", parts, node.span)
         operand = self.bind(node.operand)
@@ -524,7 +526,20 @@ class Binder:
             raise unsupported(
                 title, node.span, f"this is {operand.type}", help="multiply an interval:  x * INTERVAL '1 second'"
             )
+        if self.standard and operand.type.kind in (Kind.ARRAY, Kind.STRING) and narrows_elements(node.type, node):
+            return self._elements_cast(node, operand, to)
         return self._cast_of(node, operand, to)
+
+    def _elements_cast(self, node: CastTo, operand: Expr, to: SqlType) -> Expr:
+        """To an array whose elements are cut, rounded or checked. operand: an array, or the text of one."""
+        if operand.type.kind is Kind.STRING:
+            operand = self._cast_of(node, operand, array(STRING))
+        self._lambda.append({_ELEMENT: operand.type.element})
+        try:
+            body = self.bind(CastTo(Name((_ELEMENT,), node.span), node.type.args[0], node.span))
+        finally:
+            self._lambda.pop()
+        return Call(to, "TRANSFORM", (operand, Lambda(body.type, (_ELEMENT,), body, node.span)), node.span)
 
     def _moment_cast(self, node: CastTo, operand: Expr, to: SqlType, digits: int) -> Expr:
         """To TIMESTAMP or TIMESTAMPTZ: values with parts of a millisecond keep them, or are rounded to the digits that are named."""

@@ -156,6 +156,11 @@ def narrowing(made: TypeRef, at: Ast) -> Func | None:
     return None
 
 
+def narrows_elements(made: TypeRef, at: Ast) -> bool:
+    """Whether a CAST to an array changes its elements beyond the kind of their type."""
+    return any(narrowing(a, at) is not None or narrows_elements(a, at) for a in made.args if made.name == "array")
+
+
 # --- rows ---
 
 

@@ -3,7 +3,7 @@ r"""Casts that mean something else in standard SQL than in ksqlDB: numbers are r
 | from | to | here | ksqlDB |
 |---|---|---|---|
 | DECIMAL, DOUBLE | INT, BIGINT | rounded; an error out of range | cut, wrapped or clamped |
-| DOUBLE | REAL | a DOUBLE, rounded to single precision; an error out of range | no rounding |
+| numbers, STRING | REAL | a DOUBLE, rounded once to single precision; an error out of range | no rounding |
 | DOUBLE | DECIMAL | of 15 significant digits, then rounded | of the shortest digits that give the value again |
 | BIGINT | INT | an error out of range | wrapped |
 | STRING | BOOLEAN | an error for what is neither true nor false | false |
@@ -24,17 +24,30 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from flowql.compiler.functions.casts import Cast, can_cast, parse_decimal
 from flowql.compiler.functions.numeric import WIDE, NumericOverflow, fit_decimal
-from flowql.compiler.functions.registry import Reference, define, lookup, resolver, takes
+from flowql.compiler.functions.registry import Reference, define, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, SqlType, decimal, duckdb_type, spark_type
+from flowql.compiler.plan.expr import Call, Expr
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    STRING,
+    Kind,
+    SqlType,
+    decimal,
+    duckdb_type,
+    spark_type,
+)
 
 # Target -> (function, kinds it takes).
 _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
@@ -237,9 +250,30 @@ define(
 _REAL_LEAST, _REAL_MOST = 7.006492321624086e-46, 3.4028235677973362e38
 
 
-def _real(v: float) -> float:
-    if v and math.isfinite(v) and not _REAL_LEAST <= abs(v) <= _REAL_MOST:
+def rounded_from(cast: Expr) -> tuple[Expr, ...]:
+    """The value that a cast to DOUBLE may have rounded; empty for other expressions."""
+    if not isinstance(cast, Call) or cast.name not in ("cast", "sql_to_double"):
+        return ()
+    source = cast.args[0].type
+    return cast.args if source in (BIGINT, STRING) or source.kind is Kind.DECIMAL else ()
+
+
+def _reals(types: tuple[SqlType, ...]) -> Resolution:
+    kinds = [t.kind for t in types]
+    if kinds[:1] != [Kind.DOUBLE] or kinds[1:] not in ([], [Kind.BIGINT], [Kind.DECIMAL], [Kind.STRING]):
+        raise FunctionTypeError(f"a DOUBLE and the value it was made of are needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, DOUBLE)
+
+
+def _real(v: float, exact: int | Decimal | str | None = None) -> float:
+    """exact: the value that v was rounded from. Rounding v to a REAL would round it twice."""
+    if not v or not math.isfinite(v):
+        return v
+    if not _REAL_LEAST <= abs(v) <= _REAL_MOST:
         raise NumericOverflow(f"{v} is out of range for type REAL")
+    whole = Decimal(exact.strip()) if isinstance(exact, str) else exact
+    if whole is not None and whole != v and not struct.pack("<d", v)[0] & 1:
+        v = math.nextafter(v, math.inf if whole > v else -math.inf)  # to odd: v then lies on the side of `exact`
     return ctypes.c_float(v).value
 
 
@@ -247,12 +281,26 @@ def _is_real(v: str) -> str:
     return f"({v} = 0 OR isinf({v}) OR isnan({v}) OR abs({v}) BETWEEN {_REAL_LEAST!r} AND {_REAL_MOST!r})"
 
 
+def _single(v: str) -> str:
+    return f"CAST(TRY_CAST({v} AS FLOAT) AS DOUBLE)"
+
+
+def _not_by_duckdb(args: Sequence[str], _r: Resolution) -> str:
+    """Rows out of range, and those whose DOUBLE lies in the middle of two REALs, where the exact value decides."""
+    v = args[0]
+    if len(args) == 1:
+        return f"(NOT {_is_real(v)})"
+    other = f"(2 * {v} - {_single(v)})"
+    middle = f"({_single(v)} <> {v} AND {_single(other)} = {other})"
+    return f"(NOT {_is_real(v)} OR CASE WHEN isfinite({v}) THEN {middle} ELSE FALSE END)"
+
+
 define(
     "sql_real",
-    resolver("REAL", takes(DOUBLE, gives=DOUBLE)),
+    _reals,
     lambda _r: _real,
-    duckdb=lambda a, _r: f"(CASE WHEN {_is_real(a[0])} THEN CAST(TRY_CAST({a[0]} AS FLOAT) AS DOUBLE) END)",
-    declines=lambda a, _r: f"(NOT {_is_real(a[0])})",
+    duckdb=lambda a, _r: f"(CASE WHEN {_is_real(a[0])} THEN {_single(a[0])} END)",
+    declines=_not_by_duckdb,
 )
 
 

@@ -199,7 +199,7 @@ OPERANDS: dict[str, Sequence[int]] = {
         (1,),
     ),
     **dict.fromkeys(("sql_interval", "sql_in_range"), (3,)),
-    "sql_real": (1,),
+    "sql_real": (1, 2),
 }
 
 

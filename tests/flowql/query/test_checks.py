@@ -100,6 +100,55 @@ def test_a_cast_to_real_rounds_to_single_precision_in_views_and_queries(world: S
     assert [tuple(r.values()) for r in constants] == [(rounded[0], rounded[0], 16777216.0)]
 
 
+def test_a_cast_to_real_rounds_whole_numbers_decimals_and_strings_once(world: SqlSession) -> None:
+    """Each value is next to the middle of two REALs, to which a DOUBLE rounds it. The results are PostgreSQL's."""
+    world.execute("CREATE TABLE w (id INT PRIMARY KEY, b BIGINT, n NUMERIC(38, 18), s TEXT)")
+    select = "SELECT id, CAST(b AS REAL) AS b, CAST(n AS REAL) AS n, CAST(s AS REAL) AS s FROM w"
+    world.execute(f"CREATE VIEW once AS {select}")
+    above, below = 2**62 + 2**38 + 1, 2**62 + 3 * 2**38 - 1
+    world.execute(
+        f"INSERT INTO w VALUES (1, {above}, 16777217.000000000000000001, '16777217.0000000000000000001'),"
+        f" (2, {below}, 16777218.999999999999999999, '16777218.99999999999999999999'),"
+        f" (3, {-above}, -16777217.000000000000000001, '-16777217.0000000000000000001'),"
+        " (4, 16777217, 16777217, '16777217'), (5, NULL, NULL, 'Infinity')"
+    )
+    big = float(2**62 + 2**39)
+    wanted = [
+        (1, big, 16777218.0, 16777218.0),
+        (2, big, 16777218.0, 16777218.0),
+        (3, -big, -16777218.0, -16777218.0),
+        (4, 16777216.0, 16777216.0, 16777216.0),
+        (5, None, None, math.inf),
+    ]
+    for sql in (select, "SELECT * FROM once"):
+        assert [tuple(r.values()) for r in world.ask(f"{sql} ORDER BY id").to_pylist()] == wanted, sql
+    assert world.ask(f"SELECT CAST({above} AS REAL) AS v").to_pylist() == [{"v": big}]
+
+
+def test_a_cast_to_an_array_rounds_cuts_and_checks_each_element(world: SqlSession) -> None:
+    world.execute("CREATE TABLE e (id INT PRIMARY KEY, d DOUBLE PRECISION[], b BIGINT[], s TEXT[], t TEXT)")
+    select = (
+        "SELECT id, CAST(d AS REAL[]) AS d, CAST(b AS REAL[]) AS b, CAST(s AS VARCHAR(3)[]) AS s, CAST(t AS VARCHAR(2)[]) AS t,"
+        " CAST(ARRAY[0.1, 2] AS REAL[]) AS c FROM e"
+    )
+    world.execute(f"CREATE VIEW elements AS {select}")
+    world.execute(
+        f"INSERT INTO e VALUES (1, ARRAY[0.1, NULL], ARRAY[{2**62 + 2**38 + 1}], ARRAY['abcd', 'ab'], '{{abc,NULL}}'),"
+        " (2, NULL, NULL, NULL, NULL)"
+    )
+    real, big = 0.10000000149011612, float(2**62 + 2**39)
+    wanted = [
+        (1, [real, None], [big], ["abc", "ab"], ["ab", None], [real, 2.0]),
+        (2, None, None, None, None, [real, 2.0]),
+    ]
+    for sql in (select, "SELECT * FROM elements"):
+        assert [tuple(r.values()) for r in world.ask(f"{sql} ORDER BY id").to_pylist()] == wanted, sql
+    with pytest.raises(QueryError, match="is not from -32768 to 32767"):
+        world.ask("SELECT CAST(COALESCE(t, '') || '40000}' AS SMALLINT[]) AS v FROM (SELECT '{' AS t) AS x")
+    with pytest.raises(QueryError, match="out of range for type REAL"):
+        world.ask("SELECT CAST(ARRAY[1e39] AS REAL[]) AS v FROM e")
+
+
 def test_a_check_that_is_no_condition_of_its_row_is_refused(world: SqlSession) -> None:
     for condition in ("a + 1", "x > 1", "a > (SELECT 1)", "COUNT(a) > 1", "a > random()", "1 / 0 > a"):
         with pytest.raises(CompileError):
