@@ -16,6 +16,8 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
 from flowql.runtime.task.producer_channels import ProducerChannels
 
+ENOUGH_MIN = 8  # rows
+
 
 def nothing_waits() -> None:
     """Called after rows were added, where no task manager has the task."""
@@ -142,6 +144,10 @@ class ConsumerChannels:
         busy = frozenset(self.upstream.busy(known))
         return {n: n in busy for n in sorted({*busy, *tuple(self.filled)})}
 
+    def enough(self, rows_max: int) -> int:
+        """How many rows to peek of each channel at first: about twice its share, as a channel may have far more than a micro-batch takes of it."""
+        return 2 * rows_max // max(1, len(self.filled)) + ENOUGH_MIN
+
     def take_latency_samples(self) -> list[tuple[int, int]]:
         """As `LogInput.take_latency_samples`; rows count, and each as the oldest of its batch."""
         samples, self.samples = self.samples, []
@@ -217,12 +223,16 @@ class ExchangeInput:
         """As `idle`. known: tasks that are asked already (`Task.idle_with`)."""
         return not self.queue and self.upstream_idle(known)
 
-    def peek(self, rows_max: int) -> PeekedRows:
-        """The next rows, from as many batches as needed: large micro-batches cost less per row."""
+    def peek(self, rows_max: int, enough: int | None = None) -> PeekedRows:
+        """The next rows, at most `rows_max`, from as many batches as needed: large micro-batches cost less per row.
+
+        enough: no further batch after so many rows. The two rows of an update are in one batch.
+        """
         if not self.queue:
             return EMPTY
         batches, rows = [self.queue[0]], len(self.queue[0]) - self.consumed
-        while rows < rows_max and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used
+        wanted = rows_max if enough is None else min(rows_max, enough)
+        while rows < wanted and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used
             batches.append(self.queue[len(batches)])
             rows += len(batches[-1])
         return peeked_rows(batches, self.consumed, rows_max, more=len(batches) < len(self.queue))

@@ -310,7 +310,7 @@ class LogInput:
         cursor = decoded.cursor  # read once: the caller need not be the thread that holds the task
         return int(decoded.batch.rowtime[cursor]) if cursor < len(decoded.batch) else None
 
-    def peek(self, rows_max: int) -> PeekedRows:
+    def peek(self, rows_max: int, _enough: int | None = None) -> PeekedRows:
         """The next decoded rows, up to the first that has to wait. Rows of a later tick do not follow them: others go on without these."""
         decoded, line = self.decoded, self.line  # read once: other threads set the line
         if decoded is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,3 +56,8 @@ def ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool:
     """Whether the micro-batch would end between the two rows of an update, which operators need together (rule R6)."""
     last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
     return len(order[last]) > 0 and peeked[last].last_op(len(order[last])) == UPDATE_BEFORE
+
+
+def ends_peeked(peeked: Iterable[PeekedRows], order: Sequence[Ints]) -> bool:
+    """Whether the micro-batch takes all peeked rows of an input that has more: with more of them it could be larger."""
+    return any(rows.more and len(taken) == len(rows.rowtime) for rows, taken in zip(peeked, order, strict=True))

@@ -28,7 +28,7 @@ from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.deletions import known_times
 from flowql.runtime.task.delivery import Delivery, DeliveryResult
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import DecodedRows, LogInput
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.input_slice import (
     InputSlice,
     Taken,
@@ -43,7 +43,7 @@ from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_
 from flowql.runtime.task.key_places import PARTITIONERS
 from flowql.runtime.task.lost import LOST, with_micro_batch
 from flowql.runtime.task.merge import merge_order, side_of
-from flowql.runtime.task.peeked import NOTHING, ends_in_a_pair
+from flowql.runtime.task.peeked import NOTHING, ends_in_a_pair, ends_peeked
 from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.publisher import MicroBatchResult, Publisher
@@ -200,8 +200,7 @@ class Task:
     def idle(self) -> bool:
         """Nothing is buffered and nothing more is known to exist. A task that is restored does not know yet.
 
-        With a read-up-to time: nothing up to it. In a tick: no timer is due before its end. A task that publishes is not idle. Any thread: publishing is looked at last, as it
-        begins before the input is consumed and ends when the output is where the next task finds it.
+        With a read-up-to time: nothing up to it. In a tick: no timer is due before its end. A task that publishes is not idle. Any thread.
         """
         return self.idle_with(Known())
 
@@ -209,6 +208,7 @@ class Task:
         """As `idle`. known: the tasks that are asked already. Each is asked once: there are as many ways to one as partitions per stage."""
         found = known.get(self.id)
         if found is None:
+            # Publishing begins before the input is consumed, and ends when the output is where the next task finds it.
             found = known[self.id] = self._is_idle(known) and not self._publishing
         return found
 
@@ -539,8 +539,7 @@ class Task:
 
     def take_latency_samples(self) -> list[tuple[int, int]]:
         """(ms since when it was known, how many) of what runs have used up since the last call. The epoch lock is held."""
-        own = [known for i in self.logs.values() for known in i.take_latency_samples()]
-        return own + self.channels.take_latency_samples()
+        return [k for i in self.logs.values() for k in i.take_latency_samples()] + self.channels.take_latency_samples()
 
     @property
     def losses(self) -> Mapping[str, Any]:
@@ -566,7 +565,8 @@ class Task:
         more = {n: i.more_to_come for n, i in self.logs.items()}  # before peeking: later arrivals are later input
         more |= {channels[n]: is_more for n, is_more in self.channels.to_merge(known).items()}
         inputs = {n: self.logs[n] if n in self.logs else self.exchanges[n] for n in more}
-        decoded = {n: s for n, source in self.logs.items() if (s := self._decoded(source)) is not None}
+        every = {n: i.decode_next(partial(self.program.decode, i.operator, self.state)) for n, i in self.logs.items()}
+        decoded = {n: s for n, s in every.items() if s is not None}
         passed = [
             InputSlice(n, self.logs[n].operator, s.cursor, NOTHING)
             for n, s in decoded.items()
@@ -574,12 +574,15 @@ class Task:
         ]
         if passed:  # batches of bad records only: consumed first, as later rows may have earlier times
             return passed
-        peeked = {n: i.peek(rows_max + 1) for n, i in inputs.items()}
-        sides = [
-            side_of(f.rowtime, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more)
-            for n, f in peeked.items()
-        ]
-        order = merge_order(sides, rows_max)
+        enough, tables = self.channels.enough(rows_max), self._is_table
+        while True:
+            peeked = {n: i.peek(rows_max + 1, enough) for n, i in inputs.items()}
+            is_open = {n: more[n] or f.more for n, f in peeked.items()}
+            sides = [side_of(f.rowtime, tables[inputs[n].operator], ms, open_=is_open[n]) for n, f in peeked.items()]
+            order = merge_order(sides, rows_max)
+            if enough > rows_max or 2 * sum(map(len, order)) >= rows_max or not ends_peeked(peeked.values(), order):
+                break
+            enough *= 4
         if ends_in_a_pair(list(peeked.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
@@ -587,9 +590,6 @@ class Task:
             for (n, f), seq in zip(peeked.items(), order, strict=True)
             if len(seq)
         ]
-
-    def _decoded(self, source: LogInput) -> DecodedRows | None:
-        return source.decode_next(partial(self.program.decode, source.operator, self.state))
 
     def _consume(self, name: str, cursor: int) -> list[LocatedDeadLetter]:
         source = self.logs.get(name)

@@ -407,7 +407,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/task/channels.py": {
         "rows_max: int = 200001": "a limit of memory",
-        "while (rows <= rows_max) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
+        "while (rows <= wanted) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
+        "ENOUGH_MIN = 9  # rows": "a number of rows that are looked at",
     },
     "runtime/task/dead_letters.py": {
         "row = raw.records.slice(i, 2).to_pylist()[0] if raw is not None else {}": "only the first of the rows is taken",

@@ -64,7 +64,7 @@ def test_a_task_looks_only_at_the_channels_that_have_rows(monkeypatch: pytest.Mo
         world.execute("INSERT INTO t VALUES (1, 2)")
         peeked: list[ExchangeInput] = []
         plain = ExchangeInput.peek
-        monkeypatch.setattr(ExchangeInput, "peek", lambda x, rows: (peeked.append(x), plain(x, rows))[1])
+        monkeypatch.setattr(ExchangeInput, "peek", lambda x, *args: (peeked.append(x), plain(x, *args))[1])
         world.execute("INSERT INTO t VALUES (1, 2)")
         assert world.ask("SELECT b, n FROM v").to_pylist() == [{"b": 2, "n": 2}]
         assert len(peeked) == 1

@@ -125,6 +125,35 @@ def test_an_open_input_holds_back_what_may_belong_behind_its_next_row() -> None:
     assert program.runs[1:] == [[4]]
 
 
+def test_a_micro_batch_peeks_few_of_the_rows_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task with P channels full of small batches looks at all of them for each micro-batch."""
+    program, peeked = Program(), list[int]()
+    task, _ = made(program, rows_per_run=20)
+    for n in range(0, 1_000, 2):
+        push(task, "a", n)
+        push(task, "b", n + 1)
+    peek = ExchangeInput.peek
+    monkeypatch.setattr(
+        ExchangeInput, "peek", lambda *args: (found := peek(*args), peeked.append(len(found.rowtime)))[0]
+    )
+    assert task.process(SLICE_NS) == 1_000
+    assert [ms for run in program.runs for ms in run] == list(range(1_000))
+    assert {len(run) for run in program.runs} == {20}
+    assert max(peeked) <= 2 * 20 // 2 + 8
+
+
+def test_a_micro_batch_that_is_cut_short_by_what_was_peeked_peeks_more() -> None:
+    """All rows of one channel come before those of the other one."""
+    program = Program()
+    task, _ = made(program, rows_per_run=400)
+    for n in range(600):
+        push(task, "a", n)
+    push(task, "b", *range(600, 700))
+    assert task.process(SLICE_NS) == 700
+    assert [ms for run in program.runs for ms in run] == list(range(700))
+    assert [len(run) for run in program.runs] == [400, 300]
+
+
 def test_rows_of_a_later_tick_hold_back_no_other_input() -> None:
     """Input `a` is at its line, and its next rows are fetched already: `b` goes on to its own line."""
     program = Program()
