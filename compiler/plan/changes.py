@@ -20,7 +20,8 @@ from flowql.compiler.plan.watermarks import Closing
 EquiJoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 TemporalJoinKind = Literal["inner", "left"]
 RankFunction = Literal["row_number", "rank", "dense_rank"]
-FrameUnit = Literal["rows", "range", "groups"]
+FrameUnit = Literal["rows", "range", "groups", "session"]
+Exclude = Literal["", "current row", "group", "ties"]
 Offset = int | float | Decimal
 
 
@@ -180,11 +181,15 @@ class Frame:
     or `groups` all its peers); None is UNBOUNDED. Distances are rows, groups of peers, or for `range` differences of the only
     column of the order, in its reference values (`flowql.compiler.plan.types`: days of a DATE, ms of a TIME or TIMESTAMP). A row that has
     NULL there is at a distance from no row but its peers.
+
+    The unit `session` stands for all rows around the current one in which each is nearer than `end` to the one before it; `start`
+    is None. exclude: rows around the current one that are left out, as EXCLUDE names them.
     """
 
     unit: FrameUnit = "range"
     start: Offset | None = None
     end: Offset | None = 0
+    exclude: Exclude = ""
 
 
 @dataclass(frozen=True, slots=True)

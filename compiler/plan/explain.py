@@ -237,8 +237,11 @@ def _window_call(c: WindowCall) -> str:
 
 def _frame(frame: Frame) -> str:
     """The frame as SQL."""
+    if frame.unit == "session":
+        return f"session with gap {frame.end}"
     start, end = _bound(frame.start, "preceding"), _bound(frame.end, "following")
-    return f"{frame.unit} between {start} and {end}"
+    exclude = f" exclude {frame.exclude}" if frame.exclude else ""
+    return f"{frame.unit} between {start} and {end}{exclude}"
 
 
 def _bound(offset: Offset | None, side: str) -> str:

@@ -200,11 +200,14 @@ DISTANCES: dict[Kind, tuple[type, ...]] = {
 def _verify_frame(frame: Frame, order: Sequence[SqlType | None], where: str) -> None:
     """order: types of the columns that rows are ordered by."""
     offsets = [o for o in (frame.start, frame.end) if o is not None]
+    if frame.unit == "session":
+        _holds(frame.start is None and len(offsets) == 1 and offsets[0] > 0, f"{where}: a session needs a gap")
+        _holds(not frame.exclude, f"{where}: a session leaves out no row")
     if None not in (frame.start, frame.end):
         # SQL has no frame that ends on the other side of the current row than it starts.
         outside = (offsets[0] > 0 and offsets[1] <= 0) or (offsets[0] == 0 and offsets[1] < 0)
         _holds(not outside, f"{where}: its frame starts behind its end")
-    if frame.unit == "range":
+    if frame.unit in ("range", "session"):
         if any(offsets):
             kinds = [None if t is None else t.kind for t in order]
             allowed = DISTANCES.get(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None

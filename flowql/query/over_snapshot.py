@@ -527,11 +527,15 @@ def _frame_of(c: WindowCall, spec: Over, schema: Schema, *, framed: bool) -> str
 
 
 def _frame(frame: Frame, order: Sequence[SortKey], schema: Schema) -> str:
+    if frame.unit == "session":
+        raise NotRendered("SESSION WITH GAP")
     if frame.unit == "range" and any(v not in (None, 0) for v in (frame.start, frame.end)):
         kind = _type(order[0].column, schema).kind if len(order) == 1 else None
         if kind not in (Kind.INT, Kind.BIGINT, Kind.DECIMAL):
             raise NotRendered("RANGE with a distance in time")
-    return f"{frame.unit.upper()} BETWEEN {_bound(frame.start, 'PRECEDING')} AND {_bound(frame.end, 'FOLLOWING')}"
+    exclude = f" EXCLUDE {frame.exclude.upper()}" if frame.exclude else ""
+    ends = f"{_bound(frame.start, 'PRECEDING')} AND {_bound(frame.end, 'FOLLOWING')}"
+    return f"{frame.unit.upper()} BETWEEN {ends}{exclude}"
 
 
 def _bound(value: Offset | None, unbounded: str) -> str:

@@ -33,6 +33,12 @@ MINUTE = "INTERVAL '1' MINUTE"
 CLOSE = "EMIT ON WINDOW CLOSE"
 # The start of the minute, for DuckDB.
 START = "time_bucket(INTERVAL '1' MINUTE, ts, TIMESTAMP '2024-01-01')"
+SOON = "RANGE BETWEEN CURRENT ROW AND INTERVAL '30' SECOND FOLLOWING EXCLUDE CURRENT ROW"
+# For DuckDB: rows of `a` with the number of their session.
+SESSIONS = (
+    "(SELECT *, count(*) FILTER (WHERE first) OVER (PARTITION BY k ORDER BY ts) AS session FROM (SELECT *, "
+    "coalesce(ts - lag(ts) OVER (PARTITION BY k ORDER BY ts) >= INTERVAL '15' SECOND, TRUE) AS first FROM a))"
+)
 # name -> (view, oracle). low(), low_both(): the lowest watermark of `a`, and of `a` and `b`. own_low: that of a partition of `a`.
 VIEWS: dict[str, tuple[str, str]] = {
     "groups": (
@@ -73,6 +79,25 @@ VIEWS: dict[str, tuple[str, str]] = {
         f"WHERE r <= 2 {CLOSE}",
         f"SELECT id, v FROM (SELECT *, row_number() OVER (PARTITION BY {START} ORDER BY v, id) AS r FROM a) "
         f"WHERE r <= 2 AND {START} + {MINUTE} <= low()",
+    ),
+    "ahead": (
+        f"SELECT id, lead(v) OVER (PARTITION BY k ORDER BY ts, id) AS l FROM a {CLOSE}",
+        "SELECT id, l FROM (SELECT id, lead(v) OVER w AS l, lead(ts) OVER w AS t FROM a WINDOW w AS (PARTITION BY k ORDER BY ts, id)) "
+        "WHERE t < low()",
+    ),
+    "moments_ahead": (
+        f"SELECT id, sum(v) OVER (PARTITION BY k ORDER BY ts GROUPS BETWEEN CURRENT ROW AND 2 FOLLOWING EXCLUDE TIES) AS s FROM a {CLOSE}",
+        "SELECT id, s FROM (SELECT id, sum(v) OVER (PARTITION BY k ORDER BY ts GROUPS BETWEEN CURRENT ROW AND 2 FOLLOWING EXCLUDE TIES) AS s, "
+        "last_value(ts) OVER (PARTITION BY k ORDER BY ts GROUPS BETWEEN 2 FOLLOWING AND 2 FOLLOWING) AS t FROM a) WHERE t < low()",
+    ),
+    "soon": (
+        f"SELECT id, count(*) OVER (PARTITION BY k ORDER BY ts {SOON}) AS n FROM a {CLOSE}",
+        f"SELECT id, count(*) OVER (PARTITION BY k ORDER BY ts {SOON}) AS n FROM a QUALIFY ts + INTERVAL '30' SECOND < low()",
+    ),
+    "sessions": (
+        f"SELECT id, sum(v) OVER (PARTITION BY k ORDER BY ts SESSION WITH GAP INTERVAL '15' SECOND) AS s FROM a {CLOSE}",
+        f"SELECT id, sum(v) OVER (PARTITION BY k, session) FROM {SESSIONS} "
+        "QUALIFY max(ts) OVER (PARTITION BY k, session) + INTERVAL '15' SECOND <= low()",
     ),
     "numbered": (
         f"SELECT id, row_number() OVER (PARTITION BY k ORDER BY ts, id) AS r FROM a {CLOSE}",
@@ -350,11 +375,13 @@ def test_a_query_that_streams_cannot_say_is_a_view_over_their_rows(partitions: i
         f"SELECT k, count(*) AS n FROM a GROUP BY k {CLOSE}",
         f"SELECT b.id FROM a JOIN b ON a.k = b.k {CLOSE}",
         f"SELECT id FROM c {CLOSE}",
-        f"SELECT id, lead(id) OVER (ORDER BY ts) AS n FROM a {CLOSE}",
+        f"SELECT id, lead(id) IGNORE NULLS OVER (ORDER BY ts) AS n FROM a {CLOSE}",
+        f"SELECT id, ntile(2) OVER (ORDER BY ts) AS n FROM a {CLOSE}",
         f"SELECT max(ts) AS ts FROM a {CLOSE}",
         f"SELECT id, row_number() OVER (ORDER BY ts NULLS FIRST) AS n FROM a {CLOSE}",
         f"SELECT id, row_number() OVER (ORDER BY ts DESC) AS n FROM a {CLOSE}",
-        f"SELECT id, sum(v) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM a {CLOSE}",
+        f"SELECT id, sum(v) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) AS n FROM a {CLOSE}",
+        f"SELECT id, sum(v) OVER (ORDER BY ts DESC SESSION WITH GAP INTERVAL '1' MINUTE) AS n FROM a {CLOSE}",
         f"SELECT a.id FROM a JOIN b ON a.k = b.k AND a.ts < b.ts - (b.v * INTERVAL '1' SECOND) {CLOSE}",
     ],
 )

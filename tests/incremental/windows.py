@@ -168,9 +168,10 @@ def _frame(maker: Maker, window: Window, *, reach: str) -> Frame:
         start, end = rng.choice(pairs)
         if rng.random() < 0.2 and start < 0:
             end = -rng.choice(offsets)
-        return Frame(unit, start, end)  # type: ignore[arg-type]
-    start, end = rng.choice([(None, None), (0, None), (None, rng.choice(offsets)), (-rng.choice(offsets), None)])
-    return Frame(unit, start, end)  # type: ignore[arg-type]
+    else:
+        start, end = rng.choice([(None, None), (0, None), (None, rng.choice(offsets)), (-rng.choice(offsets), None)])
+    exclude = rng.choice(("current row", "group", "ties")) if rng.random() < 0.3 else ""
+    return Frame(unit, start, end, exclude)  # type: ignore[arg-type]
 
 
 def _offsets(maker: Maker, by: Sequence[Field]) -> list[Offset]:
@@ -203,7 +204,10 @@ def _text(window: Window, c: WindowCall, inner: str, *, sql: str = "", framed: b
 
 
 def _frame_sql(frame: Frame) -> str:
-    return f"{frame.unit.upper()} BETWEEN {_bound(frame.start, 'PRECEDING')} AND {_bound(frame.end, 'FOLLOWING')}"
+    exclude = f" EXCLUDE {frame.exclude.upper()}" if frame.exclude else ""
+    return (
+        f"{frame.unit.upper()} BETWEEN {_bound(frame.start, 'PRECEDING')} AND {_bound(frame.end, 'FOLLOWING')}{exclude}"
+    )
 
 
 def _bound(offset: Offset | None, side: str) -> str:

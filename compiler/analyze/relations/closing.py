@@ -4,7 +4,8 @@ A column *follows* with a distance `after` when no row with the value v in it co
 The time column of a source does, since what is behind the watermark is late. So do
 
 - a window's start and end, as far as the time that it is made of does;
-- keys of groups, of PARTITION BY, and of ranks; the first column that rows are numbered by, ascending, if they look back alone;
+- keys of groups, of PARTITION BY, and of ranks; the first column that window functions are ordered by, ascending: if they look
+  ahead by a RANGE, later by its distance; if by ROWS or GROUPS or a session, the time of the last row that they see;
 - columns of UNION ALL and DISTINCT; the left columns of a temporal join, which looks once; the time as of which versions are joined;
 - columns of a join whose condition bounds the times of both sides (an interval join): how far one may be behind the other is added.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.relation import WindowBound
@@ -20,6 +22,7 @@ from flowql.compiler.analyze.relations.time_bounds import bounds_of, time_passed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.plan.changes import (
     EquiJoin,
+    Frame,
     GroupAggregate,
     Over,
     SetOperation,
@@ -31,12 +34,14 @@ from flowql.compiler.plan.changes import (
 )
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Explode, Filter, Node, Project, Union, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
 Following = Mapping[str, int]  # column -> after
 NOTHING: Following = {}
-_LOOK_BACK, _LOOK_AHEAD = ("ROW_NUMBER", "RANK", "DENSE_RANK"), ("LEAD", "NTILE", "PERCENT_RANK", "CUME_DIST")
+_LOOK_BACK, _OF_ALL = ("ROW_NUMBER", "RANK", "DENSE_RANK"), ("NTILE", "PERCENT_RANK", "CUME_DIST")
+_SHIFTS = {"LAG": -1, "LEAD": 1}
 
 
 Windows = Mapping[str, WindowBound]  # by the plan name of the bound
@@ -86,7 +91,9 @@ def _through(node: Node, below: Sequence[Following], windows: Windows) -> Follow
         case Filter() | Explode() | EmitClosed():
             return below[0]
         case Over(keys, order, calls):
-            return _kept(below[0], keys, order if all(map(_looks_back, calls)) else ())
+            ahead = _distance_ahead(calls)
+            times = {} if ahead is None else {c: a + ahead for c, a in _kept(below[0], (), order).items()}
+            return {**times, **_kept(below[0], keys, ())}
         case TopN(keys, order):
             return _kept(below[0], keys, order)
         case TemporalJoin():
@@ -105,13 +112,51 @@ def _values(node: Node) -> list[str]:
     return [f.name for f in node.schema if f.role != "key"]
 
 
-def _looks_back(call: WindowCall) -> bool:
-    """Whether rows behind the current one do not matter to it, but for its peers."""
-    if call.function in _LOOK_BACK or call.function in _LOOK_AHEAD:
-        return call.function in _LOOK_BACK
-    if call.function == "LAG":
-        return not call.init or (isinstance(call.init[0], int) and call.init[0] >= 0)
-    return call.frame.end is not None and call.frame.end <= 0
+def _last_seen(call: WindowCall) -> Frame | None:
+    """The frame whose last row is the last one that the call sees behind the current row and its peers, or None if it sees all."""
+    if call.function in _LOOK_BACK:
+        return Frame("rows", 0, 0)
+    if call.function in _SHIFTS:
+        offset = (call.init[0] if call.init else 1) or 0
+        assert isinstance(offset, int)
+        ahead = max(0, offset * _SHIFTS[call.function])
+        return Frame("rows", ahead, ahead) if not (ahead and call.ignore_nulls) else None
+    if call.function in _OF_ALL or call.frame.end is None:
+        return None
+    end = max(0, call.frame.end)
+    return call.frame if call.frame.unit == "session" else Frame(call.frame.unit, end, end)
+
+
+def _distance_ahead(calls: Sequence[WindowCall]) -> int | None:
+    """How far ahead of the current row's time calls look, in ms, or None if no time says so."""
+    seen = [_last_seen(c) for c in calls]
+    if any(f is None or (f.end and f.unit != "range") for f in seen):
+        return None
+    return max((int(f.end or 0) for f in seen if f is not None), default=0)
+
+
+def _with_last_seen(node: Node, windows: Windows) -> tuple[Node, Following]:
+    """Window functions that look ahead by rows, groups or a session, with the time of the last row that each row sees.
+
+    No row comes or goes between the current row and that one once the time is closed. The time follows as the ordering time does.
+    """
+    spec = node.spec
+    assert isinstance(spec, Over)
+    times = _kept(followed(node.inputs[0], windows)[1], (), spec.order)
+    seen = [_last_seen(c) for c in spec.calls]
+    ahead = [f for f in seen if f is not None and f.end]
+    units = {f.unit for f in ahead}
+    if not times or None in seen or len(units) != 1 or units == {"range"}:
+        return node, NOTHING
+    ((time, after),) = times.items()
+    furthest = max(ahead, key=lambda f: f.end or 0)
+    if furthest.unit == "session":
+        after += int(furthest.end or 0) - 1
+    type_ = next(f.type for f in node.schema if f.name == time)
+    name = next(n for n in ("last_seen" + "_" * i for i in count()) if n not in node.schema.names)
+    call = WindowCall(name, "LAST_VALUE", (time,), type_, furthest)
+    schema = Schema((*node.schema, Field(name, type_)))
+    return replace(node, spec=replace(spec, calls=(*spec.calls, call)), schema=schema), {name: after}
 
 
 def _kept(below: Following, keys: Sequence[str], order: Sequence[SortKey]) -> Following:
@@ -163,9 +208,11 @@ def emitted(node: Node, windows: Windows, at: Span) -> Node:
     chain: list[Node] = []
     while True:
         _, following = followed(node, windows)
-        own = {c: a for c, a in following.items() if c in node.schema.names}
+        own: Following = {c: a for c, a in following.items() if c in node.schema.names}
+        if not own and isinstance(node.spec, Over):
+            node, own = _with_last_seen(node, windows)
         if not _every_row_has_one(node, frozenset(own), windows):
-            own = {}
+            own = NOTHING
         if own or not isinstance(node.spec, (Project, Filter)):
             break
         chain.append(node)

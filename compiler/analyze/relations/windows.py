@@ -200,12 +200,8 @@ def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> 
     """Without one: from the beginning to the peers of the row; of a window without ORDER BY all rows are peers."""
     if frame is None:
         return Frame("range", None, 0)
-    if frame.exclude not in ("", "no others"):
-        unsupported(
-            f"EXCLUDE {frame.exclude.upper()}",
-            frame.span,
-            "end the frame before the row, or subtract the row's own value",
-        )
+    if frame.unit == "session":
+        return _session(frame, order, binder)
     end = frame.end if frame.end is not None else t.Bound("current row", span=frame.span)
     kinds = ("unbounded preceding", "preceding", "current row", "following", "unbounded following")
     if kinds.index(frame.start.kind) > kinds.index(end.kind) or end.kind == kinds[0] or frame.start.kind == kinds[4]:
@@ -221,9 +217,24 @@ def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> 
         raise mistake("FQ2005", "GROUPS needs ORDER BY", frame.span)
     column = order[0].expr.type if order else INT
     first, last = (_distance(b, frame.unit, column, binder) for b in (frame.start, end))
+    exclude = "" if frame.exclude == "no others" else frame.exclude
+    if exclude == "current row" and frame.unit == "rows" and 0 in (first, last):
+        first, last, exclude = (first, -1, "") if last == 0 else (1, last, "")
     if first is not None and last is not None and first > last:  # it holds no row, wherever that is
         first, last = (2, 1) if first > 0 else (-1, -2)
-    return Frame(frame.unit, first, last)
+    return Frame(frame.unit, first, last, exclude)
+
+
+def _session(frame: t.Frame, order: Sequence[Order], binder: RelBinder) -> Frame:
+    """SESSION WITH GAP, as RisingWave has it: rows that are the gap or more apart are of two sessions."""
+    if len(order) != 1 or order[0].expr.type.kind not in DISTANCES:
+        title = "SESSION WITH GAP needs exactly one ORDER BY column, of numbers or times"
+        raise mistake("FQ2005", title, frame.span)
+    assert frame.end is not None
+    gap = _distance(frame.end, "range", order[0].expr.type, binder)
+    if not gap or gap < 0:
+        raise mistake("FQ2005", "the gap of a session must be greater than zero", frame.end.span)
+    return Frame("session", None, gap)
 
 
 def _milliseconds(interval: t.Interval, unit: str, ordered_by: SqlType) -> int:

@@ -132,13 +132,13 @@ def parse_window(cur: Reader) -> WindowSpec:
     """`([base] [PARTITION BY ...] [ORDER BY ...] [frame])`."""
     start = cur.tok
     cur.expect_op("(")
-    named = cur.tok.is_name and cur.tok.upper not in _FRAMES and not cur.at_words("PARTITION", "BY")
+    frames = cur.tok.upper in _FRAMES or cur.at_words("SESSION", "WITH")
+    named = cur.tok.is_name and not frames and not cur.at_words("PARTITION", "BY")
     base = cur.next().name if named else ""
     partition = cur.listed(cur.rules.expr) if cur.accept_words("PARTITION", "BY") else ()
     order_by = _order_by(cur)
-    if cur.at_words("SESSION", "WITH"):
-        cur.unsupported("a SESSION frame", help="write  ROWS or RANGE BETWEEN ... AND ...")
-    frame = _frame(cur) if cur.tok.upper in _FRAMES else None
+    session = cur.at_words("SESSION", "WITH")
+    frame = _session(cur) if session else _frame(cur) if cur.tok.upper in _FRAMES else None
     cur.expect_op(")", label="not expected in a window")
     return WindowSpec(base, partition, order_by, frame, span=cur.span_since(start))
 
@@ -162,6 +162,17 @@ def _frame(cur: Reader) -> Frame:
     if first.kind == "unbounded following" or (last is not None and last.kind == "unbounded preceding"):
         cur.fail("FQ1003", "the frame ends before it begins", at=made.span, help="write  BETWEEN start AND end")
     return made
+
+
+def _session(cur: Reader) -> Frame:
+    """`SESSION WITH GAP gap`."""
+    start = cur.tok
+    cur.accept_words("SESSION", "WITH")
+    cur.expect_word("GAP", help="write  SESSION WITH GAP INTERVAL '10' MINUTE")
+    at = cur.tok
+    gap = cur.rules.expr(cur)
+    end = Bound("following", gap, span=cur.span_since(at))
+    return Frame("session", Bound("unbounded preceding", span=cur.span_since(start)), end, span=cur.span_since(start))
 
 
 def _bound(cur: Reader) -> Bound:

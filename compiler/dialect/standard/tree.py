@@ -166,9 +166,12 @@ class Bound(Form):
 
 @dataclass(frozen=True, slots=True)
 class Frame(Form):
-    """ROWS|RANGE|GROUPS [BETWEEN] start [AND end] [EXCLUDE ...]. end: None without BETWEEN."""
+    """ROWS|RANGE|GROUPS [BETWEEN] start [AND end] [EXCLUDE ...]. end: None without BETWEEN.
 
-    unit: Literal["rows", "range", "groups"]
+    RisingWave's SESSION WITH GAP is from UNBOUNDED PRECEDING to the gap FOLLOWING.
+    """
+
+    unit: Literal["rows", "range", "groups", "session"]
     start: Bound
     end: Bound | None = None
     exclude: Literal["", "current row", "group", "ties", "no others"] = ""

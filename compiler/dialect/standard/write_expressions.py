@@ -102,6 +102,10 @@ class Writer:
         return f"({' '.join(parts)})"
 
     def _frame(self, frame: t.Frame) -> str:
+        if frame.unit == "session":
+            assert frame.end is not None
+            assert frame.end.offset is not None
+            return f"SESSION WITH GAP {self.expr(frame.end.offset, OTHER)}"
         ends = self._bound(frame.start)
         if frame.end is not None:
             ends = f"BETWEEN {ends} AND {self._bound(frame.end)}"

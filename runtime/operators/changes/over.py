@@ -26,6 +26,7 @@ from flowql.runtime.operators.changes.window_calls import (
     Reach,
     apart,
     bind_window,
+    is_within,
     position_of,
     shown,
 )
@@ -220,8 +221,9 @@ class OverOperator:
             0 if self._whole else len(self._running),
             ties=self._whole
             or max(self._before.groups, self._after.groups) >= 0
-            or any(r.needs_peers for r in self._running),
-            positions=any(f.unit == "range" and (f.start or f.end) for f in frames),
+            or any(r.needs_peers for r in self._running)
+            or any(f.exclude in ("group", "ties") for f in frames),
+            positions=any(f.unit == "session" or (f.unit == "range" and (f.start or f.end)) for f in frames),
         )
         self._key = frozen_picker(schema, spec.keys)
         self._in_key, self._out_key = RowKey(schema), RowKey(plan.schema)
@@ -434,7 +436,7 @@ class _Walk:
     last one of the first sort. Whether two changes meet is the same from both ends, as reach backwards is the opposite one.
     """
 
-    __slots__ = ("_count", "_edge", "_first", "_groups", "_origin", "_then", "_tie", "_walking")
+    __slots__ = ("_count", "_edge", "_first", "_groups", "_last", "_linked", "_origin", "_then", "_tie", "_walking")
 
     def __init__(self, first: Reach, then: Reach, origin: Item) -> None:
         self._first, self._then, self._edge = first, then, origin
@@ -443,6 +445,7 @@ class _Walk:
 
     def _start(self, origin: Item) -> None:
         self._origin, self._count, self._groups, self._tie = origin, 0, 0, origin.tie
+        self._last, self._linked = origin.at, True
 
     def done(self) -> bool:
         """The next row is neither, whatever it is."""
@@ -469,6 +472,11 @@ class _Walk:
         if item.tie != self._tie:
             self._tie = item.tie
             self._groups += 1
+        if reach.gap is not None:
+            self._linked = self._linked and is_within(self._last, item.at, reach.gap)
+            self._last = item.at
+        if self._linked and reach.gap is not None:
+            return True
         if self._count <= reach.rows or self._groups <= reach.groups:
             return True
         distance = None if reach.distance is None else apart(self._origin.at, item.at)

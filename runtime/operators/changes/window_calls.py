@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Linear, Ordered
@@ -74,10 +77,54 @@ class Lines:
         return self._positions
 
 
-def bounds_of(frame: Frame, lines: Lines) -> BoundsOf:
-    """A function from the number of a row to its frame [start, end). Both grow with the row; an empty frame may have start > end."""
+def pieces_of(frame: Frame, lines: Lines) -> list[BoundsOf]:
+    """The frame of a row as ranges of rows, one behind the other: more than one where EXCLUDE leaves rows out.
+
+    Each is a function from the number of a row to [start, end). Both grow with the row; an empty range may have start > end.
+    """
+    whole = _bounds_of(frame, lines)
+    if not frame.exclude:
+        return [whole]
+    of, starts = lines.groups if frame.exclude != "current row" else (range(len(lines)), range(len(lines) + 1))
+
+    def before(i: int) -> tuple[int, int]:
+        start, end = whole(i)
+        return start, min(end, starts[of[i]])
+
+    def own(i: int) -> tuple[int, int]:
+        start, end = whole(i)
+        return max(start, i), min(end, i + 1)
+
+    def behind(i: int) -> tuple[int, int]:
+        start, end = whole(i)
+        return max(start, starts[of[i] + 1]), end
+
+    return [before, own, behind] if frame.exclude == "ties" else [before, behind]
+
+
+def _bounds_of(frame: Frame, lines: Lines) -> BoundsOf:
+    if frame.unit == "session":
+        of, starts = _sessions(lines, frame.end)
+        return lambda i: (starts[of[i]], starts[of[i] + 1])
     start, end = _edge(frame, frame.start, lines, 0), _edge(frame, frame.end, lines, 1)
     return lambda i: (start(i), end(i))
+
+
+def _sessions(lines: Lines, gap: Any) -> tuple[list[int], list[int]]:
+    """(number of its session for each row, first row of each session and behind them the number of rows)."""
+    of, starts, last = [], [], None
+    for i, line in enumerate(lines.lines):
+        if last is None or not is_within(last, line.at, gap):
+            starts.append(i)
+        of.append(len(starts) - 1)
+        last = line.at
+    return of, [*starts, len(lines)]
+
+
+def is_within(a: Position, b: Position, gap: Any) -> bool:
+    """Whether rows at these positions, one behind the other, are of one session."""
+    distance = apart(a, b)
+    return distance is not None and bool(distance < gap)
 
 
 def _edge(frame: Frame, offset: Offset | None, lines: Lines, behind: int) -> Callable[[int], int]:
@@ -136,7 +183,9 @@ def scaled_frame(frame: Frame, t: SqlType) -> Frame:
         exact = Fraction(offset) * 10**t.scale
         return exact.numerator if exact.denominator == 1 else exact
 
-    return Frame(frame.unit, scaled(frame.start), scaled(frame.end)) if frame.unit == "range" else frame
+    if frame.unit not in ("range", "session"):
+        return frame
+    return replace(frame, start=scaled(frame.start), end=scaled(frame.end))
 
 
 _CURRENT = Frame("rows", None, 0)
@@ -152,20 +201,25 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far results depend on rows in one direction: so many rows, groups of peers (0: the own one, -1: none), a distance."""
+    """How far results depend on rows in one direction: so many rows, groups of peers (0: the own one, -1: none), a distance, or
+    as long as each row is nearer than `gap` to the one before it.
+    """
 
     rows: int = 0
     groups: int = -1
     distance: Any = None
+    gap: Any = None
 
     def widened(self, other: Reach) -> Reach:
-        known = [d for d in (self.distance, other.distance) if d is not None]
-        return Reach(max(self.rows, other.rows), max(self.groups, other.groups), max(known, default=None))
+        distances = [d for d in (self.distance, other.distance) if d is not None]
+        gaps = [g for g in (self.gap, other.gap) if g is not None]
+        rows, groups = max(self.rows, other.rows), max(self.groups, other.groups)
+        return Reach(rows, groups, max(distances, default=None), max(gaps, default=None))
 
     @property
     def counts_rows(self) -> bool:
         """Whether it is known without looking at rows."""
-        return self.groups < 0 and self.distance is None
+        return self.groups < 0 and self.distance is None and self.gap is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +291,13 @@ def _scaled(frame: Frame, types: dict[str, SqlType], order: Sequence[SortKey]) -
 
 def _holds_first_row(frame: Frame) -> bool:
     """The frame of every row starts with the first row of the partition and is not empty."""
-    return frame.start is None and (frame.end is None or frame.end >= 0)
+    return (
+        frame.start is None and (frame.end is None or frame.end >= 0) and not frame.exclude and frame.unit != "session"
+    )
 
 
 def _is_running(frame: Frame, order: Sequence[SortKey]) -> bool:
-    return frame.start is None and frame.end == 0 and (bool(order) or frame.unit == "rows")
+    return frame.start is None and frame.end == 0 and not frame.exclude and (bool(order) or frame.unit == "rows")
 
 
 def _framed(call: WindowCall, order: Sequence[SortKey], running: Accumulation | None, results: Results) -> BoundWindow:
@@ -249,6 +305,9 @@ def _framed(call: WindowCall, order: Sequence[SortKey], running: Accumulation | 
     if running is not None:
         peers = Reach(groups=0) if running.peers else Reach()
         return BoundWindow(call, running, None, peers, peers)
+    if frame.unit == "session":
+        session = Reach(gap=frame.end)
+        return BoundWindow(call, results=results, before=session, after=session)
     if frame.start is None or frame.end is None or (not order and frame.unit != "rows"):
         return BoundWindow(call, results=results, whole=True)
     before, after = max(0, -frame.start), max(0, frame.end)
@@ -379,13 +438,21 @@ def _value_results(call: WindowCall, at: int) -> Results:
             return [None] * (high - low)
         values = lines.column(at)
         known = [i for i, v in enumerate(values) if v is not None or not call.ignore_nulls]
-        bounds = bounds_of(call.frame, lines)
+        pieces = pieces_of(call.frame, lines)
+        last = call.function == "LAST_VALUE"
+        if last:
+            pieces.reverse()
         found = []
         for i in range(low, high):
-            start, end = bounds(i)
-            first, behind = bisect_left(known, start), bisect_left(known, end)
-            place = behind - 1 if call.function == "LAST_VALUE" else first + nth - 1
-            found.append(values[known[place]] if first <= place < behind else None)
+            before, value = 0, None  # how many values the pieces before have
+            for start, end in (bounds(i) for bounds in pieces):
+                first, behind = bisect_left(known, start), bisect_left(known, end)
+                place = behind - 1 if last else first + nth - 1 - before
+                if first <= place < behind:
+                    value = values[known[place]]
+                    break
+                before += max(behind - first, 0)
+            found.append(value)
         return found
 
     return results
@@ -416,20 +483,23 @@ def _linear_results(bound: BoundCall, kind: Linear, frame: Frame) -> Results:
 
     def results(lines: Lines, low: int, high: int) -> list[Any]:
         args = [arguments(line.row) for line in lines.lines]
-        bounds = bounds_of(frame, lines)
-        acc, first, behind, found = kind.zero, 0, 0, []
-        for i in range(low, high):
-            start, end = bounds(i)
-            if start >= behind:
-                acc, first, behind = kind.zero, start, start
-            for places, weight in ((range(behind, end), 1), (range(first, start), -1)):
-                for at in places:
-                    given = args[at]
-                    part = None if given is None else kind.part(given, weight)
-                    acc = acc if part is None else kind.add(acc, part)
-            first, behind = start, end
-            found.append(shown(kind.result, acc))
-        return found
+
+        def moved_over(bounds: BoundsOf) -> Iterator[Any]:
+            acc, first, behind = kind.zero, 0, 0
+            for i in range(low, high):
+                start, end = bounds(i)
+                if start >= behind:
+                    acc, first, behind = kind.zero, start, start
+                for places, weight in ((range(behind, end), 1), (range(first, start), -1)):
+                    for at in places:
+                        given = args[at]
+                        part = None if given is None else kind.part(given, weight)
+                        acc = acc if part is None else kind.add(acc, part)
+                first, behind = start, end
+                yield acc
+
+        sums = zip(*map(moved_over, pieces_of(frame, lines)), strict=True)
+        return [shown(kind.result, accs[0] if len(accs) == 1 else reduce(kind.add, accs)) for accs in sums]
 
     return results
 
@@ -455,24 +525,26 @@ def _extreme_results(bound: BoundCall, frame: Frame) -> Results:
     assert text is not None
 
     def results(lines: Lines, low: int, high: int) -> list[Any]:
-        bounds = bounds_of(frame, lines)
-        queue: deque[tuple[int, str, Any]] = deque()
-        behind, found = 0, []
-        for i in range(low, high):
-            start, end = bounds(i)
-            for at in range(max(behind, start), end):
-                args = arguments(lines.lines[at].row)
-                if args is None or args[0] is None:
-                    continue
-                own = text(args)
-                while queue and queue[-1][1] >= own:
-                    queue.pop()
-                queue.append((at, own, args[0]))
-            behind = max(behind, end)
-            while queue and queue[0][0] < start:
-                queue.popleft()
-            found.append(queue[0][2] if queue else None)
-        return found
+        def moved_over(bounds: BoundsOf) -> Iterator[tuple[str, Any] | None]:
+            queue: deque[tuple[int, str, Any]] = deque()
+            behind = 0
+            for i in range(low, high):
+                start, end = bounds(i)
+                for at in range(max(behind, start), end):
+                    args = arguments(lines.lines[at].row)
+                    if args is None or args[0] is None:
+                        continue
+                    own = text(args)
+                    while queue and queue[-1][1] >= own:
+                        queue.pop()
+                    queue.append((at, own, args[0]))
+                behind = max(behind, end)
+                while queue and queue[0][0] < start:
+                    queue.popleft()
+                yield queue[0][1:] if queue else None
+
+        best = zip(*map(moved_over, pieces_of(frame, lines)), strict=True)
+        return [min(filter(None, found), key=itemgetter(0), default=(None, None))[1] for found in best]
 
     return results
 
@@ -484,13 +556,14 @@ def _all_results(bound: BoundCall, kind: Ordered, frame: Frame) -> Results:
 
     def results(lines: Lines, low: int, high: int) -> list[Any]:
         args = [arguments(line.row) for line in lines.lines]
-        bounds = bounds_of(frame, lines)
-        last: tuple[tuple[int, int], Any] | None = None
+        pieces = pieces_of(frame, lines)
+        last: tuple[list[tuple[int, int]], Any] | None = None
         found = []
         for i in range(low, high):
-            here = bounds(i)
+            here = [bounds(i) for bounds in pieces]
             if last is None or last[0] != here:
-                given = [a[0] for a in args[here[0] : here[1]] if a is not None and (kind.nulls or a[0] is not None)]
+                seen = chain.from_iterable(args[start:end] for start, end in here)
+                given = [a[0] for a in seen if a is not None and (kind.nulls or a[0] is not None)]
                 last = here, make([(v, 1) for v in given])
             found.append(last[1])
         return found

@@ -127,6 +127,44 @@ def test_near_frames_of_a_large_partition_see_far_enough_on_both_sides(unit, sta
             assert Counter(map(plain, deployed.rows())) == expected
 
 
+@pytest.mark.turns("cases")
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("gap", [1, 2, 5])
+def test_sessions_of_a_large_partition_grow_merge_and_split(gap, descending):
+    """Gaps of 1, which peers alone are within, up to those that some rows bridge."""
+    rng = random.Random(gap)
+    table = Table("t", rng, values=400)
+    session = Frame("session", None, gap)
+    calls = [
+        WindowCall("c", "COUNT", (), BIGINT, session),
+        WindowCall("s", "SUM", ("t_id",), decimal(38, 0), session),
+        WindowCall("m", "MAX", ("t_id",), BIGINT, session),
+        WindowCall("f", "FIRST_VALUE", ("t_n",), BIGINT, session),
+        WindowCall("n", "SUM", ("t_id",), decimal(38, 0), Frame("range", -1, 1)),
+    ]
+    deployed = Deployed(sunk(over(table, *calls, order=(SortKey("t_n", descending),))), 1, rng)
+    rows: list = []
+    for key in range(150):
+        table._set(rows, key, table._row(key))
+    table._next = 150
+    deployed.feed("t", rows)
+    direction = " DESC" if descending else ""
+    by = f"ORDER BY t_n{direction} NULLS LAST"
+    begins = f"CASE WHEN abs(t_n - lag(t_n) OVER ({by})) < {gap} OR (t_n IS NULL AND lag(t_id) OVER ({by}) IS NOT NULL "
+    begins += f"AND lag(t_n) OVER ({by}) IS NULL) THEN 0 ELSE 1 END"
+    inner = f"SELECT *, sum(begins) OVER ({by}) AS session FROM (SELECT *, {begins} AS begins FROM t)"
+    first = f"first(t_n ORDER BY t_n{direction}) OVER (PARTITION BY session)"
+    shown = f"count(*) OVER p, sum(t_id) OVER p, max(t_id) OVER p, {first}, "
+    shown += f"sum(t_id) OVER ({by} RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING)"
+    sql = f"SELECT * EXCLUDE (begins, session), {shown} FROM ({inner}) WINDOW p AS (PARTITION BY session)"
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for n in (0, *(1, 1, 2, 3) * 5, 0):
+            deployed.feed("t", table.changes(n))
+            deployed.settle()
+            connection.register("t", table.arrow())
+            assert Counter(map(plain, deployed.rows())) == Counter(map(plain, connection.execute(sql).fetchall()))
+
+
 def _bound(offset: int, side: str) -> str:
     if not offset:
         return "CURRENT ROW"
