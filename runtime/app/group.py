@@ -53,7 +53,7 @@ PLAN_MS = 300  # between two looks for a newer plan
 MORE_MS = 5_000  # between two looks whether topics have more partitions
 # Between two looks at what comes next: while tasks wait for channels, a generation is built or swapped in, or copies warm up, and else. Events and
 # requests wake the step.
-BUSY_MS, QUIET_MS = 30, 100
+BUSY_MS, QUIET_MS = 30, 200
 FRONTIER_MS = 30  # interval of polling the upstream tasks of channels that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
 TIDY_MS = 5_000  # after a plan, until unused topics are deleted

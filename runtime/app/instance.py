@@ -45,7 +45,7 @@ from flowql.runtime.app.restore_process import restore_process
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.single_instance import SingleInstanceReconciler
 from flowql.runtime.app.suspension import misplaced, suspend, unreadable
-from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
+from flowql.runtime.app.threads import RARE_WAIT_MS_MAX, NamedStep, ThreadGroup, named
 from flowql.runtime.app.torn_commits import TornCommits
 from flowql.runtime.app.uploads import InstanceUploads
 from flowql.runtime.app.upstream import LocalProgress, UpstreamWaits
@@ -347,18 +347,18 @@ class Instance:
         processing.append(
             NamedStep(self.preemption.name, self.preemption, self.preemption.wait, self.manager.signal_preempting)
         )
-        watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
-        watching += [named("merge", self.merger), named("statistics", self.statistics)]
+        rare = partial(named, wait_ms_max=RARE_WAIT_MS_MAX)
+        watching = [rare("rates", self.rates), rare("sizes", self.sizes), rare("cleanup", self.cleaner)]
+        watching += [rare("merge", self.merger), rare("statistics", self.statistics), rare("watchdog", self.watchdog)]
         if self.uploads is not None:
             watching.append(named("remote", self.uploads))
         if self.checkpoints is not None:
             watching.append(named("remote", self.checkpoints))
-        watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.instance_bytes))]
-        reconciler = named("reconciler", self.reconciler)
-        self.reconciler.wake = reconciler.wake
-        members = [named("placement", self.placement)] if self.group is not None else []
-        if members:
-            self.placement.wake, self.placement.notify = members[0].wake, reconciler.wake
+        watching.append(named("memory", UnusedMemory(self.config.budget.instance_bytes)))
+        reconciler, placement = named("reconciler", self.reconciler), named("placement", self.placement)
+        self.reconciler.wake = self.placement.notify = reconciler.wake
+        self.placement.wake = placement.wake
+        members = [placement] if self.group is not None else []
         return [main, restore, restoration, polling, reconciler, *members, *processing, commit, *watching]
 
     def start(self, beats: BeatFile | None = None) -> None:

@@ -42,7 +42,7 @@ ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
 HEAD_GAP = 100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest
 END_REFRESH_MS = 20
 # Where nothing has come for a while: an instance at rest asks its brokers every five seconds, and again before it hands out what arrives.
-QUIET_AFTER_MS, QUIET_MS, QUIET_WAIT_MS = 1_000, 5_000, 100
+QUIET_AFTER_MS, QUIET_MS, QUIET_WAIT_MS = 1_000, 5_000, 200
 END_UNKNOWN = 1 << 62
 
 

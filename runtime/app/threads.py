@@ -18,6 +18,7 @@ from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.clock import Clock
 
 WAIT_MS_MAX = 200
+RARE_WAIT_MS_MAX = 60_000  # of threads that no other thread gives work
 STOP_S = 30.0
 FRAMES_MAX = 6  # innermost calls of a thread that are shown
 # How soon a busy thread gives way to one that waits for the interpreter lock. Python's default is best for a query alone: an aggregate of
@@ -40,15 +41,16 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedStep:
-    """A step, its thread's name and how to wait between two rounds."""
+    """A step, its thread's name and how to wait between two rounds. wait_ms_max: the longest wait, whatever the step asks for."""
 
     name: str
     step: Step
     wait: Callable[[float], object]
     wake: Callable[[], None]
+    wait_ms_max: int = WAIT_MS_MAX
 
 
-def named(name: str, step: Step) -> NamedStep:
+def named(name: str, step: Step, *, wait_ms_max: int = WAIT_MS_MAX) -> NamedStep:
     """A step that waits on its own event."""
     event = threading.Event()
 
@@ -56,7 +58,7 @@ def named(name: str, step: Step) -> NamedStep:
         event.wait(seconds)
         event.clear()
 
-    return NamedStep(name, step, wait, event.set)
+    return NamedStep(name, step, wait, event.set, wait_ms_max)
 
 
 def share_interpreter(queries: int) -> None:
@@ -135,7 +137,7 @@ class ThreadGroup:
             while not self._stopping.is_set():
                 wait_ms = self._round(named_step, self._clock.timer_ms(), self._slots.get(named_step.name))
                 if wait_ms > 0:
-                    named_step.wait(min(wait_ms, WAIT_MS_MAX) / 1000)
+                    named_step.wait(min(wait_ms, named_step.wait_ms_max) / 1000)
         except BaseException as error:  # whatever it is: the instance must learn that a thread is gone
             self._on_death(named_step.name, error)
 

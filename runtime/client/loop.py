@@ -31,6 +31,7 @@ from flowql.runtime.log.base import (
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
 # And where nothing has come for a while: most instances wait most of the time, and each look costs system calls.
 QUIET_AFTER_MS, QUIET_MS = 1_000, 20
+STILL_AFTER_MS, STILL_MS = 10_000, 50
 RESTING_MS = 1_000  # while only another thread can give it work, which wakes it
 FETCH_ROWS, FETCH_BYTES = 30_000, 8 << 20
 READERS_MAX = 64  # cached chunk readers
@@ -76,7 +77,8 @@ class ConsumerLoop:
             return 0
         if not self._at_work:
             return RESTING_MS
-        return IDLE_MS if now_ms - self._progress_ms < QUIET_AFTER_MS else QUIET_MS
+        still_ms = now_ms - self._progress_ms
+        return IDLE_MS if still_ms < QUIET_AFTER_MS else QUIET_MS if still_ms < STILL_AFTER_MS else STILL_MS
 
     @property
     def _at_work(self) -> bool:

@@ -58,8 +58,9 @@ class Heartbeats:
         self._last: dict[str, Heartbeat] = {}
         self._heard: dict[str, int] = {}  # of each member, after how many of the reader
 
-    def take(self, values: Iterable[bytes | None]) -> None:
-        """Records in order. What cannot be read is of another version, and tells nothing."""
+    def take(self, values: Iterable[bytes | None]) -> bool:
+        """Records in order. True if one says more than that its member is alive. What cannot be read is of another version, and tells nothing."""
+        is_news = False
         for value in values:
             try:
                 heard = Heartbeat.decode(value or b"")
@@ -70,7 +71,9 @@ class Heartbeats:
                 continue  # of a process that was replaced
             if heard.member == self._reader and (before is None or heard.beat != before.beat):
                 self._own += 1
+            is_news |= before is None or replace(before, beat=heard.beat) != heard
             self._last[heard.member], self._heard[heard.member] = heard, self._own
+        return is_news
 
     def last(self, member: str) -> Heartbeat | None:
         return self._last.get(member)
@@ -78,6 +81,11 @@ class Heartbeats:
     def is_silent(self, member: str) -> bool:
         """A member that was never heard counts from the first heartbeat of the reader on."""
         return self._own - self._heard.get(member, 0) >= MISSED_MAX
+
+    @property
+    def is_late(self) -> bool:
+        """A member may be silent soon, or has been so for a short time."""
+        return any(MISSED_MAX // 2 <= self._own - heard <= 2 * MISSED_MAX for heard in self._heard.values())
 
     def members(self) -> set[str]:
         """Everybody who was ever heard."""

@@ -24,6 +24,8 @@ from flowql.runtime.placement.record import KEY, Placement, PlacementChange, Pla
 from flowql.runtime.state.changelog import COMPACTED, records_of
 
 LOOK_MS, RETRY_MS = 50, 200
+# Between two looks while no member says anything new, and how long after that.
+QUIET_MS, QUIET_AFTER_MS = 150, 5_000
 AGAIN_MS = 500  # until a leader that was replaced looks again whether it is one
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 24
 
@@ -75,7 +77,8 @@ class PlacementStep:
         self._writer: Producer | None = None
         self._decided: _Decided | None = None
         self._beat, self._said = 0, Heartbeat(member, 0, 0, 0)
-        self._beat_at_ms = self._lead_at_ms = 0
+        self._beat_at_ms = self._lead_at_ms = self._quiet_at_ms = 0
+        self._is_news = False  # something else than heartbeats at intervals was read
         self.trouble = ""  # why placement does not go on, for status
         self.wake: Callable[[], None] = lambda: None
         self.notify: Callable[[], None] = lambda: None  # there are events
@@ -183,7 +186,10 @@ class PlacementStep:
             self.trouble = str(error)
             return RETRY_MS
         self.trouble = ""
-        return LOOK_MS if again_ms is None else min(LOOK_MS, again_ms)
+        if self._is_news or self._heartbeats.is_late:
+            self._quiet_at_ms, self._is_news = now_ms + QUIET_AFTER_MS, False
+        look_ms = LOOK_MS if now_ms < self._quiet_at_ms else QUIET_MS
+        return look_ms if again_ms is None else min(look_ms, again_ms)
 
     def close(self) -> None:
         """Leaves, after the threads of the instance have ended and what they did is committed. Raises nothing."""
@@ -216,8 +222,9 @@ class PlacementStep:
         assert self._beats is not None, "nothing is open"
         end = self._log.admin().written_offset(self._placed) if to_end else 0
         while (batch := self._beats.take(_READ_ROWS, _READ_BYTES)) is not None:
-            self._heartbeats.take(batch.records.column("value").to_pylist())
+            self._is_news |= self._heartbeats.take(batch.records.column("value").to_pylist())
         newest = self._placements.newer(to_end=to_end)
+        self._is_news |= newest is not None
         with self._lock:
             self._learn(newest)
         self._placements.check_end(end)

@@ -17,6 +17,7 @@ from flowql.runtime.ticks.record import LINES, REPORT, TOPIC, Ends, Lines, Repor
 
 INTERVAL_MS = 100  # between two ticks
 BUSY_MS, BUSY_FOR_MS = 10, 1_000  # between two looks, and how long after the last record
+LOOK_MS = 50  # between two looks else
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 24
 _LOOK_BACK = 1_000  # records before those that were read, in which the last lines are looked for first
 
@@ -60,7 +61,7 @@ class TickStep:
         self._reports.clear()
         self._tell(now_ms)
         waits = self._ends is not None or bool(self._written)
-        return BUSY_MS if waits or now_ms < self._busy_until_ms else None
+        return BUSY_MS if waits or now_ms < self._busy_until_ms else LOOK_MS
 
     def _open(self) -> None:
         if self._reader is None:

@@ -61,8 +61,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "REST_MS = 5001  # for so long a query may take to process what is between its tasks": "a length of time",
     },
     "runtime/app/group.py": {
-        "BUSY_MS, QUIET_MS = 31, 100": "a length of a wait",
-        "BUSY_MS, QUIET_MS = 30, 101": "a length of a wait",
+        "BUSY_MS, QUIET_MS = 31, 200": "a length of a wait",
+        "BUSY_MS, QUIET_MS = 30, 201": "a length of a wait",
         "RETRY_MS = 201": "a length of time",
         "PLAN_MS = 301  # between two looks for a newer plan": "a length of time",
         "FRONTIER_MS = 31  # interval of polling the upstream tasks of channels that are still incomplete": "a length of time",
@@ -184,6 +184,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "STOP_S = 31.0": "a length of time",
         "FRAMES_MAX = 7  # innermost calls of a thread that are shown": "a number of calls that are shown",
         "WAIT_MS_MAX = 201": "a length of time",
+        "RARE_WAIT_MS_MAX = 60001  # of threads that no other thread gives work": "a length of time",
         "GC_THRESHOLD = 50001  # rows in flight are young garbage that reference counts free; collect cycles less often": "one object of fifty thousand",
     },
     "runtime/app/troubles.py": {

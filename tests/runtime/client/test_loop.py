@@ -69,6 +69,7 @@ def test_a_client_whose_buffer_is_full_rests_until_somebody_takes_from_it(
     assert run(client) == loop.IDLE_MS, "at the end of the log it looks for more"
     now = loop.QUIET_AFTER_MS
     assert client.loop.run_once(now) == loop.QUIET_MS, "and less often when nothing has come for a while"
+    assert client.loop.run_once(now + loop.STILL_AFTER_MS) == loop.STILL_MS
     produce(log, "p", (A0, [b"v"]))
     assert client.loop.run_once(now) == 0
     client.poll(lambda tp: True)

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.placement.balance import units_of
 from flowql.runtime.placement.heartbeats import MISSED_MAX, Heartbeat, Heartbeats
 from flowql.runtime.placement.leader import DEAD_RECORDS, Wanted, giving_up, next_placement
 from flowql.runtime.placement.record import Place, Placement
+from flowql.runtime.placement.step import LOOK_MS, QUIET_AFTER_MS, QUIET_MS, PlacementStep
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 
@@ -247,3 +249,28 @@ def test_a_heartbeat_tells_the_rack() -> None:
     assert Heartbeat.decode(said.encode()[1]) == said
     older = said.encode()[1].replace(b',"rack":"eu-1"', b"")
     assert Heartbeat.decode(older).rack == ""
+
+
+def test_only_heartbeats_that_say_something_new_are_news() -> None:
+    heard = Heartbeats("a")
+    assert heard.take([beat("a").encode()[1], beat("b").encode()[1]])
+    assert not heard.take([replace(beat("b"), beat=2).encode()[1]])
+    assert heard.take([replace(beat("b", applied=3), beat=2).encode()[1]])
+    late = []
+    for n in range(2, 4 + 2 * MISSED_MAX):
+        assert not heard.take([replace(beat("a"), beat=n).encode()[1]])
+        late.append(heard.is_late)
+    assert [n for n, is_late in enumerate(late, 1) if is_late] == list(range(MISSED_MAX // 2, 2 * MISSED_MAX + 1))
+
+
+def test_a_member_looks_rarely_while_no_member_says_anything_new() -> None:
+    place = PlacementStep(MemoryLog(), "app", "a", lambda: 0, str)
+    assert place.run_once(0) == LOOK_MS
+    rests = 0
+    while place.run_once(rests) == LOOK_MS:
+        rests += LOOK_MS
+    assert QUIET_AFTER_MS <= rests <= 2 * QUIET_AFTER_MS
+    assert place.run_once(rests) == QUIET_MS
+    place.want(1, [{A0}], ["A"], [], 0)
+    waits = [place.run_once(rests + n) for n in range(1, 4)]
+    assert waits[-1] == LOOK_MS, "its placement is news"
