@@ -12,7 +12,7 @@ from flowql.runtime.app.forwarding import refuse_forward
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.plan_writer import write_after
 from flowql.runtime.topology.log_facts import LogFacts, scanned
-from flowql.runtime.topology.query import ensure_changelogs, ensure_repartitions, ensure_topics
+from flowql.runtime.topology.query import ensure_changelogs, ensure_topics, repartitions
 
 
 def announced(host: QueryHost, change: PlanChange, entry: Entry | None = None) -> PlanChange | None:
@@ -29,8 +29,7 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry | None = None) -
     facts = LogFacts(host.admin, app, queries)
     whole = [q for q in queries if q.id not in runs or not _reads_missing(q, facts)]
     # Only for new queries: an empty topic must not take the place of a lost changelog.
-    ensure_changelogs([q for q in queries if q.id not in runs], host, facts)
-    ensure_repartitions(whole, host, facts, runs)
+    ensure_changelogs([q for q in queries if q.id not in runs], host, facts, repartitions(whole, app, facts, runs))
     records = inserted(host, after)
     return change if write_after(host, before, after, entry, records) else None
 

@@ -62,6 +62,7 @@ from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 TASKS, RESULTS = "tasks", "results"
 # A new task looks at so many keys of a partition in advance, at least, and so many bytes of their records.
 LOOKED_AT, LOOKED_AT_BYTES = 16, 1 << 20
+NO_TOPICS: Mapping[str, NewTopic] = {}
 
 
 class Exchanges(Protocol):
@@ -106,9 +107,13 @@ class BuiltQuery:
 def ensure_sources(plan: Plan, admin: Admin) -> dict[str, TopicInfo]:
     """Create the topics of local tables, and those declared with PARTITIONS; TopicMissing names what else is missing.
 
-    All topics that there are then.
+    Returns all topics that exist then.
     """
     known = admin.topics()
+    return known | admin.create_topics(_missing_sources(plan, known))
+
+
+def _missing_sources(plan: Plan, known: Mapping[str, TopicInfo]) -> dict[str, NewTopic]:
     missing, wanted = [], dict[str, NewTopic]()
     written = {s.topic for s in plan.sources if s.query is not None}
     for source in plan.sources:
@@ -125,7 +130,7 @@ def ensure_sources(plan: Plan, admin: Admin) -> dict[str, TopicInfo]:
     if missing:
         msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
         raise TopicMissing(msg)
-    return known | admin.create_topics(wanted)
+    return wanted
 
 
 def _check_own(source: SourceDef, info: TopicInfo) -> None:
@@ -142,13 +147,14 @@ def _check_own(source: SourceDef, info: TopicInfo) -> None:
 def ensure_topics(
     plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN, options: Mapping[str, str] | None = None
 ) -> None:
-    """As `ensure_sources`, and the topics that queries write.
+    """As `ensure_sources`, and the topics that queries write. One request creates all of them.
 
     planned: partitions of results, where a change decides them. options: for the config of topics of results.
     """
-    known = {name: info.partitions for name, info in ensure_sources(plan, admin).items()}
+    topics = admin.topics()
+    wanted = _missing_sources(plan, topics)
+    known = {name: t.partitions for name, t in topics.items()} | {name: new.partitions for name, new in wanted.items()}
     creators = {queries[0].id for queries in plan.writers.values()}
-    wanted: dict[str, NewTopic] = {}
     for query in (q for q in plan.queries if q.id in creators):
         unlisted = [] if planned else [t for t in scanned(query) if t not in known]
         known |= admin.partition_counts(unlisted) if unlisted else {}
@@ -180,8 +186,13 @@ def check_times(query: QueryPlan, facts: LogFacts) -> None:
         )
 
 
-def ensure_changelogs(queries: Iterable[QueryPlan], env: TaskServices, facts: LogFacts) -> None:
-    """A compacted topic for each store, with a partition per task. One of other size is left from a query that is gone."""
+def ensure_changelogs(
+    queries: Iterable[QueryPlan], env: TaskServices, facts: LogFacts, others: Mapping[str, NewTopic] = NO_TOPICS
+) -> None:
+    """A compacted topic for each store, with a partition per task. One of other size is left from a query that is gone.
+
+    others: topics that the same request creates.
+    """
     wanted: dict[str, int] = {}
     for query in queries:
         counts = facts.counts(query)
@@ -191,21 +202,22 @@ def ensure_changelogs(queries: Iterable[QueryPlan], env: TaskServices, facts: Lo
     known = env.admin.partition_counts(wanted)
     for topic in (topic for topic, n in wanted.items() if known.get(topic, n) != n):
         env.admin.delete_topic(topic)
-    env.admin.create_topics({t: NewTopic(n, CHANGELOG) for t, n in wanted.items() if known.get(t) != n})
+    new = {t: NewTopic(n, CHANGELOG) for t, n in wanted.items() if known.get(t) != n}
+    env.admin.create_topics({**new, **others})
 
 
-def ensure_repartitions(
-    queries: Iterable[QueryPlan], env: TaskServices, facts: LogFacts, runs: Collection[str]
-) -> None:
+def repartitions(
+    queries: Iterable[QueryPlan], application_id: str, facts: LogFacts, runs: Collection[str]
+) -> dict[str, NewTopic]:
     """The topics of repartitions, where they are topics. runs: queries whose topics, if they exist, are their own, whatever their inputs have become since they began."""
     wanted: dict[str, NewTopic] = {}
     for query in queries:
         counts = facts.counts(query)
         for sub in query.subtopologies:
-            for topic in repartition_topics(sub, env.config.application_id):
+            for topic in repartition_topics(sub, application_id):
                 if query.id not in runs or topic not in facts.topics:
                     wanted[topic] = NewTopic(counts[sub.number], KEPT)
-    env.admin.create_topics(wanted)
+    return wanted
 
 
 def repartition_topics(sub: SubTopology, application_id: str) -> list[str]:

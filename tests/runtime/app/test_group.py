@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.deployed import Swap
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.group import BUSY_MS, QUIET_MS
@@ -29,7 +31,7 @@ from flowql.runtime.placement.record import Place, PlacementChange
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.contents import DEAD_LETTERS, contents_of, differences
 from tests.crash.project import APPENDED, UPSERTED, append, compiled, create_topics, customers, orders
-from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, plan, produce, read
+from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, SOURCES, plan, produce, read
 from tests.runtime.app.test_broken_input import DenyingLog
 from tests.runtime.app.test_refused import RefusingLog
 
@@ -177,6 +179,25 @@ def test_a_member_looks_less_often_while_no_task_waits_for_others(sql, look_ms):
     first.deploy(plan(sql))
     settle(first, driver)
     assert first.group.run_once(first.clock.timer_ms()) == look_ms
+
+
+def test_a_first_deployment_creates_the_topics_of_its_queries_in_two_rounds(monkeypatch):
+    """Brokers take 50 to 100 ms for each: sources, results, changelogs and repartitions had one of their own."""
+    log = MemoryLog()
+    first, _ = member(log, "one")
+    create, rounds = log.create_topics, []
+
+    def created(topics):
+        if new := sorted(set(topics) - log.topics().keys()):
+            rounds.append(new)
+        return create(topics)
+
+    monkeypatch.setattr(first.admin, "create_topics", created)
+    declared = SOURCES.replace("WITH (", "WITH (PARTITIONS=2, ")
+    first.deploy(compile_project([SourceText("test.sql", declared + BY_V)]).plan)
+    assert len(rounds) == 2, rounds
+    assert rounds[0] == ["BY_V", "input", "other"]
+    assert {name.rpartition("-")[2] for name in rounds[1]} == {"changelog", "repartition"}
 
 
 def test_a_member_looks_often_while_something_is_swapped_in_and_while_its_copies_warm_up():
