@@ -18,7 +18,7 @@ from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.clock import Clock
 
 WAIT_MS_MAX = 200
-RARE_WAIT_MS_MAX = 60_000  # of threads that no other thread gives work
+RARE_WAIT_MS_MAX = 1_000  # of threads that no other thread gives work
 STOP_S = 30.0
 FRAMES_MAX = 6  # innermost calls of a thread that are shown
 # How soon a busy thread gives way to one that waits for the interpreter lock. Python's default is best for a query alone: an aggregate of

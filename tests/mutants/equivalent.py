@@ -184,7 +184,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "STOP_S = 31.0": "a length of time",
         "FRAMES_MAX = 7  # innermost calls of a thread that are shown": "a number of calls that are shown",
         "WAIT_MS_MAX = 201": "a length of time",
-        "RARE_WAIT_MS_MAX = 60001  # of threads that no other thread gives work": "a length of time",
+        "RARE_WAIT_MS_MAX = 1001  # of threads that no other thread gives work": "a length of time",
         "GC_THRESHOLD = 50001  # rows in flight are young garbage that reference counts free; collect cycles less often": "one object of fifty thousand",
     },
     "runtime/app/troubles.py": {
