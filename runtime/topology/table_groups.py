@@ -170,12 +170,13 @@ class Waiter:
     thread waits. after: called after the turns of all statements of its group; equal functions are called once.
     """
 
-    woken: threading.Event = field(default_factory=threading.Event, kw_only=True)
+    woken: threading.Event | None = field(default=None, kw_only=True)
     turn: Callable[[], None] | None = field(default=None, kw_only=True)
     after: Callable[[], None] | None = field(default=None, kw_only=True)
 
     def wake(self) -> None:
-        self.woken.set()
+        if self.woken is not None:
+            self.woken.set()
         if self.turn is not None:
             self.turn()
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.batch import Row
+from flowql.runtime.clock import Clock, SystemClock
 from flowql.runtime.errors import (
     EndMoved,
     Fenced,
@@ -50,6 +51,9 @@ from flowql.runtime.topology.table_rows import Key
 FULL = ", as the disk takes none of them: make room there, or raise `memory` of the target"
 POLICY = {"cleanup.policy": "compact"}
 GROUP_MAX = 1_000  # statements in one transaction
+# So long after a group, the next one waits for statements of the clients that were answered; no longer than the last group took.
+GATHER_NS_MAX = 10_000_000
+GATHERS_LEFT_OUT_MAX = 63  # after a wait in vain; their number doubles each time
 TRIES = 1_000  # of a group, while writers in other processes come first: one of them gets on each time
 TRIES_BROKER = 5  # on Kafka they may shut each other out
 
@@ -69,6 +73,7 @@ class TableWriters:
         writer: str = "",
         stores: RowStores | None = None,
         memory_max: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """writer: tells this process and its log apart from others that change tables at the same time. stores: for the rows of the tables.
         memory_max: of rows in memory, for tables whose store takes no rows as its disk is full.
@@ -76,6 +81,7 @@ class TableWriters:
         self.log = log
         self.inserting = threading.Lock()  # held by who writes to topics with a transactional id that threads share
         self._application_id, self._writer = application_id, writer
+        self._clock = clock or SystemClock()
         self._stores = stores or StoresInMemory()
         self._spare = StoresInMemory(memory_max, FULL)
         self._lock = threading.Lock()  # guards the tables
@@ -223,7 +229,7 @@ class TableWriters:
                 if self._writer and self.log.drops_with_commits:
                     name = f"{name}-{self._writer}"
                 stores = (self._stores, self._spare)
-                known = self._tables[source.topic] = _TableWriter(self.log, name, source.topic, *stores)
+                known = self._tables[source.topic] = _TableWriter(self.log, name, source.topic, self._clock, *stores)
             return known
 
 
@@ -231,17 +237,28 @@ class _TableWriter:
     """The statements of one table."""
 
     def __init__(
-        self, log: Log, transactional_id: str, topic: str, stores: RowStores, in_memory: StoresInMemory
+        self,
+        log: Log,
+        transactional_id: str,
+        topic: str,
+        clock: Clock,
+        stores: RowStores,
+        in_memory: StoresInMemory,
     ) -> None:
         """in_memory: for rows that `stores` does not take."""
         self._log, self._transactional_id, self._topic = log, transactional_id, topic
-        self._stores, self._in_memory = stores, in_memory
+        self._clock, self._stores, self._in_memory = clock, stores, in_memory
         self._store: RowStore = stores.of(topic)
         self._refused: StateError | None = None  # the rows do not fit into memory either
-        self._lock = threading.Lock()  # guards the two below
+        self._lock = threading.Lock()  # guards the four below
+        self._gathered = threading.Condition(self._lock)
         self._waiting: list[Waiter] = []
         self._owned = False
+        self._expected = 0  # statements that the next group will have if all clients of the last one go on
+        self._wakes_at = GROUP_MAX  # waiting statements for which the owner wakes
         # For the owner alone:
+        self._took_ns = self._ended_ns = 0  # the last group
+        self._gathers_left_out = self._in_vain = 0
         self._table: Table | None = None
         self._producer: Producer | None = None
 
@@ -257,20 +274,24 @@ class _TableWriter:
                 own(self._own)
 
         statement.turn = turn
-        with self._lock:
-            self._waiting.append(statement)
-            waits, self._owned = self._owned, True
-        if not waits:
+        if not self._enqueue(statement):
             turn()
 
-    def _await_turn(self, waiter: Waiter) -> None:
-        """Returns when this thread owns the table, or its statement was carried out."""
+    def _enqueue(self, waiter: Waiter) -> bool:
+        """Returns whether the table has another owner."""
         with self._lock:
             self._waiting.append(waiter)
             waits, self._owned = self._owned, True
-        if waits:
+            if len(self._waiting) >= self._wakes_at:
+                self._gathered.notify_all()
+        return waits
+
+    def _await_turn(self, waiter: Waiter) -> None:
+        """Returns when this thread owns the table, or its statement was carried out."""
+        waiter.woken = woken = threading.Event()
+        if self._enqueue(waiter):
             try:
-                waiter.woken.wait()
+                woken.wait()
             except BaseException:  # Ctrl-C
                 self._abandon(waiter)
                 raise
@@ -302,11 +323,12 @@ class _TableWriter:
 
     def _own(self) -> None:
         """Carries out what waits, and hands the table to the first that came meanwhile."""
-        with self._lock:
-            waiting = takewhile(lambda w: isinstance(w, Statement), self._waiting[:GROUP_MAX])
-            group = [w for w in waiting if isinstance(w, Statement)]
-            self._waiting = self._waiting[len(group) :]
+        group, begun = list[Statement](), self._clock.cost_ns()
         try:
+            try:
+                self._gather()
+            finally:  # also after Ctrl-C, whose error these get
+                group, begun = self._taken(), self._clock.cost_ns()
             for _, statements in groupby(group, lambda s: (s.source, s.bulk)):
                 alike = list(statements)
                 self._carry_out(self.declared(alike[0].source), alike)
@@ -320,25 +342,57 @@ class _TableWriter:
             for statement in group:
                 statement.done = True
                 statement.wake()
-            self._hand_over()
+            self._ended_ns = self._clock.cost_ns()
+            self._took_ns = self._ended_ns - begun
+            self._hand_over(len(group))
             for after in dict.fromkeys(statement.after for statement in group):
                 if after is not None:
                     after()
 
+    def _taken(self) -> list[Statement]:
+        with self._lock:
+            waiting = takewhile(lambda w: isinstance(w, Statement), self._waiting[:GROUP_MAX])
+            group = [w for w in waiting if isinstance(w, Statement)]
+            self._waiting = self._waiting[len(group) :]
+        return group
+
+    def _gather(self) -> None:
+        """Waits a little for the next statements of the clients that were just answered. Otherwise two halves of the clients would take turns, and
+        each would wait for the transaction of the other. If few come, the next groups do not wait.
+        """
+        begun = self._clock.cost_ns()
+        left_ns = min(self._took_ns, GATHER_NS_MAX) - (begun - self._ended_ns)
+        with self._lock:
+            here, expected, self._expected = len(self._waiting), min(self._expected, GROUP_MAX), 0
+            if expected <= here or left_ns <= 0:
+                return
+            if self._gathers_left_out:
+                self._gathers_left_out -= 1
+                return
+            self._wakes_at = expected
+            self._gathered.wait_for(lambda: len(self._waiting) >= expected, left_ns / 1e9)
+            self._wakes_at, came, waited_ns = GROUP_MAX, len(self._waiting) - here, self._clock.cost_ns() - begun
+        # Those that came would have waited for a group that takes as long as the last one.
+        pays = came * self._took_ns >= here * waited_ns
+        self._in_vain = 0 if pays else min(2 * self._in_vain + 1, GATHERS_LEFT_OUT_MAX)
+        self._gathers_left_out = self._in_vain
+
     def _abandon(self, statement: Waiter) -> None:
         """Its thread waits no more. If an owner has taken it already, it is carried out all the same."""
         with self._lock:
-            owns = statement in self._waiting and statement.woken.is_set()
+            owns = statement in self._waiting and statement.woken is not None and statement.woken.is_set()
             if statement in self._waiting:
                 self._waiting.remove(statement)
         if owns:
             self._hand_over()
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, answered: int = 0) -> None:
+        """answered: statements whose clients learn their outcome now."""
         with self._lock:
             self._owned = bool(self._waiting)
+            self._expected = answered and answered + len(self._waiting)
             following = self._waiting[0] if self._waiting else None
-            if following is not None:
+            if following is not None and following.woken is not None:
                 following.woken.set()  # under the lock, or `_abandon` would take it for one that still waits
         if following is not None and following.turn is not None:
             following.turn()  # may carry it out in this thread

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -196,6 +197,37 @@ def test_statements_that_wait_while_a_table_is_written_are_one_commit_and_one_th
     assert not calls
     assert [f.count if isinstance(f, Changed) else type(f) for f in told] == [1, 1, StatementFailed, 1]
     assert sorted(row[0] for row in rows_in(log, source).values()) == [1, 2, 3]
+
+
+def test_clients_that_are_answered_together_have_their_next_statements_in_one_commit() -> None:
+    """Otherwise two halves of them take turns, and each waits for the commits of both."""
+    assert min(commits_of_clients(4, 20) for _ in range(3)) < 28
+
+
+def commits_of_clients(clients: int, statements: int) -> int:
+    log, commits = MemoryLog(), 0
+    plan, usual = prepared(log), log.commit
+
+    def commit(*given: Any, **more: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        time.sleep(0.008)
+        return usual(*given, **more)
+
+    log.commit = commit  # type: ignore[method-assign]
+    writers, source = TableWriters(log, "app"), plan.source("t")
+    assert source is not None
+
+    def run(client: int) -> None:
+        for change in changes[client]:
+            assert isinstance(change, TableChange)
+            writers.change(source, change, NOW)
+
+    texts = [[f"INSERT INTO t VALUES ({100 * c + n}, 0, 'a')" for n in range(statements)] for c in range(clients)]
+    changes = [compile_changes(SourceText("", ";".join(t)), plan.sources, dialect="standard") for t in texts]
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(run, range(clients)))
+    return commits
 
 
 # --- which rows are read ---
