@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+from weakref import finalize
 
 from flowql.runtime.events import WARNING, say
 
@@ -26,7 +27,8 @@ class AuditLog:
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
         self._file, self._older = folder / FILE, folder / "audit.1.jsonl"
         self._bytes_max = bytes_max
-        self._lock = threading.Lock()  # guards the file
+        self._lock = threading.Lock()  # guards the file and the one below
+        self._open: tuple[int, finalize[..., AuditLog]] | None = None  # its descriptor, and what closes it
         self._adding = threading.Lock()  # guards the two below
         self._waiting = list[tuple[bytes, Callable[[], None]]]()
         self._is_due = False  # a thread will write what waits
@@ -73,30 +75,50 @@ class AuditLog:
                 return
             lines = b"".join(line for line, _ in waiting)
             try:
-                with self._opened(len(lines)) as file:
-                    file.write(lines)
+                self._append(lines)
             except OSError as error:
+                self._close()
                 say(WARNING, "audit.missing", f"a line of the audit log was not written: {error}")
             finally:
                 for _, told in waiting:
                     told()
 
-    def _opened(self, size: int) -> BinaryIO:
-        """The file, with room for so many bytes; locked until it is closed, as the instance and its gateway write to it."""
+    def _append(self, lines: bytes) -> None:
+        """The file is locked meanwhile, as the instance and its gateway write to it."""
+        fd = self._locked(len(lines))
+        try:
+            while lines:
+                lines = lines[os.write(fd, lines) :]
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def _locked(self, size: int) -> int:
+        """The descriptor of the file, with room for so many bytes."""
         while True:
-            file = self._file.open("ab")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                about = os.fstat(file.fileno())
-                if (
-                    not self._file.exists() or self._file.stat().st_ino != about.st_ino
-                ):  # another process has put it away
-                    file.close()
-                elif about.st_size and about.st_size + size > self._bytes_max:
-                    self._file.replace(self._older)
-                    file.close()
-                else:
-                    return file
-            except BaseException:
-                file.close()
-                raise
+            if self._open is None:
+                fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._open = fd, finalize(self, os.close, fd)
+            fd, _ = self._open
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            about = os.fstat(fd)
+            if not self._is_current(about):  # another process has put it away
+                self._close()
+            elif about.st_size and about.st_size + size > self._bytes_max:
+                self._file.replace(self._older)
+                self._close()
+            else:
+                return fd
+
+    def _is_current(self, about: os.stat_result) -> bool:
+        try:
+            now = os.stat(self._file)
+        except FileNotFoundError:
+            return False
+        return (now.st_dev, now.st_ino) == (about.st_dev, about.st_ino)
+
+    def _close(self) -> None:
+        """Closes the file, which unlocks it."""
+        if self._open is not None:
+            _, close = self._open
+            self._open = None
+            close()

@@ -254,6 +254,18 @@ def test_the_audit_log_has_an_end_and_a_full_disk_stops_nothing(tmp_path: Path) 
     AuditLog(tmp_path / "missing").write({"who": "x"})
 
 
+def test_two_processes_write_one_audit_log_whichever_puts_the_full_file_away(tmp_path: Path) -> None:
+    logs = [AuditLog(tmp_path, bytes_max=200) for _ in range(2)]
+    for n in range(9):
+        logs[n % 2].write({"who": f"{n}"})
+    kept = [json.loads(x)["who"] for f in ("audit.1.jsonl", FILE) for x in (tmp_path / f).read_text().splitlines()]
+    assert kept == [str(n) for n in range(9)][-len(kept) :]
+    assert 4 <= len(kept) < 9
+    (tmp_path / FILE).unlink()
+    logs[0].write({"who": "after its file was deleted"})
+    assert (tmp_path / FILE).read_text().count("after its file was deleted") == 1
+
+
 def test_a_line_of_the_audit_log_is_written_when_threads_have_ended(tmp_path: Path) -> None:
     log, threads = AuditLog(tmp_path), ThreadPoolExecutor(1)
     threads.shutdown()
