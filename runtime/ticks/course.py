@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.ticks.graph import Stage
-from flowql.runtime.ticks.numbers import aligned, misses_rows, remembered
+from flowql.runtime.ticks.numbers import ByTick, aligned, misses_rows
 from flowql.runtime.ticks.record import Ends, Line, Lines
 
 Reads = Mapping[tuple[str, int], Mapping[str, Collection[TopicPartition]]]  # by sub-topology and task
@@ -30,7 +31,8 @@ Reads = Mapping[tuple[str, int], Mapping[str, Collection[TopicPartition]]]  # by
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a stage. runs_free: as above. tasks: all, by name. written: all partitions of its topics. done: no tick up to this one is its next.
+    """The progress of a stage. runs_free: as above. tasks: all, by name. from_sources: partitions that it reads and no stage writes. written: all
+    partitions of its topics. done: no tick up to this one is its next.
     left: tasks that have not finished `line.tick`; no line: none is under way. drawn_ms: when the tick of its line was drawn. ends: of its topics, by
     the ticks that it has finished. asks: a finished tick whose ends are not known yet.
     """
@@ -39,18 +41,14 @@ class _Progress:
     runs_free: bool
     tasks: frozenset[str] = frozenset()
     reads: frozenset[TopicPartition] = frozenset()
+    from_sources: frozenset[TopicPartition] = frozenset()
     written: tuple[TopicPartition, ...] = ()
     done: int = 0
     line: Line | None = None
     drawn_ms: int = 0
     left: set[str] = field(default_factory=set)
-    ends: dict[int, Ends] = field(default_factory=dict)
+    ends: ByTick[Ends] = field(default_factory=ByTick)
     asks: int | None = None
-
-    @property
-    def from_sources(self) -> frozenset[TopicPartition]:
-        """Partitions that it reads and no stage writes."""
-        return frozenset(tp for tp in self.reads if tp.topic in self.stage.sources)
 
 
 class Course:
@@ -70,9 +68,10 @@ class Course:
         """counts: partitions of the topics that stages write. is_compacted: by brokers, which do not know the readers."""
         self._timer_ms, self._alone, self._is_compacted = timer_ms, alone, is_compacted
         self.newest, self.wall_ms = newest, 0  # of the newest tick
-        self._sources: dict[int, Ends] = {}  # by tick, those that may be a target
+        self._sources = ByTick[Ends]()  # those that may be a target
         self._walls: dict[int, int] = {}
         self._drawn_ms: dict[int, int] = {}
+        self.sources: list[TopicPartition] = []  # partitions whose ends are a tick
         self._stages: dict[str, _Progress] = {}  # upstream ones first
         self._news: dict[str, Line] = {}
         self._finished: dict[str, int] = {}  # since the last news
@@ -93,24 +92,25 @@ class Course:
                 p = _Progress(stage, self._alone and not stage.upstream, done=self.newest if self._alone else 0)
             tasks = {name: tps for sub in stage.subs for name, tps in reads.get(sub, {}).items()}
             p.stage, p.tasks, p.reads = stage, frozenset(tasks), p.reads.union(*tasks.values())
+            p.from_sources = frozenset(tp for tp in p.reads if tp.topic in stage.sources)
             p.written = tuple(TopicPartition(t, n) for t in sorted(stage.writes) for n in range(counts.get(t, 0)))
             p.left = set(tasks)
             if p.line is not None and not p.from_sources <= p.line.ends.keys():
                 p.line = None
                 lost.append(stage.topic)
             self._stages[stage.topic] = p
+        self.sources = sorted(frozenset[TopicPartition]().union(*(p.from_sources for p in self._stages.values())))
         return lost
-
-    @property
-    def sources(self) -> list[TopicPartition]:
-        """Partitions whose ends are a tick."""
-        return sorted(frozenset[TopicPartition]().union(*(p.from_sources for p in self._stages.values())))
 
     def draw(self, ends: Ends, wall_ms: int) -> None:
         """A new tick: ends of all sources, of one moment."""
         self.newest, self.wall_ms, self.wants_tick = self.newest + 1, wall_ms, False
         self._sources[self.newest], self._walls[self.newest] = ends, wall_ms
         self._drawn_ms[self.newest] = self._timer_ms()
+        self._sources.trim()
+        for by_tick in (self._walls, self._drawn_ms):
+            for n in by_tick.keys() - self._sources.keys():
+                del by_tick[n]
         self.advance()
 
     def take(self, done: Mapping[str, int]) -> None:
@@ -145,7 +145,7 @@ class Course:
         tick, p.asks = p.asks, None
         if ends is not None:
             p.ends[tick] = ends
-            p.ends = {n: p.ends[n] for n in remembered(p.ends)}
+            p.ends.trim()
             self._learned[name] = tick, ends
         for reader in self._stages.values():
             if reader is p or name in reader.stage.upstream:
@@ -159,9 +159,6 @@ class Course:
         news, self._news = self._news, {}
         finished, self._finished = self._finished, {}
         learned, self._learned = self._learned, {}
-        self._sources = {n: self._sources[n] for n in remembered(self._sources)}
-        self._walls = {n: self._walls[n] for n in self._sources}
-        self._drawn_ms = {n: self._drawn_ms[n] for n in self._sources}
         return Lines(self.newest, news, finished, learned) if news or finished or learned else None
 
     def advance(self) -> None:
@@ -172,9 +169,12 @@ class Course:
     def _advance(self, p: _Progress) -> None:
         if p.line is not None or not p.tasks or (p.asks is not None and not p.runs_free):
             return
-        known = [set(self._sources), *(set(self._stages[name].ends) for name in p.stage.upstream)]
+        newer = takewhile(lambda n: n > p.done, reversed(self._sources))
+        upstream = [self._stages[name].ends for name in p.stage.upstream]
         needed = p.from_sources if self._alone else frozenset[TopicPartition]()
-        tick = aligned(n for n in set.intersection(*known) if n > p.done and needed <= self._sources[n].keys())
+        tick = aligned(
+            n for n in newer if needed <= self._sources[n].keys() and all(n in finished for finished in upstream)
+        )
         if tick is None:
             if p.runs_free:
                 p.done = self.newest

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TypeVar
 
 from flowql.runtime.log.base import TopicPartition
 
+V = TypeVar("V")
 Ends = Mapping[TopicPartition, int]
 # The least age of a record that replaces an older one at a broker: its segment has to be full, and the cleaner to come by. Brokers compact without regard to readers.
 COMPACTED_MS = 60_000
 KEPT = 2  # of each power of two
 NEWEST_MAX = 64  # ticks that are all kept
 SETS_KEPT = 32  # of numbers whose answer is known: most stages finish the same ticks
+SLACK = 32  # ticks that are added before old ones are deleted
 
 
 def aligned(numbers: Iterable[int]) -> int | None:
@@ -45,6 +48,19 @@ def remembered(numbers: Collection[int]) -> frozenset[int]:
 @lru_cache(SETS_KEPT)
 def _remembered(numbers: frozenset[int]) -> frozenset[int]:
     return frozenset((*worth_keeping(numbers), *sorted(numbers)[-NEWEST_MAX:]))
+
+
+class ByTick(dict[int, V]):
+    """Values by tick, the newest last. `trim` deletes old ones from time to time."""
+
+    _full = NEWEST_MAX
+
+    def trim(self, spared: Iterable[Collection[int]] = ()) -> None:
+        """Keeps the ticks that are worth remembering, and these."""
+        if len(self) >= self._full:
+            for n in self.keys() - remembered(self).union(*spared):
+                del self[n]
+            self._full = len(self) + SLACK
 
 
 def whole_of(

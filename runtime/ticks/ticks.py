@@ -27,7 +27,7 @@ from flowql.runtime.task.task import Task
 from flowql.runtime.ticks.course import Course
 from flowql.runtime.ticks.graph import Stage, stages_of
 from flowql.runtime.ticks.host import TickHost, ends_of
-from flowql.runtime.ticks.numbers import cuts_of, remembered, whole_of
+from flowql.runtime.ticks.numbers import ByTick, cuts_of, whole_of
 from flowql.runtime.ticks.patience import FULL, UNKNOWN, Patience
 from flowql.runtime.ticks.record import Ends, Line, Lines
 from flowql.runtime.ticks.whole_states import STALE_MS, TakenSnapshot, WholeStates
@@ -60,7 +60,7 @@ class Follower:
     done: int = 0
     rested: bool = False
     finished: set[int] = field(default_factory=set)
-    ends: dict[int, Ends] = field(default_factory=dict)
+    ends: ByTick[Ends] = field(default_factory=ByTick)
     whole: WholeStates = field(default_factory=WholeStates)
 
     @property
@@ -81,8 +81,8 @@ class StageTicks(ABC):
         self._followers: dict[str, Follower] = {}  # by topic, upstream ones first
         self._of_sub: dict[tuple[str, int], Follower] = {}
         self._stores: dict[str, str] = {}  # query and number of the sub-topology of each store
-        self._cuts: dict[int, dict[TopicPartition, int]] = {}  # ends of sources, by ticks that stages may be at
-        self._known_ms: dict[int, int] = {}  # by tick, since when it is known that it can be finished
+        self._cuts = ByTick[dict[TopicPartition, int]]()  # ends of sources, by ticks that stages may be at
+        self._known_ms = ByTick[int]()  # since when it is known that it can be finished
         self._asked_ms: int | None = None
         self.free: Callable[[], frozenset[str]] = frozenset  # queries that follow no lines for now: they swap in
 
@@ -258,15 +258,17 @@ class StageTicks(ABC):
                     f.next = line
         for name, tick in lines.done.items():
             if (f := self._followers.get(name)) is not None:
-                f.finished = {*sorted(f.finished)[-FINISHED_MAX:], tick}
+                f.finished.add(tick)
+                if len(f.finished) > FINISHED_MAX:
+                    f.finished.remove(min(f.finished))
         for name, (tick, ends) in lines.ends.items():
             if (f := self._followers.get(name)) is not None:
-                f.ends = {n: f.ends[n] for n in f.ends.keys() & (remembered(f.ends) | f.whole.keys())} | {tick: ends}
+                f.ends.trim([f.whole])
+                f.ends[tick] = ends
                 self._known_ms.setdefault(tick, now_ms)
-        self._known_ms = {n: self._known_ms[n] for n in remembered(self._known_ms)}
+        self._known_ms.trim()
         stages = self._followers.values()
-        at = {f.tick for f in stages}.union(*(numbers for f in stages for numbers in (f.whole, f.ends, f.finished)))
-        self._cuts = {n: self._cuts[n] for n in self._cuts.keys() & (at | remembered(self._cuts))}
+        self._cuts.trim(numbers for f in stages for numbers in (f.whole, f.ends, f.finished, (f.tick,)))
 
     def _take_up(self) -> None:
         """Nothing that is published is of a tick that has begun: tasks go on to the newest lines."""
@@ -397,6 +399,7 @@ class Ticks(StageTicks):
         self._course = Course((), {}, 0, {}, host.clock.timer_ms, alone=True, is_compacted=is_compacted)
         self._drawn = False  # since the last cut
         self._asked: list[TopicPartition] = []  # whose ends the next tick has
+        self._fitted: list[Task] = []  # tasks that the course knows
         self._looks = 0
         self._halts = False
 
@@ -512,15 +515,18 @@ class Ticks(StageTicks):
 
     def _fit(self, made: Iterable[Task] = (), same: frozenset[str] | None = None) -> None:
         """The course follows the plan and its tasks. made: tasks that the host does not know yet. same: stages that go on; None: all."""
-        reads: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
-        for task in (*(task for f in self._followers.values() for task in self._tasks(f)), *made):
-            tps = {i.tp for i in task.logs.values()}
-            reads.setdefault((task.id.query, task.id.subtopology), {})[str(task.id)] = tps
-        stages = [f.writers for f in self._followers.values()]
-        for topic in self._course.fit(stages, reads, {}, self._followers.keys() if same is None else same):
-            f = self._followers[topic]
-            f.line, f.rested = None, False  # a later tick will have them
-            self._begin(f)
+        tasks = [*(task for f in self._followers.values() for task in self._tasks(f)), *made]
+        if same is not None or tasks != self._fitted:
+            self._fitted = tasks
+            reads: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
+            for task in tasks:
+                tps = {i.tp for i in task.logs.values()}
+                reads.setdefault((task.id.query, task.id.subtopology), {})[str(task.id)] = tps
+            stages = [f.writers for f in self._followers.values()]
+            for topic in self._course.fit(stages, reads, {}, self._followers.keys() if same is None else same):
+                f = self._followers[topic]
+                f.line, f.rested = None, False  # a later tick will have them
+                self._begin(f)
         self._course.advance()
         self._follow()
 

@@ -70,7 +70,7 @@ def test_a_tick_costs_each_of_many_views_as_much_as_each_of_a_few(monkeypatch: p
     monkeypatch.setattr(Course, "_advance", advanced)
     monkeypatch.setattr(numbers, "worth_keeping", counted)
     numbers._remembered.cache_clear()
-    ticks = 10
+    ticks = 200
     for end in range(ticks):
         course.draw({own: end}, end)
         news = course.news()
@@ -80,4 +80,39 @@ def test_a_tick_costs_each_of_many_views_as_much_as_each_of_a_few(monkeypatch: p
         for name in list(course.to_ask()):
             course.learn(name, {TopicPartition(name, 0): end})
     assert len(looks) <= 3 * ticks * len(names)
-    assert len(kept) <= 2 * ticks
+    assert len(kept) <= ticks // 10, "old ticks are looked for from time to time"
+
+
+def test_ticks_of_the_same_tasks_do_not_look_at_the_inputs_of_all_tasks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tick made sets of the inputs of 120 idle tasks, although the same tasks went on."""
+    bank, fits, fit = QuickBank(1, 2), list[Course](), Course.fit
+    ticks = bank.instance.ticks
+    assert isinstance(ticks, Ticks)
+
+    def counted(self: Course, *given: Any) -> list[str]:
+        fits.append(self)
+        return fit(self, *given)
+
+    bank.transact()
+    bank.driver.run_until_caught_up()
+    monkeypatch.setattr(Course, "fit", counted)
+    newest = ticks._course.newest
+    for _ in range(3):
+        bank.transact()
+        bank.driver.run_until_caught_up()
+    assert ticks._course.newest >= newest + 3
+    assert not fits
+    bank.instance.close()
+
+
+def test_of_old_ticks_those_stay_that_a_reader_behind_takes_next() -> None:
+    kept = numbers.ByTick[int]()
+    for newest in range(1, 1_000):
+        kept[newest] = newest
+        kept.trim([{3}])
+        assert len(kept) <= numbers.NEWEST_MAX + numbers.SLACK + 24
+        assert list(kept) == sorted(kept)
+        for done in range(newest % 7, newest, 97 if newest % 10 == 0 else newest):
+            found = numbers.aligned(n for n in kept if n > done)
+            assert found == numbers.aligned(range(done + 1, newest + 1))
+    assert 3 in kept
