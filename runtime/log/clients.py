@@ -382,12 +382,13 @@ class LogProducer:
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         transaction = self._open()
         shape = transaction.shapes.get(tp.topic)
-        if shape is None:
+        if shape is not None:
+            if not 0 <= tp.partition < shape.partitions:
+                raise LogError(f"topic {tp.topic} gets {shape.partitions} partitions, none with number {tp.partition}")
+        elif tp not in transaction.records:  # else it is checked already, and the commit checks it again
             self._committer.check_partition(tp)
             if (count := self._count(tp.topic)) is not None:
                 transaction.counts[tp.topic] = count
-        elif not 0 <= tp.partition < shape.partitions:
-            raise LogError(f"topic {tp.topic} gets {shape.partitions} partitions, none with number {tp.partition}")
         transaction.add(tp, records)
 
     def _count(self, topic: str) -> int | None:
