@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,7 +81,7 @@ def test_it_has_the_rows_of_each_commit(tmp_path: Path, seed: int) -> None:
             for _ in range(rng.randrange(3)):
                 instance.merger.run_once(0)
             if rng.random() < 0.5:
-                newest = instance.manager.applied_sequence
+                newest = max(list(instance.redo))  # the log has it before readers ask for it
                 assert followed.snapshot_now(newest) is None
                 with followed.snapshot(newest) as found, instance.manager.snapshot() as wanted:
                     assert found.sequence == wanted.sequence == newest
@@ -138,6 +140,47 @@ def test_of_stores_in_memory_only_changed_rows_are_read(tmp_path: Path, monkeypa
             assert list(found.scan("T")) == list(wanted.scan("T"))
         assert sum(read) == (changed or 500)
         read.clear()
+    followed.close()
+    instance.manager.close()
+
+
+def test_threads_read_stores_in_memory_while_commits_change_them(tmp_path: Path) -> None:
+    """Each commit writes its number into all rows, and a row of its own."""
+    instance, commits, failed = Instance(tmp_path), 40, list[BaseException]()
+
+    def change(number: int) -> None:
+        rows = {(f"k{i}",): (number,) for i in range(30)}
+        put(instance.manager, instance.task, "T", {**rows, (f"own {number}",): (number,), (f"own {number - 1}",): None})
+        instance.commit()
+
+    def read() -> None:
+        try:
+            newest = 0
+            while newest < commits:
+                newest = max(list(instance.redo))  # the log has it before readers ask for it
+                with followed.snapshot(newest) as found:
+                    rows = dict(found.scan("T"))
+                    assert len(rows) == 31
+                    assert set(rows.values()) == {(found.sequence,)}
+        except BaseException as error:
+            failed.append(error)
+
+    change(1)
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", lambda n: iter(list(instance.redo_after(n))), SystemClock(), MEMORY)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in range(2, commits + 1):
+            change(number)
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert failed == []
     followed.close()
     instance.manager.close()
 
