@@ -144,6 +144,11 @@ def test_nothing_is_done_for_a_partition_that_is_read_to_an_end_that_has_not_mov
     monkeypatch.setattr(Arrivals, "reach", lambda _arrivals, end, _now_ms: reached.append(end))
     site.step.refresh_ends()
     assert reached == [7], "of the other partition records are to be fetched"
+    (new,) = site.add(100)
+    assert (new.end_offset, reached) == (100, [7, 100]), "the end of a new input is not known yet"
+    reached.clear()
+    site.step.refresh_ends()
+    assert reached == [7]
     site.world.send("s", rows(0, 3))
     site.step.refresh_ends()
     assert reached == [7, 103, 7]

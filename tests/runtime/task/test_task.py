@@ -17,9 +17,10 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
-from flowql.runtime.task.channels import ConsumerChannels, ExchangeInput
+from flowql.runtime.task.channels import ENOUGH_MIN, ConsumerChannels, ExchangeInput
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import DecodedRows, LogInput
+from flowql.runtime.task.peeked import PeekedRows
 from flowql.runtime.task.producer_channels import ProducerChannels
 from flowql.runtime.task.program import InputSpec, Output
 from flowql.runtime.task.publisher import MicroBatchResult
@@ -125,33 +126,41 @@ def test_an_open_input_holds_back_what_may_belong_behind_its_next_row() -> None:
     assert program.runs[1:] == [[4]]
 
 
+def of_channels(program: Program, rows_per_run: int, *times: Sequence[int]) -> Task:
+    """A task with a channel for each of these times, whose rows came one by one."""
+    task, _ = made(program, rows_per_run=rows_per_run)
+    task.exchanges = {f"a#{n}": ExchangeInput("a", "a", 0, n) for n in range(len(times))}
+    task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
+    for n, of_one in enumerate(times):
+        for ms in of_one:
+            push(task, f"a#{n}", ms)
+    return task
+
+
 def test_a_micro_batch_peeks_few_of_the_rows_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a task with P channels full of small batches looks at all of them for each micro-batch."""
-    program, peeked = Program(), list[int]()
-    task, _ = made(program, rows_per_run=20)
-    for n in range(0, 1_000, 2):
-        push(task, "a", n)
-        push(task, "b", n + 1)
-    peek = ExchangeInput.peek
-    monkeypatch.setattr(
-        ExchangeInput, "peek", lambda *args: (found := peek(*args), peeked.append(len(found.rowtime)))[0]
-    )
-    assert task.process(SLICE_NS) == 1_000
-    assert [ms for run in program.runs for ms in run] == list(range(1_000))
-    assert {len(run) for run in program.runs} == {20}
-    assert max(peeked) <= 2 * 20 // 2 + 8
+    """Else a task with many channels full of small batches looks at all of them for each micro-batch."""
+    program, peeked, peek = Program(), list[int](), ExchangeInput.peek
+    task = of_channels(program, 160, *(range(n, 1_600, 16) for n in range(16)))
+
+    def counted(channel: ExchangeInput, *args: Any) -> PeekedRows:
+        found = peek(channel, *args)
+        peeked.append(len(found.rowtime))
+        return found
+
+    monkeypatch.setattr(ExchangeInput, "peek", counted)
+    assert task.process(SLICE_NS) == 1_600
+    assert [ms for run in program.runs for ms in run] == list(range(1_600))
+    assert {len(run) for run in program.runs} == {160}
+    assert max(peeked) <= 2 * 160 // 16 + ENOUGH_MIN
 
 
 def test_a_micro_batch_that_is_cut_short_by_what_was_peeked_peeks_more() -> None:
-    """All rows of one channel come before those of the other one."""
+    """All rows of one channel come before those of the other ones."""
     program = Program()
-    task, _ = made(program, rows_per_run=400)
-    for n in range(600):
-        push(task, "a", n)
-    push(task, "b", *range(600, 700))
-    assert task.process(SLICE_NS) == 700
-    assert [ms for run in program.runs for ms in run] == list(range(700))
-    assert [len(run) for run in program.runs] == [400, 300]
+    task = of_channels(program, 400, range(1_200), *([1_200 + n] for n in range(15)))
+    assert task.process(SLICE_NS) == 1_215
+    assert [ms for run in program.runs for ms in run] == list(range(1_215))
+    assert min(len(run) for run in program.runs[:-1]) >= 200
 
 
 def test_rows_of_a_later_tick_hold_back_no_other_input() -> None:
