@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import replace
 
 from flowql.deploy.settings import Settings
@@ -48,13 +47,22 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(fd: int | None, answer: dict[str, str]) -> int:
-    if fd is not None:
-        with suppress(BrokenPipeError):  # the command that started it waits no longer
-            os.write(fd, json.dumps(answer).encode())
-        os.close(fd)
-    elif "title" in answer:
+    if fd is None and "title" in answer:
         say(ERROR, "instance.broken", answer["title"])
+    elif fd is not None and not _told(fd, answer) and "title" in answer:
+        sys.stderr.write(f"error[{answer['code']}]: {answer['title']}\n")  # there may be no log yet
     return 1
+
+
+def _told(fd: int, answer: dict[str, str]) -> bool:
+    """Whether the command that started the instance still waits for its answer."""
+    try:
+        os.write(fd, json.dumps(answer).encode())
+    except BrokenPipeError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 if __name__ == "__main__":

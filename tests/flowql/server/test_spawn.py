@@ -11,6 +11,7 @@ import pytest
 
 from flowql.errors import CommandError
 from flowql.query.whole import awaited
+from flowql.runtime.errors import InstanceRunning
 from flowql.server import spawn as spawning
 from flowql.server.client import Client
 from flowql.server.running import NotAnswering, connect, process_of
@@ -48,3 +49,15 @@ def _connected(data_dir: Path) -> Client | None:
     with suppress(NotAnswering):  # it is still starting
         return connect(data_dir)
     return None
+
+
+def test_why_a_slow_start_fails_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that started the instance waits no longer, so it cannot show the reason."""
+    settings = settings_in(tmp_path / "data")
+    monkeypatch.setattr(spawning, "READY_S", 0.0)
+    with hosted(settings, sql=None):
+        with pytest.raises(CommandError, match="is still starting"):
+            spawn(settings)
+        logged = awaited(lambda: (settings.data_dir / ERRORS_FILE).read_text() or None, 120.0)
+    assert logged is not None
+    assert logged.startswith(f"error[{InstanceRunning.code}]: ")
