@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import Deployed
-from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from flowql.config.storage import log_at
@@ -53,7 +52,7 @@ from flowql.query.session import answer
 from flowql.query.shared_answers import SharedKey
 from flowql.query.state_nearby import StateNearby
 from flowql.query.whole import STEP_S, SharedEnds, Whole
-from flowql.runtime.app.plan_topic import read_deployed, topic_name
+from flowql.runtime.app.plan_topic import RecordedPlan, read_deployed, topic_name
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.log.repairs import topic_name as repairs_topic
@@ -186,9 +185,8 @@ class Reading:
         """The recorded deployment, and the partitions of topics."""
         if self.settings.engine == "spark":
             return self._client().deployed()
-        deployed = read_deployed(self._log, self.settings.application_id) or Deployed()
-        known = {name: info.partitions for name, info in self._log.admin().topics().items()}
-        return deployed, as_wanted(deployed, known)
+        recorded = RecordedPlan(self._log, self.settings.application_id)
+        return recorded.read(), recorded.partitions()
 
     def _whole_plan(self) -> Plan:
         app = self.settings.application_id

@@ -116,6 +116,7 @@ class Subscription:
         self._seen_ends = {tp: end for tp, end in self.ends().items() if _is_stream(tp, query.reads)}
         self.admin = log.admin()
         self._begins = self.admin.begin_offsets(list(self._seen_ends))
+        self._looked = self._seen_ends, self._begins  # ends and beginnings of streams when they were last looked at
         # Until all of their transactions are processed, and known not to be of a rebuilt stream.
         self._untold = list[Change]()
         self._read_to: Mapping[TopicPartition, int] | None = self._read_from
@@ -195,8 +196,7 @@ class Subscription:
 
     def go_on(self) -> None:
         """After Replaced, if retention deleted the records and no rebuild replaced them: rows that came since are emitted."""
-        self._begins = self.admin.begin_offsets(list(self._seen_ends))
-        self._seen_ends = self.admin.end_offsets(list(self._seen_ends))
+        self._seen_ends, self._begins = self._looked
 
     @property
     def ready(self) -> bool:
@@ -225,11 +225,15 @@ class Subscription:
 
         Looked at behind the changes that are about to be told: new records and the end of old ones are of one commit.
         """
-        for tp, begin in self.admin.begin_offsets(list(self._seen_ends)).items():
+        tps = list(self._seen_ends)
+        ends = self.admin.end_offsets(tps)  # before the beginnings, or those of new records might be taken for old ones
+        begins = self.admin.begin_offsets(tps)
+        self._looked = ends, begins
+        for tp, begin in begins.items():
             if begin > self._begins.get(tp, 0) and begin >= self._seen_ends[tp]:
                 text = f"the records of {tp.topic} were replaced meanwhile, because it was rebuilt: repeat the query"
                 raise Replaced(tp.topic, text, may_be_retention=True)
-        self._seen_ends = self.admin.end_offsets(list(self._seen_ends))
+        self._seen_ends = ends
 
     def _check(self) -> None:
         if self._instance.fatal is not None:

@@ -284,6 +284,8 @@ class Feed:
                 following = self._asked.begin(
                     stopped=lambda: self._is_stopped, wait=self._wait, token=self._asked.token
                 )
+                if (about := following.about()) != self.key[2]:  # another plan serves than the instance knows
+                    self._rekey(about)
                 self._before = begun = replace(following.point(), reset=following.reset)
                 if following.reset or (self._asked.start == "earliest" and self._asked.token is None):
                     self._begins = 0, begun

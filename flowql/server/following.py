@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from flowql.compiler.catalog.names import listing
@@ -19,10 +19,11 @@ from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, CompileError
 from flowql.query.change import Change, Rebuilt
-from flowql.query.errors import NOTHING, UNKNOWN, QueryError
+from flowql.query.errors import BUSY, NOTHING, UNKNOWN, QueryError
 from flowql.query.resuming import Place, about, can_resume, can_share, why_not
 from flowql.runtime.app.beat_file import ENDED, read
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.app.plan_topic import RecordedPlan
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.server.choice import at_rest
 from flowql.server.running import connect, process_of
 from flowql.server.undeployed import telling_undeployed
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, PushQuery
     from flowql.compiler.functions.user import Entry
     from flowql.query.push import Replaced, Start, Subscription
-    from flowql.query.whole import WholeEnds
     from flowql.server.client import Client
 
 SILENT = "FQ5106"
@@ -54,11 +54,15 @@ class Deployed:
     live: bool
 
 
+# The recorded deployment, and the partitions of topics. None if no instance runs.
+Recorded = Callable[[], tuple[Record, Mapping[str, int]] | None]
+
+
 class Served(Protocol):
     """The instance that computes what a subscription reads."""
 
     def record(self) -> tuple[Record, Mapping[str, int]] | None:
-        """The recorded deployment, and the partitions of topics. None if no instance runs."""
+        """See `Recorded`."""
         ...
 
     def is_running(self) -> bool: ...
@@ -151,43 +155,6 @@ def compile_with(
     return compile_push_query(statement, found.plan, application_id, found.topics, dialect, functions)
 
 
-def listen(
-    query: PushQuery,
-    settings: Settings,
-    start: Start,
-    whole_ends: WholeEnds,
-    wait: Callable[[float], object],
-    stopped: Callable[[], bool],
-    after: Resumed | None = None,
-) -> Subscription:
-    """Start a push query in this process. wait, stopped: as of `Following`. after: where to continue. Raises NotResumable."""
-    from flowql.query.push import Subscription  # the engine
-    from flowql.runtime.log.repairs import RepairedLog
-
-    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
-    offsets = None
-    if after is not None:
-        why = why_not(after.place, query, after.served, log.admin())
-        if why:
-            log.close()
-            raise NotResumable(why)
-        assert after.place is not None
-        offsets = after.place.offsets
-    return Subscription(query, RepairedLog(log, settings.application_id), start, offsets, whole_ends, wait, stopped)
-
-
-class NotResumable(Exception):
-    """A subscription cannot continue at a place; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Where a subscription is to continue. place: None for what is no token. served: the plan that serves."""
-
-    place: Place | None
-    served: Plan
-
-
 Mark = tuple[
     str, tuple[tuple[TopicPartition, int], ...]
 ]  # what a statement is about, and the offsets up to which its topics were read
@@ -233,26 +200,70 @@ class Following:
     subscription: Subscription = field(init=False)
     _served: Served = field(init=False)
     _about: tuple[PushQuery, str] | None = None
+    _recorded: RecordedPlan | None = None  # in the log of the subscription; None: the engine records no plan there
 
     def __post_init__(self) -> None:
         self._served = self.served or InDirectory(self.settings)
-        after = None if self.token is None else Resumed(Place.of(self.token), self.found.plan)
         try:
-            try:
-                self.subscription = self._listen(self.start, after)
-            except NotResumable as error:
-                self.reset = str(error)
-                self.subscription = self._listen("earliest")
+            self.subscription = self._listen(self.start, self.token)
         except BaseException:
             self._close_served()
             raise
 
-    def _listen(self, start: Start, after: Resumed | None = None) -> Subscription:
-        from flowql.query.whole import to_the_end  # the engine
+    def _listen(self, start: Start, token: str | None = None) -> Subscription:
+        """Starts the push query over what serves in the log. token: where to continue, or else `reset` says why not.
+
+        An instance knows a new plan before the commit that replaces the records, or, as a member of a group, some time after it. So the plan
+        comes from the log as well, before the topics, and both are read again if another plan is on record afterwards.
+        """
+        limit = time.monotonic() + _SWAP_S
+        while True:
+            log = log_at(self.settings.log_dir, self.settings.kafka, self.settings.application_id)
+            recorded = RecordedPlan(log, self.settings.application_id) if self.settings.engine == "runtime" else None
+            try:
+                self._keep_to(recorded)
+                place = None if token is None else Place.of(token)
+                self.reset = "" if token is None else why_not(place, self.query, self.found.plan, log.admin())
+            except BaseException:
+                log.close()
+                raise
+            continues = token is not None and not self.reset
+            found = self._subscription(log, "earliest" if self.reset else start, place if continues else None)
+            try:
+                is_same = recorded is None or (recorded.is_newest and not self._is_moving(recorded.read()))
+                if (is_same and not (continues and self._why_not(place, found))) or self.stopped():
+                    self._recorded = recorded
+                    return found
+            except BaseException:
+                found.close()
+                raise
+            found.close()
+            if time.monotonic() > limit:
+                topics = listing(sorted({s.topic for s in self.query.reads}))
+                raise QueryError(f"the records of {topics} are being replaced; repeat the statement", code=BUSY)
+            self.wait(_WAIT_S)
+
+    def _keep_to(self, recorded: RecordedPlan | None) -> None:
+        """The statement is about the plan on record from here on."""
+        if recorded is not None and (serving := recorded.read().serving) != self.found.plan:
+            self.found = replace(self.found, plan=serving, topics=recorded.partitions())
+            self.query = self.anew(self.found)
+
+    def _is_moving(self, record: Record) -> bool:
+        """Whether steps of a swap replace records that it reads (Kafka)."""
+        moves = record.swap.moves if record.swap is not None else None
+        return not {m.topic for m in moves or ()}.isdisjoint(s.topic for s in self.query.reads)
+
+    def _subscription(self, log: Log, start: Start, place: Place | None) -> Subscription:
+        from flowql.query.push import Subscription  # the engine
+        from flowql.query.whole import to_the_end
+        from flowql.runtime.log.repairs import RepairedLog
 
         is_written = not self.found.plan.writers.keys().isdisjoint(s.topic for s in self.query.reads)
         whole_ends = self._served.whole_ends if self.live and is_written else to_the_end
-        return listen(self.query, self.settings, start, whole_ends, self.wait, self.stopped, after)
+        repaired = RepairedLog(log, self.settings.application_id)
+        offsets = None if place is None else place.offsets
+        return Subscription(self.query, repaired, start, offsets, whole_ends, self.wait, self.stopped)
 
     def about(self) -> str:
         """Tells its statement and generations from others."""
@@ -270,7 +281,10 @@ class Following:
 
     def why_not(self, place: Place | None) -> str:
         """Why a subscription cannot continue at a place; empty if it can."""
-        return why_not(place, self.query, self.found.plan, self.subscription.admin)
+        return self._why_not(place, self.subscription)
+
+    def _why_not(self, place: Place | None, subscription: Subscription) -> str:
+        return why_not(place, self.query, self.found.plan, subscription.admin)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -335,7 +349,7 @@ class Following:
         None if it was asked to stop, or if retention has deleted what it had read, after which it continues. Replaced if the
         cause cannot be determined.
         """
-        now, before = rebuilt(self._served, self.found.plan, replaced.topic, self.stopped), self.found.plan
+        now, before = rebuilt(self._record, self.found.plan, replaced.topic, self.stopped), self.found.plan
         if self.stopped():
             return None
         if now is not None and _writers(now.plan, replaced.topic) == _writers(before, replaced.topic):
@@ -352,8 +366,14 @@ class Following:
         self.subscription.close()
         self.subscription = following
         read = {s.topic for s in self.query.reads}
-        new = {q.sink: q.generation for q in now.plan.queries if q.topic in read and not is_serving(before, q)}
+        new = {q.sink: q.generation for q in self.found.plan.queries if q.topic in read and not is_serving(before, q)}
         return Rebuilt(new, self.query.result, following.columns)
+
+    def _record(self) -> tuple[Record, Mapping[str, int]] | None:
+        """As `Served.record`. An instance may know of a swap later than the log."""
+        if self._recorded is None:
+            return self._served.record()
+        return (self._recorded.read(), self._recorded.partitions()) if self._served.is_running() else None
 
 
 def follow(
@@ -373,7 +393,7 @@ def follow(
     return Following(query, settings, there, start, anew, min(limits, default=None), stopped, served, token)
 
 
-def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:
+def rebuilt(recorded: Recorded, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:
     """The plan that serves after the swap that has replaced the records of a topic; the writers are the same if no rebuild of the topic has
     been seen for `_RETENTION_S`. None if it takes too long, no instance runs, or it was asked to stop.
 
@@ -381,7 +401,7 @@ def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool
     """
     was = _writers(before, topic)
     limit = (busy := time.monotonic()) + _SWAP_S
-    while (now := time.monotonic()) < limit and not stopped() and (seen := served.record()) is not None:
+    while (now := time.monotonic()) < limit and not stopped() and (seen := recorded()) is not None:
         record, topics = seen
         is_built = any(q.topic == topic and q.id not in record.held for q in record.building)
         quiet = record.swap is None and not is_built

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.errors import LogDenied, NewerVersion
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
@@ -134,6 +135,33 @@ def read_deployed(log: Log, application_id: str) -> Deployed | None:
     if deployed is not None:
         KNOWN.remember(deployed.plan.schemas)
     return deployed
+
+
+class RecordedPlan:
+    """The deployment on record in a log, which is read again when its topic has grown. One thread."""
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._log, self._app = log, application_id
+        self._tp = TopicPartition(topic_name(application_id), 0)
+        self._read: tuple[int, Deployed] = -1, Deployed()  # and the end of the topic before that
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether nothing was recorded since `read`."""
+        return self._read[0] == self._end()
+
+    def read(self) -> Deployed:
+        """The newest record; an empty one before the first deployment. Raises NewerVersion."""
+        if (end := self._end()) != self._read[0]:
+            self._read = end, read_deployed(self._log, self._app) or Deployed()
+        return self._read[1]
+
+    def partitions(self) -> Mapping[str, int]:
+        """The partitions of topics, as the record wants them."""
+        return as_wanted(self.read(), {name: info.partitions for name, info in self._log.admin().topics().items()})
+
+    def _end(self) -> int:
+        return self._log.admin().end_offsets([self._tp]).get(self._tp, 0)
 
 
 def _newest(log: Log, application_id: str) -> Deployed | None:

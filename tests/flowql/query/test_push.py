@@ -19,7 +19,7 @@ from flowql.compiler.plan.logical import Filter, walk_nodes
 from flowql.query import push
 from flowql.query.change import Change
 from flowql.query.errors import QueryError
-from flowql.query.push import Start, Subscription, compile_push_query
+from flowql.query.push import Replaced, Start, Subscription, compile_push_query
 from flowql.query.tail import Tail
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import TopicPartition
@@ -290,6 +290,28 @@ def test_a_stream_that_is_rebuilt_ends_it_with_the_reason() -> None:
         world.instance.deploy(plan_of(SQL + big.format(over=2)))
         world.driver.run_until_caught_up()
         with pytest.raises(RuntimeFailure, match="the records of BIG were replaced"):
+            taken(subscription)
+
+
+def test_a_rebuild_between_two_looks_at_a_stream_is_found_at_the_next() -> None:
+    """The beginnings of old records and the ends of new ones hid it: new rows followed old ones."""
+    copied = "CREATE STREAM COPIED AS SELECT K, V, {version} AS VERSION FROM S;\n"
+    world = QueryHarness(SQL + copied.format(version=0))
+    world.feed("s", [("a", {"V": v}, v) for v in range(10)])
+    with listening(world, "SELECT K, V FROM COPIED EMIT CHANGES") as subscription:
+        assert len(taken(subscription)) == 10
+        world.feed("s", [("a", {"V": 10}, 10)])
+
+        class RebuiltAfterwards(Unclosed):
+            def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+                found: dict[TopicPartition, int] = self._log.begin_offsets(tps)
+                subscription.admin = self._log
+                world.instance.deploy(plan_of(SQL + copied.format(version=1)))
+                world.driver.run_until_caught_up()
+                return found
+
+        subscription.admin = RebuiltAfterwards(subscription.admin)  # type: ignore[assignment]
+        with pytest.raises(Replaced):
             taken(subscription)
 
 
