@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,22 +21,25 @@ from flowql.runtime.state.rows import Key
 
 def rows_of(relation: TopicRelation, keys: Sequence[Key], room: Room) -> list[pa.RecordBatch]:
     """The rows of a local table with these keys. Only FlowQL writes such a table, so equal keys have equal bytes. Raises OffsetOutOfRange if compaction may
-    have dropped records meanwhile because of ones beyond the spans.
+    have dropped records meanwhile because of ones beyond the spans, and QueryError if the rows need too much memory.
     """
     source = relation.source
     assert source.is_own_table, "others may write one key in several ways"
     wanted, decoder = _encoded(source, keys), Decoder(scan_of(source), source.schema)
-    found = list[pa.RecordBatch]()
+    found, before = list[pa.RecordBatch](), room.taken
     for tp, (begin, end) in sorted(relation.spans.items()):
         last = dict[int, pa.RecordBatch]()
         for raw in records(relation.log, tp, begin, end):
             room.check()
-            last |= _last_of(raw, wanted)
+            newer = _last_of(raw, wanted)
+            room.take(max(0, _size(newer.values()) - _size(last[n] for n in newer if n in last)))
+            last |= newer
         if last:
             batch = decode(decoder, _together(tp, list(last.values()), end))
             if len(kept := np.flatnonzero(np.asarray(batch.op) != DELETE)):
                 found.append(relation.shown(batch.take(kept)))
         if is_passed(relation.log, tp, begin, end):
+            room.back(before)  # the rows are read again
             raise OffsetOutOfRange(f"{tp} was compacted while it was read")
     return found
 
@@ -61,6 +64,10 @@ def _last_of(raw: RawBatch, wanted: pa.Array) -> dict[int, pa.RecordBatch]:
     numbers, first = np.unique(number[backwards], return_index=True)
     taken = raw.records.take(pa.array(backwards[first]))  # a copy, which does not hold the other records
     return {int(n): taken.slice(i, 1) for i, n in enumerate(numbers)}
+
+
+def _size(found: Iterable[pa.RecordBatch]) -> int:
+    return sum(b.nbytes for b in found)
 
 
 def _together(tp: TopicPartition, found: Sequence[pa.RecordBatch], end: int) -> RawBatch:

@@ -9,9 +9,10 @@ from contextlib import closing
 import pytest
 
 from flowql.query import kept, own_keys
+from flowql.query.errors import TOO_LARGE, QueryError
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.decode import Decoder
-from tests.slt.session import Shape, SqlSession
+from tests.slt.session import DATABASE, Shape, SqlSession
 
 KEYS = {
     "i": ("k INT PRIMARY KEY", ["-3", "0", "7", "2147483647"]),
@@ -73,3 +74,11 @@ def test_a_table_that_was_compacted_meanwhile_is_searched_again(
     monkeypatch.setattr(own_keys, "is_passed", lambda *_: next(told, False))
     assert world.ask("SELECT v FROM i WHERE k = 0").to_pylist() == [{"v": 11}]
     assert next(told, None) is None
+
+
+def test_found_rows_are_within_the_memory_of_queries(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "SEARCHED_RECORDS", -1)
+    monkeypatch.setattr(DATABASE.memory, "bytes_max", 10)
+    with pytest.raises(QueryError, match="of memory for interactive queries") as refused:
+        world.ask("SELECT v, note FROM i WHERE k IN (0, 7)")
+    assert refused.value.code == TOO_LARGE
