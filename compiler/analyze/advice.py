@@ -18,7 +18,7 @@ from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
 # Functions of other systems -> what means the same here.
 OF_OTHER_SYSTEMS = {
-    "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
+    "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "IFF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
     "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE",
     **{name: name.replace("JSON", "JSONB", 1) for name in ("JSON_BUILD_OBJECT", "JSON_BUILD_ARRAY", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT", "JSON_TYPEOF", "JSON_STRIP_NULLS")},
     "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
@@ -29,7 +29,7 @@ _NO_SCALE = (
 # Functions of other systems that have no counterpart of the same form -> what to write.
 ADVICE = {
     "PROCTIME": "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; the time of a stream's record is  ROWTIME",
-    "MZ_NOW": "a view does not change with the clock: keep the time in a column, and filter where the view is asked",
+    "MZ_NOW": "write  NOW()  in WHERE, as in  ts > NOW() - INTERVAL '1 day';  compute other values where the view is asked",
     "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to show closed windows only",
     "MEDIAN": "write  PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)",
     "CONVERT": "write  CAST(x AS type)",
@@ -39,9 +39,15 @@ ADVICE = {
     "TO_TIMESTAMP_LTZ": "write  TO_TIMESTAMP(x / 1000.0)  of milliseconds",
     **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), "write  TIMESTAMPDIFF(DAY, from_time, to_time)"),
     **dict.fromkeys(
-        ("TUMBLE", "HOP", "SESSION", "TUMBLE_START", "TUMBLE_END", "HOP_START", "HOP_END", "SESSION_START", "SESSION_END"),
+        ("TUMBLE", "HOP", "TUMBLE_START", "TUMBLE_END", "HOP_START", "HOP_END"),
         "write  FROM TUMBLE(t, time, INTERVAL '1' MINUTE) GROUP BY window_start, window_end",
     ),
+    **dict.fromkeys(
+        ("SESSION", "SESSION_START", "SESSION_END"),
+        "write  FROM TABLE(SESSION(TABLE t PARTITION BY key, DESCRIPTOR(time), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, key",
+    ),
+    "STRFTIME": "write  TO_CHAR(time, 'YYYY-MM-DD')",
+    "LAST_DAY": "write  CAST(DATE_TRUNC('month', time) + INTERVAL '1 month' - INTERVAL '1 day' AS DATE)",
     **dict.fromkeys(("JSON_VALUE", "JSON_QUERY"), "write  CAST(text AS JSONB) #>> '{a,b}'"),
     **dict.fromkeys(("SCALE", "TRIM_SCALE"), _NO_SCALE),
     **dict.fromkeys(("TYPEOF",), "write  PG_TYPEOF(x);  `flowql query \"DESCRIBE view\"` lists the columns of a view with their types"),

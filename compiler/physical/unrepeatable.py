@@ -54,7 +54,7 @@ def _refuse(root: Node) -> None:
         ]
         if not calls:
             continue
-        name = f"{plain_name(calls[0].name).upper()}, which gives another value each time"
+        name = f"{plain_name(calls[0].name).removeprefix('sql_').upper()}, which gives another value each time"
         if is_key:
             why = (
                 "a record that is processed again after a failure would have another key, and its results another place"

@@ -255,6 +255,8 @@ class FromBinder(ABC):
         name = relation.call.name[-1].upper()
         help = "load the file into a local table:  flowql import FILE --table t" if name in FILE_FUNCTIONS else ""
         help = "write  UNNEST(array)" if name in ("EXPLODE", "FLATTEN") else help
+        if name in ("JSONB_TO_RECORDSET", "JSON_TO_RECORDSET"):
+            help = "write  JSONB_ARRAY_ELEMENTS(j) AS e(item)  here, and  CAST(item ->> 'a' AS INT)  for each column"
         unsupported(f"the table function {name}(...) in FROM", relation.span, help)
 
     def _table(self, table: t.Table, tables: Tables) -> Rel:

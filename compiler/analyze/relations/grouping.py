@@ -162,6 +162,8 @@ class Aggregates:
             )
         if node.name[-1].upper() == "APPROX_COUNT_DISTINCT":  # an exact number is one, too
             node = replace(node, distinct=True)
+        if node.name[-1].upper() == "LISTAGG" and not node.order_by:
+            node = replace(node, order_by=node.within_group, within_group=())
         args = [self._below.bind(a) for a in node.args]
         if function == "COUNT":  # equal intervals may be written differently
             args = [interval_number(a) for a in args]

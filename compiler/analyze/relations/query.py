@@ -30,6 +30,7 @@ from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.dialect import walks
 from flowql.compiler.dialect.ast import Name, Star
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.queries import NOT_RECURSIVE
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.functions.folding import folded
@@ -102,7 +103,7 @@ class QueryBinder(FromBinder):
     def with_tables(self, query: t.Query, tables: Tables) -> Tables:
         """The common table expressions that names inside the query may mean."""
         if query.recursive:
-            unsupported("WITH RECURSIVE", query.with_[0].span)
+            unsupported("WITH RECURSIVE", query.with_[0].span, NOT_RECURSIVE)
         known = dict(tables)
         for table in query.with_:
             if any(table is not other and table.name == other.name for other in query.with_):

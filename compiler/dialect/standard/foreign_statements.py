@@ -147,5 +147,7 @@ def refuse_in_column(cur: Reader) -> None:
 
 
 def refuse_with_refresh(cur: Reader) -> NoReturn:
-    """WITH (REFRESH ...), of Materialize. Raises UnsupportedError."""
+    """WITH (REFRESH ...) or WITH (RETAIN HISTORY ...), of Materialize. Raises UnsupportedError."""
+    if cur.peek(2).upper == "RETAIN":
+        cur.unsupported("RETAIN HISTORY of a view", help="a view shows its newest rows; leave it out")
     cur.unsupported("REFRESH of a view", help="a view is up to date by itself; leave it out")

@@ -317,6 +317,10 @@ def _field_name(cur: Reader) -> Expr:
     return Lit("string", cur.expect_label("the name of a field"), cur.span_of(at))
 
 
+def _safe_cast(cur: Reader, start: Tok) -> Expr:
+    cur.unsupported("SAFE_CAST", help="write  TRY_CAST(value AS type)", edit=Edit(cur.span_of(start), "TRY_CAST"))
+
+
 Form = Callable[[Reader, Tok], Expr]
 _FORMS: dict[str, Form] = {
     "NULL": _constant,
@@ -327,4 +331,11 @@ _FORMS: dict[str, Form] = {
     "CAST": _cast,
     "ARRAY": _array,
 }
-_CALLED: dict[str, Form] = {"TRY_CAST": _cast, "EXISTS": _exists, "ROW": _row, "MAP": _map, "STRUCT": _struct}
+_CALLED: dict[str, Form] = {
+    "TRY_CAST": _cast,
+    "SAFE_CAST": _safe_cast,
+    "EXISTS": _exists,
+    "ROW": _row,
+    "MAP": _map,
+    "STRUCT": _struct,
+}

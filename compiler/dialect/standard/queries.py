@@ -54,11 +54,18 @@ def parse_query(cur: Reader) -> Query:
     return Query(body, tables, recursive, order_by, limit, offset, ties, emit, span=cur.span_since(start))
 
 
+NOT_RECURSIVE = (
+    "for numbers write  GENERATE_SERIES(1, 10);  for a hierarchy join the table with itself once for each level"
+)
+
+
 def parse_with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
     """Whether it is RECURSIVE, and the tables of WITH; none without it."""
     if cur.tok.upper != "WITH":
         return False, ()
     cur.next()
+    if cur.at_words("MUTUALLY", "RECURSIVE"):
+        cur.unsupported("WITH MUTUALLY RECURSIVE", help=NOT_RECURSIVE)
     recursive = cur.accept_words("RECURSIVE")
     return recursive, cur.listed(_common_table)
 
@@ -241,6 +248,8 @@ def _item(cur: Reader) -> Item:
 
 def _star(cur: Reader, star: Star) -> Star:
     """`* EXCEPT (a, b)`."""
+    if cur.tok.upper == "REPLACE" and cur.after.op == "(":
+        cur.unsupported("REPLACE behind `*`", help="write  SELECT * EXCEPT (a), a + 1 AS a")
     if not (cur.tok.upper in ("EXCEPT", "EXCLUDE") and cur.after.op == "(") or cur.at_query(1):
         return star
     cur.next()

@@ -125,6 +125,9 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         properties, append_only = topic.properties, append_only or (topic.is_stream and kind == "table")
     if cur.tok.upper == "LIKE":
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
+    if cur.tok.upper == "FROM":
+        help = "read the topic of its changes:  WITH (KAFKA_TOPIC = '...', VALUE_FORMAT = 'DEBEZIUM')"
+        cur.unsupported("CREATE TABLE ... FROM a source", help=help)
     if cur.tok.upper == "AS":
         cur.next()
         refuse_columns(cur, has_columns=listed is not None, read_only=read_only)
@@ -199,7 +202,7 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Sequence[State
     columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.tok.upper == "IN" and cur.after.upper == "CLUSTER":
         refuse_cluster(cur)
-    if cur.tok.upper == "WITH" and cur.peek(2).upper == "REFRESH":
+    if cur.tok.upper == "WITH" and cur.peek(2).upper in ("REFRESH", "RETAIN"):
         refuse_with_refresh(cur)
     properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     cur.expect_word("AS", help="write  CREATE MATERIALIZED VIEW name AS SELECT ...")

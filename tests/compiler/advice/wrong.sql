@@ -229,3 +229,5 @@ CREATE VIEW v AS SELECT id FROM orders WHERE customer = ‘ann’;
 CREATE VIEW v AS SELECT id FROM {{ ref('orders') }};
 CREATE VIEW v AS SELECT id FROM {{ source('shop', 'orders') }};
 CREATE VIEW v AS SELECT id FROM orders WHERE GETDATE() > placed_at;
+CREATE VIEW v AS SELECT IFF(amount > 1, 'a', 'b') AS x FROM orders;
+CREATE VIEW v AS SELECT SAFE_CAST(customer AS INT) AS n FROM orders;

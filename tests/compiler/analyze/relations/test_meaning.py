@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session, compile_project
+from flowql.compiler.plan.changes import GroupAggregate
+from flowql.compiler.plan.logical import walk_nodes
 from tests.slt.session import Shape
 from tests.standard_views.case import Step
 from tests.standard_views.check import run
@@ -179,3 +183,17 @@ def test_the_fraction_of_a_percentile_is_a_number_from_0_to_1(fraction: str) -> 
     (said,) = compiled(fraction)
     assert said.startswith("FQ2005 PERCENTILE_CONT takes a fraction from 0 to 1, not ")
     assert compiled("0") == compiled("1.0") == compiled("'0.5'") == []
+
+
+def test_listagg_takes_its_order_from_within_group() -> None:
+    """As in Snowflake, Redshift and Oracle, and as the macro `listagg` of dbt writes it."""
+    written = "LISTAGG(b, '-') WITHIN GROUP (ORDER BY a DESC)", "STRING_AGG(b, '-' ORDER BY a DESC)"
+    table = "CREATE TABLE s (id INT PRIMARY KEY, a INT, b TEXT);"
+    texts = [f"{table} CREATE VIEW v AS SELECT {call} AS x FROM s;" for call in written]
+    plans = [compile_project([SourceText("a.sql", text)], dialect="standard") for text in texts]
+    assert [plan.diagnostics for plan in plans] == [(), ()]
+    calls = [
+        n.spec.calls for p in plans for n in walk_nodes(p.plan.queries[0].logical) if isinstance(n.spec, GroupAggregate)
+    ]
+    first, second = ([replace(c, name="") for c in one] for one in calls)
+    assert first == second

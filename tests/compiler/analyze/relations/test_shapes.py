@@ -132,6 +132,7 @@ def test_columns_are_called_as_in_postgresql(query: str, names: tuple[str, ...])
         ("SELECT a FROM t UNION SELECT a, c FROM u", "FQ2040 each UNION query must have the same number of columns: 1 and 2"),
         ("SELECT a FROM t ORDER BY 3 LIMIT 1", "FQ2002 ORDER BY position 3 is not in the select list"),
         ("SELECT id, UUID() AS u FROM t", "FQ2027 a value of a table is computed by UUID, which gives another value each time"),
+        ("SELECT id, GEN_RANDOM_UUID() AS u FROM t", "FQ2027 a value of a table is computed by GEN_RANDOM_UUID, which gives another value each time"),
         ("SELECT id FROM t WHERE a > RANDOM()", "FQ2027 a value of a table is computed by RANDOM, which gives another value each time"),
         (
             "SELECT count(*) OVER (ORDER BY b RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
