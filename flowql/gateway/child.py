@@ -1,12 +1,13 @@
 """The process of the gateway: `python -P -m flowql.gateway.child`, with settings and a `GatewayStart` as two lines on its standard input.
 
-It writes a line when it serves, and then figures as JSON. It ends with the instance: its standard input ends then.
+It writes a line when it serves, and then figures and events as JSON. It ends with the instance: its standard input ends then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ from flowql.gateway.gateway import Gateway
 from flowql.query.query_worker import TENTH, killed_first, killed_with_parent
 from flowql.runtime.app.allocator import UnusedMemory, keep_memory, private_bytes
 from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.runtime.events import EVENT, LOGGER, WARNING
 from flowql.server.gateway_process import GatewayStart
 
 FIGURES_S = 2.0
@@ -46,12 +48,26 @@ def main() -> int:
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), 1)  # functions and libraries may write to it
     told.write("serving\n")
+    LOGGER.addHandler(Told(told))
     threading.Thread(target=_tell, args=(gateway, told), name="figures", daemon=True).start()
     if settings.pg is not None:
         asyncio.run(gateway.serve_pg(settings.pg, socket.socket(fileno=start.sockets["pg"])))
     else:
         threading.Event().wait()
     return 0
+
+
+class Told(logging.Handler):
+    """Tells the instance events of the process, for its log."""
+
+    def __init__(self, to: TextIO) -> None:
+        super().__init__(WARNING)
+        self._to = to
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = {"event": getattr(record, EVENT)["event"], "level": record.levelno, "message": record.getMessage()}
+        with suppress(OSError):  # the instance ends
+            self._to.write(json.dumps(told) + "\n")
 
 
 def _tell(gateway: Gateway, told: TextIO) -> None:

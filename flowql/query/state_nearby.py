@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from flowql.errors import CommandError
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import LogError, StateError
+from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Log
 from flowql.runtime.state.followed import FollowedState
 from flowql.runtime.state.snapshot import StateSnapshot
@@ -99,8 +99,10 @@ class StateNearby:
                 self._followed = followed
                 self._read_until_idle(followed)
                 rest_s = RENEWED_S if followed.is_too_large else AGAIN_S
-        except Exception:  # of a file, say: the instance answers
-            traceback.print_exc()
+        except Exception as error:  # of a file, say: the instance answers
+            say(
+                WARNING, "state.copy", f"the gateway cannot read its copy of the state: {type(error).__name__}: {error}"
+            )
             rest_s = BROKEN_S
         finally:
             if followed is not None:

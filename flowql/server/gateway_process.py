@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import psutil
 
@@ -140,6 +141,13 @@ class GatewayProcess:
             self._restarts, self._figures = self._restarts + 1, {}
             self._ending.wait(wait_s)
 
+    def _hear(self, told: dict[str, Any]) -> None:
+        """told: figures of the process, or an event for the log of the instance."""
+        if "event" in told:
+            say(told["level"], told["event"], told["message"])
+        else:
+            self._figures = told
+
     def _run(self) -> str:
         """Runs one process until it ends. Returns how it ended."""
         with self._lock:
@@ -162,7 +170,7 @@ class GatewayProcess:
             self._is_serving = process.stdout.readline() != ""
             for line in process.stdout:
                 with suppress(ValueError):  # a killed process may have written a part of a line
-                    self._figures = json.loads(line)
+                    self._hear(json.loads(line))
         status = process.wait()
         with suppress(OSError):
             process.stdin.close()

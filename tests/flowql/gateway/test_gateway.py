@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -26,8 +27,10 @@ from flowql.config.pg import PgSettings
 from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.gateway.child import Told
 from flowql.pg.reading import Reading
-from flowql.query import catching_up
+from flowql.query import catching_up, state_nearby
+from flowql.runtime.events import EVENT, LOGGER, WARNING
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.access import RELAYED, Caller, Relayed, hash_of
 from flowql.server.address import read_address
@@ -279,6 +282,31 @@ def test_the_instance_shows_no_less_than_the_gateway_has_shown(in_ksql: Host, mo
             until(lambda n=n: rows(port, sql) == [{"N": n}])  # type: ignore[misc]
             elsewhere = {"sql": sql, "allow_standby": True}
             assert ask(port, "POST", "/v1/query", json=elsewhere).json()["rows"] == [{"N": n}]
+
+
+def test_an_error_of_the_copy_of_the_state_is_an_event_of_the_instance(
+    in_ksql: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process of the gateway has no log of its own. It tells the instance."""
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("a file is broken")
+
+    monkeypatch.setattr(state_nearby, "FollowedState", broken)
+    told = io.StringIO()
+    LOGGER.addHandler(handler := Told(told))
+    try:
+        with gateway_of(in_ksql, ApiSettings(1, TOKEN)) as gateway:
+            port = port_of(gateway)
+            until(lambda: rows(port, "SELECT N FROM SPENT WHERE AUCTION = 9 AND N > 0") == [] and told.getvalue())  # type: ignore[arg-type, return-value]
+    finally:
+        LOGGER.removeHandler(handler)
+    caplog.clear()
+    GatewayProcess(Settings(tmp_path, "demo", 1, 64 << 20))._hear(json.loads(told.getvalue()))
+    (record,) = caplog.records
+    assert record.levelno == WARNING
+    assert getattr(record, EVENT)["event"] == "state.copy"
+    assert record.getMessage().endswith("ValueError: a file is broken")
 
 
 def test_look_ups_in_the_state_that_wait_are_few_requests(in_ksql: Host, monkeypatch: pytest.MonkeyPatch) -> None:
