@@ -71,8 +71,8 @@ def test_copies_end_when_the_state_is_opened_again(world):
     _first, second, followed, rest = two(world)
     world.run_until(lambda: lags(second, followed) == [0] * len(followed))
     second.instance.state._openings += 1
-    feed(world, *rest)
     world.run_until(lambda: None in lags(second, followed))
+    feed(world, *rest)
     world.run_until(lambda: lags(second, followed) == [0] * len(followed))  # begun anew
     world.settle()
     assert judge(world) == []
