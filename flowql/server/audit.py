@@ -77,7 +77,6 @@ class AuditLog:
             try:
                 self._append(lines)
             except OSError as error:
-                self._close()
                 say(WARNING, "audit.missing", f"a line of the audit log was not written: {error}")
             finally:
                 for _, told in waiting:
@@ -85,12 +84,14 @@ class AuditLog:
 
     def _append(self, lines: bytes) -> None:
         """The file is locked meanwhile, as the instance and its gateway write to it."""
-        fd = self._locked(len(lines))
         try:
+            fd = self._locked(len(lines))
             while lines:
                 lines = lines[os.write(fd, lines) :]
-        finally:
             fcntl.flock(fd, fcntl.LOCK_UN)
+        except BaseException:  # the other process must not wait for a lock that Ctrl-C has left
+            self._close()
+            raise
 
     def _locked(self, size: int) -> int:
         """The descriptor of the file, with room for so many bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -264,6 +265,21 @@ def test_two_processes_write_one_audit_log_whichever_puts_the_full_file_away(tmp
     (tmp_path / FILE).unlink()
     logs[0].write({"who": "after its file was deleted"})
     assert (tmp_path / FILE).read_text().count("after its file was deleted") == 1
+
+
+def test_an_interrupted_write_leaves_the_audit_log_unlocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    log = AuditLog(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditLog, "_is_current", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.write({"who": "x"})
+    with (tmp_path / FILE).open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    log.write({"who": "y"})
+    assert json.loads((tmp_path / FILE).read_text())["who"] == "y"
 
 
 def test_a_line_of_the_audit_log_is_written_when_threads_have_ended(tmp_path: Path) -> None:
