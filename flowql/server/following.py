@@ -221,6 +221,9 @@ class Following:
             log = log_at(self.settings.log_dir, self.settings.kafka, self.settings.application_id)
             recorded = RecordedPlan(log, self.settings.application_id) if self.settings.engine == "runtime" else None
             try:
+                while recorded is not None and self._is_moving(recorded.read()) and not self.stopped():
+                    self._check_time(limit)
+                    self.wait(_WAIT_S)
                 self._keep_to(recorded)
                 place = None if token is None else Place.of(token)
                 self.reset = "" if token is None else why_not(place, self.query, self.found.plan, log.admin())
@@ -238,10 +241,14 @@ class Following:
                 found.close()
                 raise
             found.close()
-            if time.monotonic() > limit:
-                topics = listing(sorted({s.topic for s in self.query.reads}))
-                raise QueryError(f"the records of {topics} are being replaced; repeat the statement", code=BUSY)
+            self._check_time(limit)
             self.wait(_WAIT_S)
+
+    def _check_time(self, limit: float) -> None:
+        """Raises QueryError after the limit, by the monotonic clock."""
+        if time.monotonic() > limit:
+            topics = listing(sorted({s.topic for s in self.query.reads}))
+            raise QueryError(f"the records of {topics} are being replaced; repeat the statement", code=BUSY)
 
     def _keep_to(self, recorded: RecordedPlan | None) -> None:
         """The statement is about the plan on record from here on."""
