@@ -31,7 +31,6 @@ from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.state.rows import Key
 from flowql.runtime.state.values import encode_value
 
-SEARCHED_RECORDS = 50_000  # of a local table that are not kept: with more, a look-up searches their keys, which takes a fraction of reading them
 KEY_BYTES = 250  # of a key and its place in the index
 DEAD_ROWS_MIN = 1_024  # replaced rows that are kept until they are more than half of all
 # Where offsets do not tell whether compaction has removed deletions that were not read: no broker removes them sooner than this by default.
@@ -66,8 +65,8 @@ class KeptTopics:
         return Kept(source)
 
     def points(self, relation: TopicRelation, keys: Sequence[Key], room: Room) -> list[pa.RecordBatch] | None:
-        """The rows of a table with these keys; None if more was read already than the relation has. A large local table is searched, not kept."""
-        if relation.source.is_own_table and self.left_to_read(relation) > SEARCHED_RECORDS:
+        """The rows of a table with these keys; None if more was read already than the relation has. A local table that may be too large to be kept is searched."""
+        if relation.source.is_own_table and self.left_to_read(relation) * KEY_BYTES > self._bytes_max:
             return rows_of(relation, keys, room)
         kept = self.of(relation.source)
         with kept.lock:

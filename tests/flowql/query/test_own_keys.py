@@ -43,7 +43,7 @@ def test_the_rows_are_those_of_an_index(name: str, world: SqlSession, monkeypatc
     queries = [f"SELECT * FROM {name} WHERE k = {key}{and_j}" for key in keys]
     queries.append(f"SELECT v, note FROM {name} WHERE k IN ({', '.join(keys)}){and_j}")
     expected = [world.ask(q) for q in queries]
-    monkeypatch.setattr(kept, "SEARCHED_RECORDS", -1)
+    monkeypatch.setattr(DATABASE.kept, "_bytes_max", -1)
     monkeypatch.delattr(kept.Kept, "advance")  # nothing is kept
     for q, rows in zip(queries, expected, strict=True):
         found = world.ask(q)
@@ -60,7 +60,7 @@ def test_other_records_are_not_decoded(world: SqlSession, monkeypatch: pytest.Mo
         decoded.append(raw.rows)
         return decode(decoder, raw)
 
-    monkeypatch.setattr(kept, "SEARCHED_RECORDS", -1)
+    monkeypatch.setattr(DATABASE.kept, "_bytes_max", -1)
     monkeypatch.setattr(own_keys, "decode", counted)
     assert world.ask("SELECT v FROM i WHERE k = 0").to_pylist() == [{"v": 11}]
     assert decoded == [1]
@@ -70,14 +70,14 @@ def test_a_table_that_was_compacted_meanwhile_is_searched_again(
     world: SqlSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = iter([True])
-    monkeypatch.setattr(kept, "SEARCHED_RECORDS", -1)
+    monkeypatch.setattr(DATABASE.kept, "_bytes_max", -1)
     monkeypatch.setattr(own_keys, "is_passed", lambda *_: next(told, False))
     assert world.ask("SELECT v FROM i WHERE k = 0").to_pylist() == [{"v": 11}]
     assert next(told, None) is None
 
 
 def test_found_rows_are_within_the_memory_of_queries(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "SEARCHED_RECORDS", -1)
+    monkeypatch.setattr(DATABASE.kept, "_bytes_max", -1)
     monkeypatch.setattr(DATABASE.memory, "bytes_max", 10)
     with pytest.raises(QueryError, match="of memory for interactive queries") as refused:
         world.ask("SELECT v, note FROM i WHERE k IN (0, 7)")
