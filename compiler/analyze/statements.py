@@ -349,6 +349,7 @@ def _sink_of_relation(
 ) -> SourceDef:
     """Its record key is the row identity, which JSON alone can write. Its value holds the selected columns."""
     if not {properties.key_format, properties.value_format} <= {None, "JSON"}:
+        value_format(properties, session, (), Format("JSON"), at)  # what is wrong with the format comes first
         raise unsupported(
             "a view over tables in another format than JSON is not supported yet", at, help="leave the format out"
         )

@@ -285,6 +285,12 @@ def _single(v: str) -> str:
     return f"CAST(TRY_CAST({v} AS FLOAT) AS DOUBLE)"
 
 
+def _rounded_by_duckdb(args: Sequence[str], _r: Resolution) -> str:
+    v, *exact = args
+    known = "".join(f" AND {e} IS NOT NULL" for e in exact)
+    return f"(CASE WHEN {_is_real(v)}{known} THEN {_single(v)} END)"
+
+
 def _not_by_duckdb(args: Sequence[str], _r: Resolution) -> str:
     """Rows out of range, and those whose DOUBLE lies in the middle of two REALs, where the exact value decides."""
     v = args[0]
@@ -299,7 +305,7 @@ define(
     "sql_real",
     _reals,
     lambda _r: _real,
-    duckdb=lambda a, _r: f"(CASE WHEN {_is_real(a[0])} THEN {_single(a[0])} END)",
+    duckdb=_rounded_by_duckdb,
     declines=_not_by_duckdb,
 )
 
