@@ -21,11 +21,12 @@ ROW_BYTES, DECODED = 300, 4  # of Python's objects: for each row, and for each b
 class _Held:
     """Rows as of commit `sequence`, in order of their physical keys, which `at` has with their numbers. keys: decoded. sizes: encoded, by physical key.
 
-    size: memory. pending: by commits, rows that they have changed; None for a value that has to be looked up. Readers have the lists, which never change.
+    size: memory. pending: by commits, rows that they have changed; None for a value that has to be looked up. pending_size: their memory.
+    Readers have the lists, which never change.
     """
 
     sequence: int
-    lock: NamedLock = field(default_factory=lambda: NamedLock("held store", guards="its other fields but `pending`"))
+    lock: NamedLock = field(default_factory=lambda: NamedLock("held store", guards="its other fields but pending ones"))
     is_read: bool = False
     size: int = 0
     at: dict[bytes, int] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class _Held:
     values: list[Value] = field(default_factory=list)
     sizes: dict[bytes, int] = field(default_factory=dict)
     pending: list[tuple[int, Changed]] = field(default_factory=list)
+    pending_size: int = 0
 
     def measure(self) -> None:
         self.size = ROW_BYTES * len(self.sizes) + DECODED * sum(self.sizes.values())
@@ -75,9 +77,8 @@ class HeldStores:
             for store, rows in changed.items():
                 if (held := self._held.get(store)) is not None:
                     held.pending.append((sequence, rows))
-                    if (
-                        ROW_BYTES * sum(len(r) for _, r in held.pending) > self._bytes_max
-                    ):  # no query has asked for long
+                    held.pending_size += _pending_size(rows)
+                    if held.pending_size > self._bytes_max:  # no query has asked for long
                         self._drop(store)
 
     def rows(self, physical: PhysicalSnapshot, entry: StoreEntry, sequence: int) -> Rows | None:
@@ -108,6 +109,7 @@ class HeldStores:
             due: Changed = {}
             for _, rows in (p for p in held.pending if p[0] <= sequence):
                 due.update(rows)
+                held.pending_size -= _pending_size(rows)
             held.pending = [p for p in held.pending if p[0] > sequence]
         held.sequence = sequence
         if not held.is_read:
@@ -170,6 +172,10 @@ def _change(held: _Held, entry: StoreEntry, changed: Changed) -> None:
     held.keys = [keys[k] if k in keys else old_keys[at[k]] for k in order]
     held.values = [decoded[k] if k in decoded else old_values[at[k]] for k in order]
     held.at = {key: i for i, key in enumerate(order)}
+
+
+def _pending_size(rows: Changed) -> int:
+    return sum(ROW_BYTES + len(value or b"") for value in rows.values())
 
 
 def _size(key: bytes, value: bytes) -> int:

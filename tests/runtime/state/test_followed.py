@@ -199,6 +199,26 @@ def test_a_store_that_does_not_fit_into_memory_is_read_each_time(tmp_path: Path)
     instance.manager.close()
 
 
+def test_large_values_that_no_query_asks_for_do_not_wait_in_memory(tmp_path: Path) -> None:
+    """Each changed row counted as 300 bytes, whatever its value."""
+    instance = Instance(tmp_path)
+    put(instance.manager, instance.task, "T", {("k",): ("",)})
+    instance.commit()
+    copied(instance.manager, tmp_path / "copy")
+    followed = FollowedState(tmp_path / "copy", instance.redo_after, SystemClock(), 1 << 20)
+    with followed.snapshot(1) as found:
+        assert len(list(found.scan("T"))) == 1
+    assert followed._held._held
+    for number in range(2, 32):
+        put(instance.manager, instance.task, "T", {("k",): (str(number) * 50_000,)})
+        instance.commit()
+        with followed.snapshot(number) as found:
+            assert list(found.scan("W")) == []
+    assert "T" not in followed._held._held
+    followed.close()
+    instance.manager.close()
+
+
 def test_it_follows_no_commit_with_other_stores(tmp_path: Path) -> None:
     instance = Instance(tmp_path)
     put(instance.manager, instance.task, "T", {("a",): (1,)})
