@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from flowql.compiler.functions.asynchronous import ORDERS, AsyncOptions, Order, Retry
 from flowql.compiler.functions.registry import AsyncFunction, Function, register_of_project
 from flowql.compiler.functions.signatures import Resolution
-from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.physical.stores import with_stores
 from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
+from flowql.compiler.plan.logical import Union
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, STRING
@@ -63,9 +64,9 @@ class Driven:
 
     def __init__(self, order: Order, *, coalesce: bool = False) -> None:
         spec = AsyncMap((AsyncCall("GOT", NAME, ("ID",), BIGINT),), order)
-        scan = Operator("scan-1", spec, (), SOURCE, "append")
-        stores = stores_of(spec, "q-asyncmap-1", [SOURCE], RESULT)
-        self.plan, self._scan = Operator("asyncmap-1", spec, ("scan-1",), RESULT, "append", stores), scan
+        scan = Operator("scan-1", Union(), (), SOURCE, "append")
+        _, self.plan = with_stores([scan, Operator("asyncmap-1", spec, ("scan-1",), RESULT, "append")], "q")
+        self._scan = scan
         self.operator = AsyncMapOperator(self.plan, [scan])
         self.state, self.coalesce, self.now_ms = DictState(self.plan.stores), coalesce, 0
         self.timers: dict[str, Any] = {}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.physical.stores import with_stores
 from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind
+from flowql.compiler.plan.logical import Union
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array, struct
@@ -36,11 +37,11 @@ class Join:
         schema = Schema((*LEFT.key, *RIGHT.key, *side, Field("x", DOUBLE), Field("y", STRING)))
         if kind in ("semi", "anti"):
             schema = LEFT
-        inputs = [Operator(n, spec, (), s, "retract") for n, s in (("l", LEFT), ("r", RIGHT))]
-        stores = stores_of(spec, "Q-join", (LEFT, RIGHT), schema)
-        self._join = EquiJoinOperator(Operator("join", spec, ("l", "r"), schema, "retract", stores), inputs)
+        inputs = [Operator(n, Union(), (), s, "retract") for n, s in (("l", LEFT), ("r", RIGHT))]
+        *_, plan = with_stores([*inputs, Operator("join", spec, ("l", "r"), schema, "retract")], "Q")
+        self._join = EquiJoinOperator(plan, inputs)
         self._manager = StateManager(MemoryPhysical())
-        self._state = self._manager.open_task("0_0", 0, stores)
+        self._state = self._manager.open_task("0_0", 0, plan.stores)
         self._vector = vector
 
     def run(self, left: Batch | None, right: Batch | None) -> Counter[Any]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.physical.stores import with_stores
 from flowql.compiler.plan.changes import Consolidate, TemporalJoin, TemporalJoinKind
 from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.explain import spec_text
 from flowql.compiler.plan.expr import Call, Column, Expr
-from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.logical import Node, Union
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
@@ -69,11 +69,11 @@ class Join:
     def __init__(self, kind: TemporalJoinKind, *, keyed: bool, residual: bool, vector: bool | None = None) -> None:
         keys = (("a",), ("b",)) if keyed else ((), ())
         spec = TemporalJoin(kind, *keys, LESS if residual else None)
-        inputs = [Operator(n, spec, (), s, "retract") for n, s in (("l", LEFT), ("r", RIGHT))]
-        stores = stores_of(spec, "Q-join", (LEFT, RIGHT), OUT)
-        self._join = TemporalJoinOperator(Operator("join", spec, ("l", "r"), OUT, "retract", stores), inputs)
-        self._manager, self._stores = StateManager(MemoryPhysical()), stores
-        self._state = self._manager.open_task("0_0", 0, stores)
+        inputs = [Operator(n, Union(), (), s, "retract") for n, s in (("l", LEFT), ("r", RIGHT))]
+        *_, plan = with_stores([*inputs, Operator("join", spec, ("l", "r"), OUT, "retract")], "Q")
+        self._join = TemporalJoinOperator(plan, inputs)
+        self._manager, self._stores = StateManager(MemoryPhysical()), plan.stores
+        self._state = self._manager.open_task("0_0", 0, plan.stores)
         self._vector = vector
         self.rows: Counter[str] = Counter()
         self.dead = 0
