@@ -154,8 +154,8 @@ PLANTS: dict[str, tuple[int, type, str, Callable[..., Any]]] = {
     "a mark by one writer of two": (1, Course, "take", one_of_several),
     "ends with rows of a later tick": (0, Course, "learn", ends_too_far),
     "a line that a task passes": (11, MemberTicks, "_set_line", passed),
-    "NOW() of each member": (0, MemberTicks, "_set_line", own_clock),
-    "a mark before the commit": (24, MemberTicks, "at_cut", before_the_commit),
+    "NOW() of each member": (6, MemberTicks, "_set_line", own_clock),
+    "a mark before the commit": (16, MemberTicks, "at_cut", before_the_commit),
 }
 
 

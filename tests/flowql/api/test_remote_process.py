@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -106,6 +107,14 @@ def test_a_day_of_a_program_elsewhere(running: Process, tmp_path: Path, monkeypa
     shop.close()
 
 
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("localhost", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def test_a_killed_instance(running: Process) -> None:
     shop = running.connect()
     wait(lambda: len(shop.status()["queries"]) == 3)
@@ -122,6 +131,7 @@ def test_a_killed_instance(running: Process) -> None:
     with pytest.raises(flowql.CommandError, match="does not answer") as cut:
         list(answer)
     assert cut.value.code == "FQ5302"
+    wait(lambda: not listens(running.port))  # the gateway ends behind its instance
     with pytest.raises(flowql.CommandError, match="nothing listens on port") as gone:
         shop.produce("ORDERS", ORDERS)
     assert gone.value.code == "FQ5302"
