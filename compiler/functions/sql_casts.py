@@ -26,7 +26,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
 from flowql.compiler.functions.casts import Cast, can_cast, parse_decimal
@@ -271,10 +271,19 @@ def _real(v: float, exact: int | Decimal | str | None = None) -> float:
         return v
     if not _REAL_LEAST <= abs(v) <= _REAL_MOST:
         raise NumericOverflow(f"{v} is out of range for type REAL")
-    whole = Decimal(exact.strip()) if isinstance(exact, str) else exact
+    whole = _number(exact) if isinstance(exact, str) else exact
     if whole is not None and whole != v and not struct.pack("<d", v)[0] & 1:
         v = math.nextafter(v, math.inf if whole > v else -math.inf)  # to odd: v then lies on the side of `exact`
     return ctypes.c_float(v).value
+
+
+def _number(text: str) -> Decimal | None:
+    """The finite number that a text shows. Other texts have none, and no finite DOUBLE is made of them."""
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def _is_real(v: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flowql.compiler.analyze.dependencies import Pending
+from flowql.compiler.analyze.dependencies import Pending, place_of
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.streams.draft import Draft, query_of
@@ -136,7 +136,7 @@ class _Statements:
         """written: `target` or `result` of the statement."""
         statement = StreamStatement("", at, make, at, **written)
         defines = frozenset({name} if name else ())
-        return Pending(statement, self._session, options, False, defines, frozenset(needs))
+        return Pending(statement, self._session, options, False, defines, frozenset(needs), place_of(statement))
 
     def _reads(self, step: Step) -> Iterator[str]:
         """Names of what the query of an output reads."""
