@@ -28,7 +28,7 @@ _DAY_MS = 86_400_000
 def hints_about(
     query: QueryPlan | None, sources: Mapping[str, SourceDef], statement: Statement, span: Span
 ) -> Iterator[Diagnostic]:
-    """Of the query in the order of the plan, each once, then of the statement. query: None if the statement makes none."""
+    """Yields hints about the query, each once, then hints about the statement. A statement that makes no query passes None as `query`."""
     if query is not None:
         yield from _of_query(query, sources, statement, span)
     given = statement.properties if isinstance(statement, CreateSource | CreateAs) else ()

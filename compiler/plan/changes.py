@@ -183,7 +183,7 @@ class Frame:
     NULL there is at a distance from no row but its peers.
 
     The unit `session` stands for all rows around the current one in which each is nearer than `end` to the one before it; `start`
-    is None. exclude: rows around the current one that are left out, as EXCLUDE names them.
+    is None. exclude: the rows that EXCLUDE leaves out, by its words.
     """
 
     unit: FrameUnit = "range"

@@ -26,7 +26,7 @@ from flowql.server.gateway_process import GatewayStart
 
 FIGURES_S = 2.0
 HEAPS = 2  # each thread that answered a query would keep memory in a heap of its own
-# Of the interpreter. A loop waits so long for a thread that computes, after each of the ten system calls of a request.
+# Switch interval of the interpreter. The loop may wait this long for a computing thread after each of the ten system calls of a request.
 SWITCH_S = 0.0001
 
 

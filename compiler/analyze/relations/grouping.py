@@ -68,7 +68,7 @@ def is_aggregate(node: t.Node) -> bool:
 
 
 def has_aggregates(tree: walks.Tree) -> bool:
-    """Whether an aggregate of this query stands in the expression or in one of several; those of sub-queries are theirs."""
+    """Whether the expression, or one of several, contains an aggregate of this query. Aggregates in sub-queries do not count."""
     return not isinstance(tree, t.Query) and any(map(is_aggregate, walks.walk(tree, t.Query)))
 
 
