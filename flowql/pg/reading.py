@@ -124,6 +124,7 @@ class Reading:
         )
         self._repaired_to = 0  # the end of the topic of repairs when they were read
         self._plan: tuple[int, Plan] | None = None  # and the end of its topic when it was read
+        self._moving: frozenset[str] = frozenset()  # topics whose records the steps of a swap replace (Kafka)
         self._instance: Client | None = None
         self._limited = dict[
             frozenset[str], tuple[Plan, Plan]
@@ -202,6 +203,8 @@ class Reading:
                 if deployed is None:
                     raise QueryError("nothing has been deployed here yet", code=NOTHING, help="flowql deploy")
                 self._plan = end, deployed.serving
+                moves = deployed.swap.moves if deployed.swap is not None else None
+                self._moving = frozenset(m.topic for m in moves or ())
             return self._plan[1]
 
     def ask(
@@ -458,7 +461,18 @@ class Reading:
     def _take(
         self, relations: Sequence[str], holder: Holder | None = None, visible: Visible = None, *, near: bool = False
     ) -> Commit:
-        """Raises NeedsInstance. near: the instance is to answer if many records have to be read first."""
+        """Raises NeedsInstance. near: the instance is to answer if many records have to be read first.
+
+        The plan is read before the ends of topics, and both again if another plan serves afterwards: its rows have other columns.
+        """
+        while True:
+            found = self._taken(relations, holder, visible, near=near)
+            if (isinstance(found, _OfLog) and found.pin is not None) or self.plan() is found.plan:
+                return found
+            found.snapshot.close()
+
+    def _taken(self, relations: Sequence[str], holder: Holder | None, visible: Visible, *, near: bool) -> Commit:
+        """See `_take`."""
         if not relations and not self.is_standard:
             if visible is not None:
                 raise unsupported("a user that is limited to some results cannot list all", "ask pg_catalog.pg_class")
@@ -482,7 +496,7 @@ class Reading:
         if relations and holder is not None:
             pin = holder.pinned(self.pin, self.unpin)
             return _OfLog(pin.plan, NoState(pin.sequence), self._repaired, app, topics=self._kept, pin=pin)  # type: ignore[arg-type]
-        if len(queries_behind(plan, relations)) > 1:
+        if len(queries_behind(plan, relations)) > 1 or not self._moving.isdisjoint(_topics(plan, app, relations)):
             raise NeedsInstance
         made = self._topics_made(plan, relations)
         ends = self._whole(made)
