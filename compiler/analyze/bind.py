@@ -19,7 +19,7 @@ from flowql.compiler.analyze.operators import (
     taken,
 )
 from flowql.compiler.analyze.scope import Scope, resolve
-from flowql.compiler.analyze.standard_forms import FORMS, REWRITES, as_function, narrowing, narrows_elements, over_rows
+from flowql.compiler.analyze.standard_forms import FORMS, REWRITES, as_function, narrowed_parts, narrowing, over_rows
 from flowql.compiler.analyze.standard_functions import (
     beside_numbers,
     beside_typed,
@@ -28,7 +28,7 @@ from flowql.compiler.analyze.standard_functions import (
     row_as,
     text_as,
 )
-from flowql.compiler.analyze.types import ANY_DIGITS, cast_type
+from flowql.compiler.analyze.types import ANY_DIGITS, as_written, cast_type
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.diagnostics.diagnostic import CompileError
@@ -50,7 +50,7 @@ from flowql.compiler.functions.sql_comparison import has_sql_order
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
-from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, STRING, TIMESTAMPTZ, Kind, SqlType, array
+from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _MATCHING = ("like", "ILIKE", "SIMILAR")  # NOT LIKE is bound as the opposite of LIKE
@@ -58,7 +58,6 @@ _OF_JSON = {"JSONB_FIELD": "->", "JSONB_FIELD_TEXT": "->>"}
 _BESIDE_STRINGS = (*_COMPARISONS, *_MATCHING, *_OF_JSON, "in", "not_in")
 _ARITHMETIC = ("add", "mul", "div", "mod")
 _NO_SESSION: Mapping[str, str] = {}
-_ELEMENT = "__element"  # in the lambda of a cast to an array
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 
@@ -495,6 +494,7 @@ class Binder:
     def _cast(self, node: CastTo) -> Expr:
         if node.safe:
             return self.bind(Func("TRY", (replace(node, safe=False),), node.span))
+        node = replace(node, type=as_written(node.type, self._catalog))
         e = self._whole_cast(node)
         narrowed = narrowing(node.type, node) if self.standard else None
         if narrowed is None:
@@ -508,7 +508,7 @@ class Binder:
         if self.standard and to == SPAN and isinstance(node.operand, Lit) and node.operand.kind == "string":
             return self.bind(t.Interval(str(node.operand.value), span=node.span))
         if t.is_row(node.operand) and to.kind is Kind.STRUCT:
-            return self.bind(row_as(node.operand, to))
+            return self.bind(row_as(node.operand, to, node.type))
         of_array = isinstance(node.operand, Func) and node.operand.name == "array" and to.kind is Kind.ARRAY
         if self.standard and of_array and isinstance(node.operand, Func):  # of which ARRAY[NULL] has no other type
             element = node.type.args[0] if node.type.args else TypeRef(known=to.element, span=node.span)
@@ -526,20 +526,9 @@ class Binder:
             raise unsupported(
                 title, node.span, f"this is {operand.type}", help="multiply an interval:  x * INTERVAL '1 second'"
             )
-        if self.standard and operand.type.kind in (Kind.ARRAY, Kind.STRING) and narrows_elements(node.type, node):
-            return self._elements_cast(node, operand, to)
+        if self.standard and (narrowed := narrowed_parts(node, operand.type, to)) is not None:
+            return self.bind(narrowed)
         return self._cast_of(node, operand, to)
-
-    def _elements_cast(self, node: CastTo, operand: Expr, to: SqlType) -> Expr:
-        """To an array whose elements are cut, rounded or checked. operand: an array, or the text of one."""
-        if operand.type.kind is Kind.STRING:
-            operand = self._cast_of(node, operand, array(STRING))
-        self._lambda.append({_ELEMENT: operand.type.element})
-        try:
-            body = self.bind(CastTo(Name((_ELEMENT,), node.span), node.type.args[0], node.span))
-        finally:
-            self._lambda.pop()
-        return Call(to, "TRANSFORM", (operand, Lambda(body.type, (_ELEMENT,), body, node.span)), node.span)
 
     def _moment_cast(self, node: CastTo, operand: Expr, to: SqlType, digits: int) -> Expr:
         """To TIMESTAMP or TIMESTAMPTZ: values with parts of a millisecond keep them, or are rounded to the digits that are named."""

@@ -18,7 +18,7 @@ from flowql.compiler.dialect.standard.types import REALS, SMALL
 from flowql.compiler.dialect.standard.words import BY_CODE_POINT, SPECIAL_VALUES
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 from flowql.compiler.functions.numeric import MAX_PRECISION
-from flowql.compiler.plan.types import BIGINT
+from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, array
 
 # Functions whose arguments may be given by name, as PostgreSQL names them; one that is left out before one that is given is 0.
 _NAMED = {
@@ -31,6 +31,7 @@ _NAMED = {
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
 _LEFT_DEEP_MAX = 16
+_PART = "__part"  # in the lambda of a cast
 
 
 # --- constants ---
@@ -156,9 +157,52 @@ def narrowing(made: TypeRef, at: Ast) -> Func | None:
     return None
 
 
-def narrows_elements(made: TypeRef, at: Ast) -> bool:
-    """Whether a CAST to an array changes its elements beyond the kind of their type."""
-    return any(narrowing(a, at) is not None or narrows_elements(a, at) for a in made.args if made.name == "array")
+def narrowed_parts(node: CastTo, given: SqlType, to: SqlType) -> Ast | None:
+    """A CAST to an array, a map or a struct with parts that are cut, rounded or checked, by casts of its parts; None for other casts.
+
+    given: the type of the operand. to: the type without these limits.
+    """
+    made, whole = node.type, node.operand
+    is_text = given.kind is Kind.STRING and to.kind is Kind.ARRAY
+    is_nested = given.kind is to.kind and to.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+    if not (is_text or is_nested) or not _narrows(made, node):
+        return None
+
+    def cast(part: Ast, ref: TypeRef, type_: SqlType) -> CastTo:
+        return CastTo(part, ref if _narrows(ref, node) else TypeRef(known=type_, span=node.span), node.span)
+
+    if to.kind is Kind.ARRAY:
+        body = cast(Name((_PART,), node.span), made.args[0], to.element)
+        parts = CastTo(whole, TypeRef(known=_of_texts(to), span=node.span), node.span) if is_text else whole
+        return Func("TRANSFORM", (parts, LambdaFn((_PART,), body, node.span)), node.span)
+    if not isinstance(whole, Name):  # it is computed once
+        body = replace(node, operand=Name((_PART,), node.span))
+        one = Func("TRANSFORM", (Func("array", (whole,), node.span), LambdaFn((_PART,), body, node.span)), node.span)
+        return Func("subscript", (one, Lit("int", 1, node.span)), node.span)
+    if to.kind is Kind.MAP:
+        keys, values = (Func(name, (whole,), node.span) for name in ("MAP_KEYS", "MAP_VALUES"))
+        of_keys, of_values = (replace(made, name="array", args=(ref,)) for ref in made.args)
+        arrays = cast(keys, of_keys, array(to.args[0])), cast(values, of_values, array(to.args[1]))
+        return Func("AS_MAP", arrays, node.span)
+    fields = list[Ast]()
+    for (_, ref), (name, part) in zip(made.fields, to.fields, strict=True):
+        key = Lit("string", name, node.span)
+        is_given = given.field(name) is not None
+        value = Func("field", (whole, key), node.span) if is_given else Lit("null", None, node.span)
+        fields += [key, cast(value, ref, part)]
+    there = Func("is_not_null", (whole,), node.span)
+    return Func("case", (there, Func("struct", tuple(fields), node.span)), node.span)
+
+
+def _of_texts(t: SqlType) -> SqlType:
+    """The array with texts for its values, in as many dimensions."""
+    return array(_of_texts(t.element)) if t.kind is Kind.ARRAY else STRING
+
+
+def _narrows(made: TypeRef, at: Ast) -> bool:
+    """Whether a CAST to this type changes values beyond the kind of the type."""
+    parts = (*made.args, *(ref for _, ref in made.fields))
+    return narrowing(made, at) is not None or any(_narrows(part, at) for part in parts)
 
 
 # --- rows ---

@@ -350,14 +350,15 @@ def _row(bind: Bind, node: Func) -> Expr:
     return bind(Func("struct", tuple(named), node.span))
 
 
-def row_as(node: Func, to: SqlType) -> Func:
-    """ROW(...) cast to a struct: each value to the field at its place. Raises CompileError."""
+def row_as(node: Func, to: SqlType, made: TypeRef) -> Func:
+    """ROW(...) cast to a struct: each value to the field at its place. made: the type as written. Raises CompileError."""
     if len(node.args) != len(to.fields):
         title = f"{text_of(node)} has {len(node.args)} values, {to} has {len(to.fields)} fields"
         raise mistake("FQ2005", title, node.span, "not so many")
     parts: list[Ast] = []
-    for a, (name, t) in zip(node.args, to.fields, strict=True):
-        parts += [Lit("string", name, node.span), CastTo(a, TypeRef(known=t, span=node.span), node.span)]
+    refs = [ref for _, ref in made.fields] or [TypeRef(known=t, span=node.span) for _, t in to.fields]
+    for a, (name, _), ref in zip(node.args, to.fields, refs, strict=True):
+        parts += [Lit("string", name, node.span), CastTo(a, ref, node.span)]
     return Func("struct", tuple(parts), node.span)
 
 

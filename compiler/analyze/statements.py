@@ -34,7 +34,7 @@ from flowql.compiler.analyze.row_changes import (
 from flowql.compiler.analyze.sources import altered_source, bind_source, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from flowql.compiler.analyze.tables import bind_table, result_topic, with_limits
-from flowql.compiler.analyze.types import resolve_type
+from flowql.compiler.analyze.types import as_written, resolve_type
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -53,6 +53,7 @@ from flowql.compiler.dialect.ast import (
     QueryControl,
     SetProperty,
     Statement,
+    TypeRef,
 )
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.statement_tree import Change, CopyRows, CreateTable, CreateView, Insert
@@ -115,6 +116,7 @@ class BoundType:
 
     name: str
     type: SqlType
+    written: TypeRef
     if_not_exists: bool
     span: Span = NOWHERE
 
@@ -192,7 +194,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case Drop():
             return BoundDrop(statement.name, _kind_to_drop(statement, catalog, at), statement.if_exists, at)
         case CreateType() if statement.type is not None:
-            return BoundType(statement.name, resolve_type(statement.type, catalog, at), statement.if_not_exists, at)
+            made, written = resolve_type(statement.type, catalog, at), as_written(statement.type, catalog)
+            return BoundType(statement.name, made, written, statement.if_not_exists, at)
         case SetProperty() | QueryControl():
             return statement
         case AssertRow():

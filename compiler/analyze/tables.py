@@ -12,11 +12,11 @@ from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import read_properties
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.sources import RESERVED
-from flowql.compiler.analyze.types import resolve_type
+from flowql.compiler.analyze.types import as_written, resolve_type
 from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import AlterSource
+from flowql.compiler.dialect.ast import AlterSource, ColumnDef
 from flowql.compiler.dialect.standard.over_topics import Limit, check_key, limits_of
 from flowql.compiler.dialect.standard.refuse import fail
 from flowql.compiler.dialect.standard.refuse import unsupported as refuse
@@ -104,7 +104,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             _numbered(statement, fields),
             statement.versions,
             _checks(name, _written_checks(statement), fields, catalog),
-            _checks(name, limits_of(columns), fields, catalog),
+            _checks(name, _limits(columns, catalog), fields, catalog),
         ),
         watermark=watermark,
     )
@@ -274,11 +274,15 @@ def _checks(name: str, checks: Iterable[Limit], fields: Sequence[Field], catalog
     return tuple(found)
 
 
+def _limits(columns: Iterable[ColumnDef], catalog: Catalog) -> Iterator[Limit]:
+    return limits_of(replace(c, type=as_written(c.type, catalog)) for c in columns)
+
+
 def with_limits(source: SourceDef, statement: AlterSource, catalog: Catalog) -> SourceDef:
     """A source to which columns were added, with what their types say of values in a local table."""
     if source.rules is None:
         return source
-    limits = _checks(source.name, limits_of(statement.columns), source.schema.fields, catalog)
+    limits = _checks(source.name, _limits(statement.columns, catalog), source.schema.fields, catalog)
     return replace(source, rules=replace(source.rules, limits=(*source.rules.limits, *limits)))
 
 

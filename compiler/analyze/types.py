@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowql.compiler.analyze import mistakes
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
@@ -88,6 +90,17 @@ def cast_type(ref: TypeRef, catalog: Catalog, span: Span) -> tuple[SqlType, int 
     if known not in (t.TIMESTAMP, t.TIMESTAMPTZ) or digits > DIGITS or len(ref.parameters) > 1:
         return resolve_type(ref, catalog, span), None
     return finer(known) if digits > _MILLIS else known, digits
+
+
+def as_written(ref: TypeRef, catalog: Catalog) -> TypeRef:
+    """The type with those of CREATE TYPE as they are written there, with their limits of values."""
+    if not catalog.standard or ref.known is not None:
+        return ref
+    if ref.name in catalog.types and ref.name not in _SPELLINGS:
+        found: TypeRef = catalog.written[ref.name]
+        return found
+    args, fields = (as_written(a, catalog) for a in ref.args), ((n, as_written(of, catalog)) for n, of in ref.fields)
+    return replace(ref, args=tuple(args), fields=tuple(fields))
 
 
 def _declared(name: str, catalog: Catalog, at: Span) -> SqlType:

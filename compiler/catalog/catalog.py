@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.catalog.topics import PLAIN, TopicNames
@@ -30,11 +30,13 @@ class Catalog:
     subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
     functions: those of the project, by the name that SQL calls them. naming: how topics are named.
     standard: statements mean what SQL means (`dialect: standard`), not what ksqlDB means.
+    written: the types as CREATE TYPE has them in standard SQL, with limits of values: trees of the dialect, which this layer does not know.
     now_ms: gives the present moment of an interactive query; None in views, where it passes.
     """
 
     sources: Mapping[str, SourceDef] = field(default_factory=dict)
     types: Mapping[str, SqlType] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict)
     readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     subjects: Mapping[str, SchemaRef] = field(default_factory=dict)
@@ -185,13 +187,20 @@ def forget_query(catalog: Catalog, query: str) -> Catalog:
 
 
 def add_type(
-    catalog: Catalog, name: str, type_: SqlType, *, if_not_exists: bool = False, span: Span = NOWHERE
+    catalog: Catalog,
+    name: str,
+    type_: SqlType,
+    written: object = None,
+    *,
+    if_not_exists: bool = False,
+    span: Span = NOWHERE,
 ) -> Catalog:
+    """written: see `Catalog`."""
     if name in catalog.types:
         if if_not_exists:
             return catalog
         raise _error("FQ2050", f"type {name} exists already as {catalog.types[name]}", span, "name is taken")
-    return replace(catalog, types={**catalog.types, name: type_})
+    return replace(catalog, types={**catalog.types, name: type_}, written={**catalog.written, name: written})
 
 
 def drop_type(catalog: Catalog, name: str, *, if_exists: bool = False, span: Span = NOWHERE) -> Catalog:

@@ -138,7 +138,12 @@ class PlanBuilder:
                 return self._drop(bound)
             case BoundType():
                 self.catalog = add_type(
-                    self.catalog, bound.name, bound.type, if_not_exists=bound.if_not_exists, span=bound.span
+                    self.catalog,
+                    bound.name,
+                    bound.type,
+                    bound.written,
+                    if_not_exists=bound.if_not_exists,
+                    span=bound.span,
                 )
                 return StatementResult("type", bound.name)
             case SetProperty():

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import ColumnDef, CreateSource, Func, Lit, Name
+from flowql.compiler.dialect.ast import ColumnDef, CreateSource, Func, LambdaFn, Lit, Name, TypeRef
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import check_depth, fail, unsupported
@@ -22,6 +22,7 @@ _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
 }
 _TEXTS = ("varchar", "char")
+_ELEMENT = "__element"  # in the lambda of a limit
 
 
 class Limit(NamedTuple):
@@ -104,17 +105,34 @@ def added_column(c: st.ColumnDefinition) -> ColumnDef:
 
 def limits_of(columns: Iterable[ColumnDef]) -> Iterator[Limit]:
     """The limits that the types of columns set for values."""
-    return (Limit(f"{c.name} {write_type(c.type).upper()}", e, c.span) for c in columns if (e := _limit(c)) is not None)
+    limited = ((c, _limit(Name((c.name,)), c.type)) for c in columns)
+    return (Limit(f"{c.name} {write_type(c.type).upper()}", e, c.span) for c, e in limited if e is not None)
 
 
-def _limit(c: ColumnDef) -> t.Expr | None:
-    """The limits that `VARCHAR(3)`, `SMALLINT` and `REAL` set for values. A CHAR(n) is not filled up with blanks."""
-    value, made = Name((c.name,)), c.type
+def _limit(value: t.Expr, made: TypeRef) -> t.Expr | None:
+    """The limits that `VARCHAR(3)`, `SMALLINT` and `REAL` set for a value and its parts. A CHAR(n) is not filled up with blanks."""
     if made.name in _TEXTS and len(made.parameters) == 1:
         return Func("le", (t.Call(("char_length",), (value,)), Lit("number", str(made.parameters[0]))))
-    elif made.name in SMALL:
+    if made.name in SMALL:
         return Func("between", (value, *(Lit("int", n) for n in SMALL[made.name])))
-    elif made.name in REALS:
+    if made.name in REALS:
         unchecked = Func("is_null", (value,))
         return Func("or", (unchecked, Func("is_not_null", (Func("sql_real", (value,)),))))
-    return None
+    if len(made.args) == 2:
+        keys, values = (Func(name, (value,)) for name in ("MAP_KEYS", "MAP_VALUES"))
+        found = [_elements_limit(keys, made.args[0]), _elements_limit(values, made.args[1])]
+    elif made.args:
+        found = [_elements_limit(value, made.args[0])]
+    else:
+        found = [_limit(Func("field", (value, Lit("string", name))), part) for name, part in made.fields]
+    limits = tuple(limit for limit in found if limit is not None)
+    return Func("and", limits) if len(limits) > 1 else next(iter(limits), None)
+
+
+def _elements_limit(values: t.Expr, made: TypeRef) -> t.Expr | None:
+    """No element of an array is beyond the limit of its type."""
+    limit = _limit(Name((_ELEMENT,)), made)
+    if limit is None:
+        return None
+    beyond = Func("FILTER", (values, LambdaFn((_ELEMENT,), Func("not", (limit,)))))
+    return Func("eq", (t.Call(("cardinality",), (beyond,)), Lit("int", 0)))

@@ -74,6 +74,78 @@ def test_values_beyond_a_real_are_refused_in_writes_and_casts(world: SqlSession)
                 world.ask(f"SELECT {cast} AS v FROM r")
 
 
+NESTED = (
+    "CREATE TYPE short AS VARCHAR(2); CREATE TYPE place AS STRUCT<street short, number SMALLINT>;"
+    "CREATE TABLE n (id INT PRIMARY KEY, reals REAL[], texts VARCHAR(2)[], small SMALLINT[][], m MAP<VARCHAR(1), SMALLINT>,"
+    " s STRUCT<x REAL, y STRUCT<z VARCHAR(2)>>, p place, ps place[]);"
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "kept", "refused"),
+    [
+        ("reals", "ARRAY[0.5, NULL]", ["ARRAY[0.5, 1e39]"]),
+        ("texts", "ARRAY['ab', NULL]", ["ARRAY['abc']"]),
+        ("small", "ARRAY[ARRAY[1], ARRAY[-32768]]", ["ARRAY[ARRAY[1], ARRAY[32768]]"]),
+        ("m", "MAP('a' := 1)", ["MAP('ab' := 1)", "MAP('a' := 32768)"]),
+        ("s", "ROW(0.5, NULL)", ["ROW(1e39, NULL)", "ROW(0.5, STRUCT(z := 'abc'))"]),
+        ("p", "ROW('ab', 5)", ["ROW('abc', 5)", "ROW('ab', 32768)"]),
+        ("ps", "ARRAY[STRUCT(street := 'ab', number := 5), NULL]", ["ARRAY[STRUCT(street := 'abc', number := 5)]"]),
+    ],
+)
+def test_limits_of_types_hold_for_the_parts_of_arrays_maps_and_structs(
+    world: SqlSession, column: str, kept: str, refused: list[str]
+) -> None:
+    world.execute(NESTED)
+    world.execute(f"INSERT INTO n (id, {column}) VALUES (1, {kept}), (2, NULL)")
+    before = world.ask(f"SELECT id, {column} FROM n ORDER BY id").to_pylist()
+    assert before[0][column]
+    assert before[1][column] is None
+    for value in refused:
+        for sql in (f"INSERT INTO n (id, {column}) VALUES (3, {value})", f"UPDATE n SET {column} = {value}"):
+            with pytest.raises(StatementFailed, match=f"{column} |out of range for type REAL"):
+                world.execute(sql)
+    assert world.ask(f"SELECT id, {column} FROM n ORDER BY id").to_pylist() == before
+
+
+@pytest.mark.parametrize(
+    ("cast", "value"),
+    [
+        ("CAST(a AS REAL[])", [0.10000000149011612, None]),
+        ("CAST(CAST(a AS TEXT[]) AS VARCHAR(2)[])", ["0.", None]),
+        ("CAST('{{ab,cd},{e,f}}' AS VARCHAR(1)[][])", [["a", "c"], ["e", "f"]]),
+        ("CAST(ARRAY[s] AS STRUCT<x REAL, y VARCHAR(2)>[])", [{"x": 0.10000000149011612, "y": "ab"}]),
+        ("CAST(s AS STRUCT<y VARCHAR(1), z TEXT>)", {"y": "a", "z": None}),
+        ("CAST(ROW(0.1, 'abc') AS STRUCT<x REAL, y VARCHAR(2)>)", {"x": 0.10000000149011612, "y": "ab"}),
+        ("CAST(m AS MAP<VARCHAR(2), BIGINT>)", [("ke", 7)]),
+        ("CAST(STRUCT(m := m) AS STRUCT<m MAP<VARCHAR(1), SMALLINT>>)", {"m": [("k", 7)]}),
+        ("TRY_CAST(MAP('k' := id * 40000) AS MAP<TEXT, SMALLINT>)", None),
+    ],
+)
+def test_casts_cut_round_and_check_the_parts_of_arrays_maps_and_structs(
+    world: SqlSession, cast: str, value: object
+) -> None:
+    world.execute(
+        "CREATE TABLE n (id INT PRIMARY KEY, a DOUBLE PRECISION[], s STRUCT<x DOUBLE PRECISION, y TEXT>, m MAP<TEXT, INT>);"
+        f"CREATE VIEW made AS SELECT id, {cast} AS v FROM n"
+    )
+    world.execute("INSERT INTO n VALUES (1, ARRAY[0.1, NULL], STRUCT(x := 0.1, y := 'abc'), MAP('key' := 7))")
+    for sql in ("SELECT v FROM made", f"SELECT {cast} AS v FROM n"):
+        assert world.ask(sql).to_pylist() == [{"v": value}], sql
+
+
+def test_a_part_of_a_cast_beyond_its_type_is_an_error(world: SqlSession) -> None:
+    world.execute("CREATE TABLE n (id INT PRIMARY KEY, m MAP<TEXT, INT>, s STRUCT<x INT>)")
+    world.execute("INSERT INTO n VALUES (1, MAP('key' := 32768), STRUCT(x := 32768))")
+    for cast in (
+        "CAST(m AS MAP<TEXT, SMALLINT>)",
+        "CAST(s AS STRUCT<x SMALLINT>)",
+        "CAST('{{32768}}' AS SMALLINT[][])",
+    ):
+        with pytest.raises(QueryError, match="32768 is not from"):
+            world.ask(f"SELECT {cast} AS v FROM n")
+
+
 def test_a_cast_to_real_rounds_to_single_precision_in_views_and_queries(world: SqlSession) -> None:
     """The values are PostgreSQL's of `CAST(CAST(v AS REAL) AS DOUBLE PRECISION)`."""
     world.execute("CREATE TABLE d (id INT PRIMARY KEY, v DOUBLE PRECISION)")
