@@ -158,7 +158,7 @@ def _mistakes_of_rights(given: Mapping[str, Item], settings: ApiSettings) -> lis
             found.append(Diagnostic("FQ3021", title, token.value["results"].span, "not for this role", help=help_))
     for secret in under(given, "webhooks").values():
         if not is_reference(secret.value) and len(secret.value) < TOKEN_LENGTH_MIN:
-            title = f"a secret of `webhooks` has less than {TOKEN_LENGTH_MIN} characters"
+            title = f"a secret of `webhooks` has fewer than {TOKEN_LENGTH_MIN} characters"
             found.append(Diagnostic("FQ3021", title, _hidden(secret.span), "too short", help="use a longer secret"))
     for origin in under(given, "origins"):
         if not _ORIGIN.fullmatch(origin.value.rstrip("/")):
@@ -177,7 +177,7 @@ def _unfit(token: Item) -> Diagnostic:
     """Names neither the token nor its characters, and hides it in the line that is shown."""
     short = len(token.value) < TOKEN_LENGTH_MIN
     title = (
-        f"the token of `api` has less than {TOKEN_LENGTH_MIN} characters"
+        f"the token of `api` has fewer than {TOKEN_LENGTH_MIN} characters"
         if short
         else "the token of `api` has blanks or characters beyond ASCII"
     )
