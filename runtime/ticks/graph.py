@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flowql.compiler.plan import changes
 from flowql.compiler.plan.generations import topics_read
@@ -30,15 +30,15 @@ class Stage:
     sources: frozenset[str]
     upstream: frozenset[str]
     reads_tables: bool = False
+    queries: tuple[str, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", tuple(sorted({query for query, _ in self.subs})))
 
     @property
     def is_combined(self) -> bool:
         """Whether a part of a tick would combine states of different moments."""
         return bool(self.upstream) or len(self.sources) > 1
-
-    @property
-    def queries(self) -> tuple[str, ...]:
-        return tuple(sorted({query for query, _ in self.subs}))
 
 
 def stages_of(plan: Plan, group: str | None) -> list[Stage]:

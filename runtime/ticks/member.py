@@ -95,7 +95,9 @@ class MemberTicks(StageTicks):
             has_more = False
             for name, f in self._followers.items():
                 tick = f.tick if f.next is None else f.next.tick
-                if self._said_more.get(name) != tick and any(self._waits_for_tick(f, task) for task in self._tasks(f)):
+                if self._said_more.get(name) != tick and any(
+                    self._waits_for_tick(f, t) for t in self._tasks(f).values()
+                ):
                     self._said_more[name], has_more = tick, True
             seen, self._outruns = self._newest if self._outruns else 0, False
             done, self._done = self._done, {}
@@ -119,7 +121,7 @@ class MemberTicks(StageTicks):
     def _keep_whole(self, finished: Mapping[str, int]) -> None:
         """The last commit has the state of stages of which the last tasks that are here have finished a tick."""
         for f in self._followers.values():
-            tasks = [str(task.id) for task in self._tasks(f)]
+            tasks = self._tasks(f)
             if f.told.issuperset(tasks) and any(finished.get(task) == f.tick for task in tasks):
                 with self._host.state.snapshot() as snapshot:
                     self._keep(f, f.tick, snapshot, self._host.clock.timer_ms())

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_not
 
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.log.base import TopicPartition
@@ -39,7 +40,7 @@ FINISHED_MAX = 64  # ticks of a stage that are remembered as finished
 
 @dataclass(slots=True)
 class Follower:
-    """A stage at this instance. plans: those of its queries. begun_ms: since when it is known.
+    """A stage at this instance. plans: those of its queries. begun_ms: since when it is known. tasks: those here, by name; made_of: its queries' tasks.
 
     line: of its tasks; None before the first one, and while they run freely. next: a newer one, for the next cut. told: tasks that have finished `line.tick`.
     here: tasks that a look has found at the line since the last cut. late: a cut did not find all tasks at the line in time. done: the last tick that
@@ -62,6 +63,8 @@ class Follower:
     finished: set[int] = field(default_factory=set)
     ends: ByTick[Ends] = field(default_factory=ByTick)
     whole: WholeStates = field(default_factory=WholeStates)
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    made_of: Sequence[Sequence[Task]] = ()
 
     @property
     def tick(self) -> int:
@@ -97,7 +100,7 @@ class StageTicks(ABC):
         with self._lock.join():
             self._refresh()
             known = Known()
-            return any(self._is_here(task, known) for f in self._followers.values() for task in self._coming(f))
+            return any(self._is_here(t, known) for f in self._followers.values() for _, t in self._coming(f))
 
     def at_cut(self) -> list[tuple[str, int]]:
         """Tasks that have finished the tick of their line. The epoch lock is held."""
@@ -107,8 +110,8 @@ class StageTicks(ABC):
         for f in self._followers.values():
             f.here.clear()
             f.patience.begin()
-            if f.late and any(t.status is TaskStatus.RUNNING and self._may_run(t) for t in self._coming(f)):
-                f.patience.note_split(f.writers, self._tasks(f), f.tick)
+            if f.late and any(t.status is TaskStatus.RUNNING and self._may_run(t) for _, t in self._coming(f)):
+                f.patience.note_split(f.writers, list(self._tasks(f).values()), f.tick)
         return finished
 
     @abstractmethod
@@ -214,7 +217,7 @@ class StageTicks(ABC):
             found = set[str]()
             for (of, _), f in self._of_sub.items():
                 if of == query and self._is_there(f):
-                    behind = (a for name in f.writers.upstream if self._is_under_way(a := self._followers[name]))
+                    behind = (a for name in f.writers.upstream if any(self._coming(a := self._followers[name])))
                     found.update(q for a in behind for q in a.writers.queries)
             return tuple(sorted(found - {query})) or None
 
@@ -242,6 +245,8 @@ class StageTicks(ABC):
         self._stores = {store.name: part for part, sub in subs for op in sub.operators for store in op.stores}
         old, stages = self._of_sub, self._followers.values()
         self._of_sub = {sub: f for f in stages for sub in f.writers.subs if sub[0] not in free}
+        for f in stages:
+            f.made_of = ()
         for sub in old.keys() ^ self._of_sub.keys():
             for task in (t for t in self._host.tasks_of(sub[0]) if t.id.subtopology == sub[1]):
                 self._set_line(self._of_sub.get(sub), task)
@@ -283,26 +288,34 @@ class StageTicks(ABC):
         f.told.clear()
         f.here.clear()
         f.late = False
-        for task in self._tasks(f):
+        for task in self._tasks(f).values():
             self._set_line(f, task)
 
     def _set_line(self, f: Follower | None, task: Task) -> None:
-        _set_lines(f, [task])
+        """f: the stage of the task; None if it follows no lines."""
+        line = None if f is None else f.line
+        task.tick_ms = None if line is None else line.wall_ms
+        for i in task.logs.values():
+            held = None if f is None or f.runs_free else i.position
+            i.line = held if line is None else line.ends.get(i.tp, i.position)
+            if i.queue:
+                i.wake()
 
-    def _tasks(self, f: Follower) -> list[Task]:
-        tasks = (task for query in f.writers.queries for task in self._host.tasks_of(query))
-        return [task for task in tasks if self._of_sub.get((task.id.query, task.id.subtopology)) is f]
+    def _tasks(self, f: Follower) -> Mapping[str, Task]:
+        """By name, and kept: each look asks for them, and a host replaces the tasks of a query as a whole."""
+        made_of = [self._host.tasks_of(query) for query in f.writers.queries]
+        if len(made_of) != len(f.made_of) or any(map(is_not, made_of, f.made_of)):
+            mine = (t for made in made_of for t in made if self._of_sub.get((t.id.query, t.id.subtopology)) is f)
+            f.made_of, f.tasks = made_of, {str(task.id): task for task in mine}
+        return f.tasks
 
-    def _coming(self, f: Follower) -> Iterator[Task]:
-        """Tasks that have not told that they have finished the tick of their line."""
-        return (task for task in (() if f.line is None else self._tasks(f)) if str(task.id) not in f.told)
-
-    def _is_under_way(self, f: Follower) -> bool:
-        return any(True for _ in self._coming(f))
+    def _coming(self, f: Follower) -> Iterator[tuple[str, Task]]:
+        """Tasks that have not told that they have finished the tick of their line, by name."""
+        return (item for item in (() if f.line is None else self._tasks(f).items()) if item[0] not in f.told)
 
     def _is_there(self, f: Follower) -> bool:
         """Whether all tasks have finished the tick of their line."""
-        return f.line is not None and bool(self._tasks(f)) and not self._is_under_way(f)
+        return f.line is not None and bool(self._tasks(f)) and not any(self._coming(f))
 
     def _is_here(self, task: Task, known: Known) -> bool:
         return task.status is TaskStatus.RUNNING and task.idle_with(known)
@@ -312,10 +325,10 @@ class StageTicks(ABC):
 
     def _is_on_its_way(self, f: Follower, known: Known) -> bool:
         """Whether a commit should wait for a stage."""
-        for task in () if f.late else self._coming(f):
-            if task.status is TaskStatus.RUNNING and str(task.id) not in f.here:
+        for name, task in () if f.late else self._coming(f):
+            if task.status is TaskStatus.RUNNING and name not in f.here:
                 if task.idle_with(known):
-                    f.here.add(str(task.id))  # and stays there until the cut
+                    f.here.add(name)  # and stays there until the cut
                 elif self._may_run(task):
                     return True
         return False
@@ -324,7 +337,7 @@ class StageTicks(ABC):
         """Tasks that have finished the tick of their line, and have not told so yet."""
         found, known = list[tuple[str, int]](), Known()
         for f in self._followers.values():
-            here = [str(task.id) for task in self._coming(f) if self._is_here(task, known)]
+            here = [name for name, task in self._coming(f) if self._is_here(task, known)]
             f.told.update(here)
             found += [(task, f.tick) for task in here]
         return found
@@ -338,7 +351,7 @@ class StageTicks(ABC):
         for f in self._followers.values():
             if not self._is_on_its_way(f, known):
                 continue
-            tasks = list(self._coming(f))
+            tasks = [task for _, task in self._coming(f)]
             if bound:
                 f.patience.bound = bound
             elif not f.patience.is_over(self._host, f.writers, tasks, waited_ms, self.grace_ms, is_first=is_first):
@@ -515,7 +528,7 @@ class Ticks(StageTicks):
 
     def _fit(self, made: Iterable[Task] = (), same: frozenset[str] | None = None) -> None:
         """The course follows the plan and its tasks. made: tasks that the host does not know yet. same: stages that go on; None: all."""
-        tasks = [*(task for f in self._followers.values() for task in self._tasks(f)), *made]
+        tasks = [*(task for f in self._followers.values() for task in self._tasks(f).values()), *made]
         if same is not None or tasks != self._fitted:
             self._fitted = tasks
             reads: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
@@ -542,7 +555,7 @@ class Ticks(StageTicks):
             self._take_up()
 
     def _is_due(self, f: Follower) -> bool:
-        tasks, now_ms = () if f.line is None else self._tasks(f), self._host.clock.wall_ms()
+        tasks, now_ms = () if f.line is None else self._tasks(f).values(), self._host.clock.wall_ms()
         due = (t for t in tasks if (ms := t.program.due_ms) is not None and ms <= now_ms)
         return any(map(self._may_run, due)) and self._is_there(f)
 
@@ -550,7 +563,7 @@ class Ticks(StageTicks):
         """All tasks of these have finished the ticks of their lines."""
         for f in stages:
             f.done = f.tick
-            self._course.take({str(task.id): f.tick for task in self._tasks(f)})
+        self._course.take({name: f.tick for f in stages for name in self._tasks(f)})
         self._follow()
         for f in stages:
             f.rested = f.done in f.finished
@@ -563,7 +576,7 @@ class Ticks(StageTicks):
         while here := self._empty(free=free):
             last = {f.writers.topic: f.ends.get(f.done) for f in here}
             for f in here:
-                f.told.update(str(task.id) for task in self._tasks(f))
+                f.told.update(self._tasks(f))
             self._finish(here)
             if snapshot is not None:
                 for topic in self._course.to_ask():
@@ -582,17 +595,5 @@ class Ticks(StageTicks):
             if f.runs_free is free and f.rested and f.tick > f.done
             # The next commit asks for ends that are not known, if they are needed.
             if free or f.done in f.ends or f.writers.topic not in read
-            if all(self._is_here(task, known) for task in self._tasks(f))
+            if all(self._is_here(task, known) for task in self._tasks(f).values())
         ]
-
-
-def _set_lines(f: Follower | None, tasks: Iterable[Task]) -> None:
-    """f: the stage of these tasks; None if they follow no lines."""
-    for task in tasks:
-        line = None if f is None else f.line
-        task.tick_ms = None if line is None else line.wall_ms
-        for i in task.logs.values():
-            held = None if f is None or f.runs_free else i.position
-            i.line = held if line is None else line.ends.get(i.tp, i.position)
-            if i.queue:
-                i.wake()

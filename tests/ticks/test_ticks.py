@@ -214,7 +214,7 @@ FAULTS = (
 
 def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
     """Breaks what holds ticks together."""
-    written, every, ends_of, set_lines = Bank.write, Ticks._tasks, ticks.ends_of, ticks._set_lines
+    written, every, ends_of, set_line = Bank.write, Ticks._tasks, ticks.ends_of, Ticks._set_line
     keep = Ticks._keep
 
     def apart(bank: Bank, by_partition: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
@@ -225,11 +225,10 @@ def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
     def late(admin: Admin, topics: Collection[str]) -> Any:
         return {t: {tp: end + 1 for tp, end in ends.items()} for t, ends in (ends_of(admin, topics) or {}).items()}
 
-    def passed(f: Follower, tasks: Sequence[Task]) -> None:
-        set_lines(f, tasks)
-        for task in tasks[:1]:
-            for i in task.logs.values():
-                i.line = None
+    def passed(self: Ticks, f: Follower, task: Task) -> None:
+        set_line(self, f, task)
+        for i in task.logs.values():
+            i.line = None
 
     def merged(self: Ticks, f: Follower, tick: int, snapshot: Any, now_ms: int) -> None:
         """Rows as of older ticks, which readers may ask for, are those of the newest commit."""
@@ -240,11 +239,11 @@ def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
         case "a tick in a transaction":
             patch.setattr(Bank, "write", apart)
         case "a mark by one task of several":
-            patch.setattr(Ticks, "_tasks", lambda self, f: every(self, f)[:1])
+            patch.setattr(Ticks, "_tasks", lambda self, f: dict([*every(self, f).items()][:1]))
         case "ends with a record of a later tick":
             patch.setattr(ticks, "ends_of", late)
         case "a line that a task passes":
-            patch.setattr(ticks, "_set_lines", passed)
+            patch.setattr(Ticks, "_set_line", passed)
         case "a merge past a reader":
             patch.setattr(Ticks, "_keep", merged)
 
@@ -325,14 +324,14 @@ def test_views_have_one_present_moment(seed: int) -> None:
 
 
 def test_a_view_with_a_present_moment_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_lines = ticks._set_lines
+    set_line = Ticks._set_line
 
-    def own_clock(f: Follower, tasks: Sequence[Task]) -> None:
-        set_lines(f, tasks)
-        for task in (t for t in tasks if t.id.query == "CTAS_young"):
+    def own_clock(self: Ticks, f: Follower, task: Task) -> None:
+        set_line(self, f, task)
+        if task.id.query == "CTAS_young":
             task.tick_ms = None
 
-    monkeypatch.setattr(ticks, "_set_lines", own_clock)
+    monkeypatch.setattr(Ticks, "_set_line", own_clock)
     with pytest.raises(AssertionError, match="two moments"):
         look_at_moments(0)
 
