@@ -131,7 +131,10 @@ def command(scope: Scope) -> None:
         write_lines(sys.stdout, ["", *lines])
     if any(q["dead_letters"] for q in found["queries"]) and (kept := found["instance"].get("dead_letters_kept")):
         note(f"dead letters are {letters_kept(LetterRetention(**kept))}")
+    by_id = {q["id"]: q for q in found["queries"]}
     for q in found["queries"]:
+        if behind_whom := _held_up_by(q, by_id):
+            note(f"{q['id']} waits for {behind_whom}")
         if q["state"] == "paused":
             note(f"{q['id']} is paused; it continues with:  flowql resume {q['id']}")
         if q["last_error"]:
@@ -144,6 +147,19 @@ def command(scope: Scope) -> None:
             note(f"{q['id']}: {each}")
         if q.get("building"):
             note(f"{q['id']}: {described(q['building'])}")
+
+
+def _held_up_by(query: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]]) -> str:
+    """The queries that have to come first before this one shows anything new, and why they take long; empty if none does."""
+    wait = query.get("waits") or {}
+    found = list[str]()
+    for name in wait.get("whom", ()) if wait.get("for") in ("tick", "upstream") else ():
+        other = by_id.get(name, {})
+        if other and other["state"] != "running":
+            found.append(f"{name}, which is {other['state']}")
+        elif lag := other.get("lag"):
+            found.append(f"{name}, which has {counted(lag, 'record', 'records')} left")
+    return "; ".join(found)
 
 
 def _waiting(query: dict[str, Any]) -> dict[str, int]:

@@ -1,11 +1,17 @@
-"""`status` shows rows that wait for a time apart from lag, where there are any, and `top` and Prometheus do."""
+"""`status` shows what a query waits for: a time that has not come, as `top` and Prometheus do, and queries that it reads."""
 
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 from flowql.cli.monitoring.columns import fitting
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project
+from flowql.deploy.settings import settings_of
+from flowql.server.host import Host
 from flowql.server.prometheus import METRICS
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_topic import Topic
@@ -33,3 +39,33 @@ def test_rows_that_wait_for_a_time_have_a_column_where_there_are_any(flowql: Pro
     assert list(metric.samples({"instance": {}, "queries": [stopped]})) == [(("CTAS_COUNTS",), 3)]
     (column,) = (c for c in fitting([stopped], 200) if c.key == "waiting")
     assert column.text(stopped) == "3"
+
+
+VIEWS = """
+CREATE TABLE moved (id INT PRIMARY KEY, dst INT, amt INT);
+CREATE VIEW credits AS SELECT dst AS acc, SUM(amt) AS v FROM moved GROUP BY dst;
+CREATE VIEW total AS SELECT SUM(v) AS t FROM credits;
+"""
+
+
+def test_a_view_that_waits_for_another_says_for_which_and_why(flowql: Program, tmp_path: Path) -> None:
+    """A critical view over one that was far behind stood still, and its status was `running` without a reason."""
+    (tmp_path / "flowql.yaml").write_text("name: waiting\ndialect: standard\nsql: [views.sql]\n")
+    (tmp_path / "views.sql").write_text(VIEWS)
+    host, where = Host(settings_of(load_project(tmp_path))), ("-p", str(tmp_path))
+    host.start()
+    try:
+        host.service.deploy(compile_sources(load_project(tmp_path)).plan)
+        assert flowql("exec", "INSERT INTO moved VALUES (1, 1, 40)", *where).code == 0
+        assert flowql("pause", "credits", *where).code == 0
+        assert flowql("exec", "INSERT INTO moved VALUES (2, 1, 40)", *where).code == 0
+        limit = time.monotonic() + 60
+        while "CTAS_total waits for CTAS_credits, which is paused" not in (said := flowql("status", *where).err):
+            assert time.monotonic() < limit, said
+            threading.Event().wait(0.05)
+        assert flowql("resume", "credits", *where).code == 0
+        while "waits for" in (said := flowql("status", *where).err):
+            assert time.monotonic() < limit, said
+            threading.Event().wait(0.05)
+    finally:
+        host.close()
