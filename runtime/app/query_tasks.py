@@ -118,7 +118,7 @@ class QueryTasks:
                 host.begin(built)  # positions are resolved by the first owner of a task
                 query = host.queries[name]
                 here = [task for task in query.built.tasks if task.status is not TaskStatus.CLOSED]
-                query.built = BuiltQuery([*here, *built.tasks])
+                query.built = BuiltQuery((*here, *built.tasks))
                 reads = {i.tp for task in built.tasks for i in task.logs.values()}
                 self.forget_positions(reads, [query])
                 # Another member may have committed the same positions meanwhile, for tasks of its own.
@@ -171,7 +171,7 @@ class QueryTasks:
         for name, running in self._host.queries.items():
             leaving = [task for task in running.built.tasks if id(task) in gone]
             if leaving:
-                running.built = BuiltQuery([task for task in running.built.tasks if id(task) not in gone])
+                running.built = BuiltQuery(tuple(task for task in running.built.tasks if id(task) not in gone))
             if committed:
                 self._parting.setdefault(name, []).extend(leaving)
 

@@ -216,7 +216,7 @@ class StageTicks(ABC):
         with self._lock:
             found = set[str]()
             for (of, _), f in self._of_sub.items():
-                if of == query and self._is_there(f):
+                if of == query and (f.line is None or self._is_there(f)):
                     behind = (a for name in f.writers.upstream if any(self._coming(a := self._followers[name])))
                     found.update(q for a in behind for q in a.writers.queries)
             return tuple(sorted(found - {query})) or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -97,11 +97,11 @@ class TaskServices(Protocol):
     def exchanges(self) -> Exchanges: ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BuiltQuery:
-    """The tasks of a query."""
+    """The tasks of a query, replaced as a whole: ticks keep those of a stage until a query has others."""
 
-    tasks: list[Task] = field(default_factory=list)
+    tasks: tuple[Task, ...] = ()
 
 
 def ensure_sources(plan: Plan, admin: Admin) -> dict[str, TopicInfo]:
@@ -249,7 +249,7 @@ def build_query(
     wanted: which of the tasks; others run elsewhere. If it fails, nothing stays open: it may be tried again. PartitionsChanged where the state of a task
     was one of another number.
     """
-    built = BuiltQuery()
+    built: list[Task] = []
     counts = facts.counts(query)
     exchange_counts = {
         op.spec.topic: counts[sub.number]
@@ -288,14 +288,14 @@ def build_query(
                     for i in (i for i in task.logs.values() if i.channel is None):
                         i.partitions = counts[sub.number]
                     task.marks |= partition_marks(query, sub, counts[sub.number], partitions)
-                    built.tasks.append(task)
-            _look_ahead([t for t in built.tasks if t.id.subtopology == sub.number], partitions_read, env)
+                    built.append(task)
+            _look_ahead([t for t in built if t.id.subtopology == sub.number], partitions_read, env)
     except Exception:  # brokers may be away for a moment
         for task_id in opened:
             env.state.close_task(str(task_id))
         raise
-    _connect(built.tasks, writers)
-    return built
+    _connect(built, writers)
+    return BuiltQuery(tuple(built))
 
 
 def _task(

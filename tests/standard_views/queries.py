@@ -272,7 +272,8 @@ class Maker:
         source = self.sources.source(min(depth, 1))
         where = self._where(source, depth)
         items = [self.exprs.any_value(source.scope, 1) for _ in range(rng.randint(0, 2))]
-        items += [window_call(self, source.scope) for _ in range(rng.choice((2, 3, 3, 4)))]
+        total = ", ".join(self.total_order(source.scope))
+        items += [window_call(self, source.scope, total) for _ in range(rng.choice((2, 3, 3, 4)))]
         text, columns = listed(items)
         return Query(f"SELECT {text} FROM {source.sql}{where}", columns, source.rows)
 

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from tests.standard_views.queries import Maker
 
 
-def window_call(maker: Maker, scope: Sequence[Ref]) -> tuple[str, str]:
-    """A call with OVER, and its type. What depends on the order of equal rows has a total order."""
+def window_call(maker: Maker, scope: Sequence[Ref], total: str) -> tuple[str, str]:
+    """A call with OVER, and its type. total: an order of all columns, one for all calls of a statement: with two, equal rows have their numbers in any
+    combination.
+    """
     rng = maker.rng
     maker.labels.add("over")
     keys = [maker.exprs.any_value(scope, 0)[0] for _ in range(rng.choice((0, 1, 1, 2)))]
     partition = f"PARTITION BY {', '.join(keys)} " if keys else ""
     ordered = maker.exprs.column(scope, ORDERED)
-    total = ", ".join(maker.total_order(scope))
     kind = rng.choices(("number", "rank", "shift", "value", "aggregate", "total"), (1.5, 2.4, 2, 2, 6, 1.5))[0]
     if kind == "rank" and ordered is not None:
         maker.labels.add("rank")

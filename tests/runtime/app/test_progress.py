@@ -25,6 +25,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.base import HELD, AsyncFacts
 from flowql.runtime.task.remaining import Remaining, held_in, remaining
 from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.topology.query import BuiltQuery
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 
@@ -134,7 +135,7 @@ def test_the_state_of_a_query_is_the_worst_that_holds_of_it(world: InstanceHarne
 
 def test_a_query_is_restoring_while_its_tasks_are_made(world: InstanceHarness) -> None:
     running = world.instance.queries[QUERY]
-    running.built.tasks.clear()
+    running.built = BuiltQuery()
     assert state_of(world.instance, QUERY) == "restoring"
     world.instance.query_states.forget("CTAS_GOOD")
     assert state_of(world.instance, "CTAS_GOOD") == "restoring"

@@ -194,4 +194,4 @@ def test_a_query_that_cannot_be_made_keeps_no_other_from_being_made(
     monkeypatch.setattr(suspension, "build_query", stopping)
     made = mine(world).build([COPY_ID, GOOD_ID], {TaskId(GOOD_ID, 0, 0), TaskId(COPY_ID, 0, 1)}.__contains__)
     assert [t.id for t in made] == [TaskId(COPY_ID, 0, 1)]
-    assert world.instance.queries[GOOD_ID].built.tasks == []
+    assert world.instance.queries[GOOD_ID].built.tasks == ()

@@ -12,6 +12,7 @@ from flowql.runtime.app.running import positions_of
 from flowql.runtime.app.status import deployed_queries
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.topology.query import BuiltQuery
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 from tests.runtime.app.test_rebuilding import CHAIN
@@ -62,7 +63,7 @@ def test_tasks_that_leave_with_a_cut_are_in_it_and_not_among_those_that_read(wor
     running = world.instance.queries[GOOD_ID]
     first, second = running.built.tasks
     before = positions_of(world.instance.queries, world.instance.query_states)
-    running.built.tasks.remove(second)
+    running.built = BuiltQuery((first,))
     running.parting = [second]
     after = positions_of(world.instance.queries, world.instance.query_states)
     assert {tp: p.offset for tp, p in after.items()} == {tp: p.offset for tp, p in before.items()}
@@ -93,7 +94,7 @@ def test_queries_that_serve_come_before_those_that_are_built_and_have_no_tasks_b
     assert list(found.queries) == [*serving, *(f"{q.id}@2" for q in group.queries)]
     assert found.queries["CSAS_BIG"] is instance.queries["CSAS_BIG"]
     del instance.queries["CSAS_BIG"]
-    assert deployed_queries(instance).queries["CSAS_BIG"].built.tasks == []
+    assert deployed_queries(instance).queries["CSAS_BIG"].built.tasks == ()
     instance.deployed = replace(instance.deployed, lost=(("CTAS_COUNTS", "records are gone"), ("CTAS_SOME", "")))
     names = list(deployed_queries(instance).queries)
     assert names[:3] == ["CTAS_COUNTS", "CSAS_BIG", "CTAS_OTHER"], (
